@@ -1,0 +1,75 @@
+# Everything a developer types. `make help` lists it; the environment is made once and is quick when up to date.
+
+PYTHON ?= python3
+# The plain Linux build of torch brings gigabytes of CUDA. Set TORCH_INDEX to the address of an index with the
+# build you want: make setup TORCH_INDEX=<address of PyTorch's CPU wheels>
+TORCH_INDEX ?=
+TORCH := torch==2.13.0
+# Test workers. Each computes on one thread: more threads than cores are slower.
+JOBS ?= 2
+SCHEDULES ?= 1000000
+
+BIN := .venv/bin
+STAMP := .venv/.up-to-date
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n $(JOBS)
+ALGORITHM := src/tolfl/core/*,src/tolfl/schemes/*,src/tolfl/protocol/*
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check bench explore dist clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## make the virtual environment in .venv, unless it is up to date
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "tolfl needs Python 3.11 or newer: name one with PYTHON=..., as in make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP_INSTALL) -c constraints.txt hatchling
+	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: setup ## train Tol-FL and FL on the same devices, kill the server half way, show what each has left
+	$(BIN)/tolfl demo
+
+test: setup ## run the tests, without the slow ones, and report coverage
+	$(BIN)/coverage erase
+	$(TESTED) -m 'not slow'
+	@$(MAKE) --no-print-directory coverage
+
+test-all: setup ## run every test
+	$(BIN)/coverage erase
+	$(TESTED)
+	@$(MAKE) --no-print-directory coverage
+
+.PHONY: coverage
+coverage:
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+	@echo "core, schemes and protocol together, in percent (must reach 95):"
+	@$(BIN)/coverage report --include='$(ALGORITHM)' --format=total --fail-under=95
+
+check: setup ## formatting, lint, types, import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## measure seconds per round against the usual research loop
+	$(BIN)/python -m benchmarks
+
+explore: setup ## search the protocol for a bad schedule, for long (SCHEDULES=1000000)
+	$(BIN)/python -m tests.protocol.explore --schedules $(SCHEDULES)
+
+dist: setup ## build the wheel and the source archive into dist/
+	rm -rf dist
+	$(BIN)/hatchling build
+
+clean: ## remove the virtual environment, caches and reports (runs/ stays)
+	rm -rf .venv dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""One family of errors: each names the input at fault and says what to do about it.
+
+Every error also inherits the built-in that a caller would expect, so `except ValueError` keeps working.
+A failing peer is never an error: it is an event of the protocol.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TolFLError(Exception):
+    """The base of every error that tolfl raises on purpose."""
+
+
+class SpecError(TolFLError, ValueError):
+    """A run specification asks for something that cannot be done."""
+
+
+class UnknownNameError(SpecError):
+    """A name (scheme, data set, policy, preset) is not one that exists."""
+
+    def __init__(self, what: str, name: str, known: list[str]) -> None:
+        super().__init__(f"unknown {what} {name!r}; choose one of: {', '.join(known)}")
+        self.what, self.name, self.known = what, name, known
+
+
+class TooManyClustersError(SpecError):
+    """More clusters were asked for than there are devices."""
+
+    def __init__(self, n_clusters: int, n_devices: int) -> None:
+        super().__init__(f"{n_clusters} clusters for {n_devices} devices; use at most {n_devices}")
+        self.n_clusters, self.n_devices = n_clusters, n_devices
+
+
+class FailurePlanError(SpecError):
+    """A failure plan cannot be read, or names a device that does not exist."""
+
+    def __init__(self, text: str, problem: str) -> None:
+        super().__init__(f"failure plan {text!r}: {problem}")
+        self.text, self.problem = text, problem
+
+
+class DataError(TolFLError, ValueError):
+    """Data handed in cannot be trained on: wrong shape, not finite, or empty."""
+
+
+class NonFiniteLossError(TolFLError, ArithmeticError):
+    """Training diverged: the loss of a device is no longer a finite number."""
+
+    def __init__(self, device: int, round_index: int) -> None:
+        super().__init__(
+            f"the loss of device {device} in round {round_index} is not finite: training diverged; "
+            "use a smaller --lr, or check the scale of the data"
+        )
+        self.device, self.round_index = device, round_index
+
+
+class RunDirectoryError(TolFLError, OSError):
+    """A run directory cannot be written or read."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"run directory {path}: {problem}")
+        self.path, self.problem = path, problem
+
+
+class StuckError(TolFLError, RuntimeError):
+    """Nobody can go on: too few devices are left to close another round."""

@@ -1,0 +1,103 @@
+"""Run records: one JSON line for each thing that happened, the same from the simulator and from a real network.
+
+Tables, plots and the dashboard read these lines and nothing else. A new field needs a default; a changed meaning
+needs a new `SCHEMA`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tolfl.core.errors import TolFLError
+
+SCHEMA = 1
+
+
+class Record(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, tag=True):
+    """What every line says: when, who, in which round, on which version of the model."""
+
+    time_s: float
+    device: int | None = None
+    round: int | None = None
+    version: str | None = None
+    repetition: int = 0
+    schema: int = SCHEMA
+
+
+class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
+    """A run begins."""
+
+    scheme: str
+    data: str
+    seed: int
+    clusters: tuple[tuple[int, ...], ...]
+    model_bytes: int
+
+
+class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
+    """A device closed a round: whose samples are in the model, who is missing and why."""
+
+    included: tuple[int, ...]
+    missing: dict[str, str]
+    n_samples: int
+    loss: float | None
+    bytes: int
+    messages: dict[str, int]
+    heads: tuple[int, ...]
+    stall_s: float
+
+
+class FailureHappened(Record, frozen=True, tag="failure", kw_only=True):
+    """A device died, a link was cut or a cut healed."""
+
+    what: str
+
+
+class TakenOver(Record, frozen=True, tag="takeover", kw_only=True):
+    """A device became the head of its cluster because the one before it is gone."""
+
+    cluster: int
+    previous: int
+
+
+class Joined(Record, frozen=True, tag="join", kw_only=True):
+    """A device that was outside is part of the roster again."""
+
+    incarnation: int
+
+
+class Evaluated(Record, frozen=True, tag="evaluation", kw_only=True):
+    """The model was scored on the test set."""
+
+    auroc: float | None
+    train_loss: float | None = None
+
+
+class RunEnded(Record, frozen=True, tag="run_ended", kw_only=True):
+    """The run is over, or nobody could go on."""
+
+    reason: str
+    survivors: tuple[int, ...]
+
+
+AnyRecord = RunStarted | RoundClosed | FailureHappened | TakenOver | Joined | Evaluated | RunEnded
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyRecord)
+
+
+def encode_records(records: Iterable[AnyRecord]) -> bytes:
+    """Return the records as JSON lines."""
+    return b"".join(_encoder.encode(record) + b"\n" for record in records)
+
+
+def decode_records(lines: Iterable[bytes | str], source: str = "records") -> Iterator[AnyRecord]:
+    """Read JSON lines back; a line that is no record is named by its number."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield _decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise TolFLError(f"{source}, line {number}: {error}") from None

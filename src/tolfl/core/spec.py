@@ -1,0 +1,188 @@
+"""Run specifications: everything that a run depends on, read from TOML or flags, stored with every result."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.failures import FailurePlan
+from tolfl.core.timing import Links, Timing
+from tolfl.core.topology import Topology
+
+#: Schemes and what each does when a head dies, unless told otherwise (DESIGN, section 3).
+DEFAULT_POLICY = {
+    "tol-fl": "elect",
+    "sbt": "elect",
+    "fl": "isolate",
+    "batch": "freeze",
+    "mean-vector": "freeze",
+    "pca": "freeze",
+}
+POLICIES = ("elect", "drop", "isolate", "freeze")
+
+
+class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Local training, with every number settled."""
+
+    lr: float = 0.02
+    epochs: int = 1
+    batch_size: int = 32  #: 0 = one full batch
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    momentum: float = 0.9
+
+
+class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Local training as asked for; what is left open is chosen by the shape of the data."""
+
+    lr: float | None = None  #: None: by the number of features
+    epochs: int = 1
+    batch_size: int | None = None  #: None: 16 below 1,000 samples per device, else 32; 0: one full batch
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    momentum: float = 0.9
+    server_lr: float = 1.0  #: step on the mean update; 1 is FedAvg
+
+    def settle(self, n_features: int, n_samples: int) -> TrainSettings:
+        """Fill in what was left open, for devices with about `n_samples` samples each."""
+        # Starting steps on the summed squared error, found on validation loss at 112, 784 and 1024 inputs.
+        lr = self.lr if self.lr is not None else 2e-2 if n_features <= 128 else 3e-3 if n_features <= 784 else 1e-3
+        batch_size = self.batch_size if self.batch_size is not None else 16 if n_samples < 1000 else 32
+        return TrainSettings(lr, self.epochs, batch_size, self.optimizer, self.momentum)
+
+
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The paper's autoencoder: in-128-64-32-64-128-in with dropout on its hidden layers."""
+
+    hidden: tuple[int, ...] = (128, 64)
+    code: int = 32
+    dropout: float = 0.2
+    code_activation: Literal["linear", "relu"] = "linear"
+
+
+class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The built-in data set: each group on a subspace of its own, anomalies off it."""
+
+    samples_per_device: int = 200
+    n_features: int = 32
+    n_groups: int = 5
+    n_test: int = 1000
+
+
+class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run. Defaults live here and nowhere else.
+
+    >>> RunSpec.from_toml('scheme = "tol-fl"\\ndevices = 4\\nclusters = 2').layout().clusters
+    ((0, 1), (2, 3))
+    """
+
+    scheme: str = "tol-fl"
+    data: str = "blobs"
+    devices: int = 10
+    clusters: int = 5
+    topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'
+    rounds: int = 100
+    fail: str = ""  #: a failure plan
+    on_head_failure: str = ""  #: empty: the scheme's default
+    seed: int = 0
+    repetitions: int = 1  #: seeds seed, seed + 1, ...
+    min_devices: int = 1  #: fewer live devices do not train; more than half the fleet keeps a minority side still
+    min_samples: int = 1
+    deadline_s: float | None = None  #: a head waits this long for its members; None: until they report or die
+    evaluate_every: int = 0  #: score the model every so many rounds; 0: only at the end
+    checkpoint_every: int = 10  #: rounds between two checkpoints on disk
+    timing: str = "localhost"
+    train: TrainSpec = TrainSpec()
+    model: ModelSpec = ModelSpec()
+    links: Links = Links()
+    blobs: BlobsSpec = BlobsSpec()
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "spec") -> RunSpec:
+        """Read a specification; an unknown key is an error."""
+        try:
+            return msgspec.toml.decode(text, type=cls)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise SpecError(f"{source}: {error}") from None
+
+    @classmethod
+    def from_file(cls, path: Path) -> RunSpec:
+        """Read a TOML file."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(f"spec {path}: cannot be read ({error})") from None
+        return cls.from_toml(text, source=f"spec {path}")
+
+    def to_toml(self) -> str:
+        """Return the specification as TOML; reading it again gives the same one."""
+        return msgspec.toml.encode(_without_none(msgspec.to_builtins(self))).decode()
+
+    @property
+    def policy(self) -> str:
+        """What happens when a head dies: `elect`, `drop`, `isolate` or `freeze`."""
+        return self.on_head_failure or DEFAULT_POLICY[self.scheme]
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters of this scheme: FL and batch have one, SBT one per device."""
+        match self.scheme:
+            case "fl" | "batch" | "mean-vector" | "pca":
+                return 1
+            case "sbt":
+                return self.devices
+        return self.clusters
+
+    def layout(self) -> Topology:
+        """Return who is in which cluster."""
+        if self.topology and self.scheme == "tol-fl":
+            return Topology.parse(self.topology, self.devices)
+        return Topology.contiguous(self.devices, self.n_clusters)
+
+    def plan(self) -> FailurePlan:
+        """Return the failure plan, with names and odds turned into devices and rounds."""
+        return FailurePlan.parse(self.fail, self.layout(), self.rounds, self.seed)
+
+    def check(self) -> RunSpec:
+        """Return the specification itself, or say in one sentence what is wrong with it."""
+        if self.scheme not in DEFAULT_POLICY:
+            raise UnknownNameError("scheme", self.scheme, sorted(DEFAULT_POLICY))
+        if self.on_head_failure and self.on_head_failure not in POLICIES:
+            raise UnknownNameError("on-head-failure policy", self.on_head_failure, list(POLICIES))
+        Timing.preset(self.timing)
+        _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions)
+        _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
+        _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)
+        _at_least(1, epochs=self.train.epochs, n_features=self.blobs.n_features, n_groups=self.blobs.n_groups)
+        _at_least(1, samples_per_device=self.blobs.samples_per_device, n_test=self.blobs.n_test, code=self.model.code)
+        _at_least(1, **{f"hidden layer {index}": size for index, size in enumerate(self.model.hidden)})
+        _positive(lr=self.train.lr, server_lr=self.train.server_lr, deadline_s=self.deadline_s)
+        _positive(bandwidth_bps=self.links.bandwidth_bps)
+        if not 0 <= self.model.dropout < 1:
+            raise SpecError(f"dropout {self.model.dropout:g}; use at least 0 and less than 1")
+        if self.min_devices > self.devices:
+            raise SpecError(f"min_devices {self.min_devices} for {self.devices} devices; nobody could ever train")
+        self.layout()
+        self.plan()
+        return self
+
+
+def _at_least(lowest: int, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < lowest:
+            raise SpecError(f"{name.replace('_', ' ')} {number}; use at least {lowest}")
+
+
+def _positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not (number > 0 and math.isfinite(number)):
+            raise SpecError(f"{name.replace('_', ' ')} {number:g}; use a number above 0")
+
+
+def _without_none(value: Any) -> Any:
+    """Drop absent values: TOML has no null."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value

@@ -1,0 +1,1 @@
+"""The live page: it reads run records and nothing else."""

@@ -1,0 +1,1 @@
+"""Scikit-learn estimator, scoring, thresholds, saved models, export."""

@@ -1,0 +1,12 @@
+"""Models: the autoencoder and any `nn.Module`, trained as one batch over many devices.
+
+A model's parameters are one flat vector. `Model` is what both kinds offer; `TrainJob` goes in, `Update` comes out.
+"""
+
+from tolfl.models.autoencoder import Autoencoder
+from tolfl.models.jobs import TrainJob, Update, delta_block
+from tolfl.models.model import Model
+from tolfl.models.module_model import ModuleModel
+from tolfl.models.settings import TrainSettings
+
+__all__ = ["Autoencoder", "Model", "ModuleModel", "TrainJob", "TrainSettings", "Update", "delta_block"]

@@ -1,0 +1,98 @@
+"""What goes into training and what comes out: one job and one update per device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataError, NonFiniteLossError
+
+Floats: TypeAlias = NDArray[np.floating]
+"""An array of float32 or float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """One device's training in one round.
+
+    Many jobs share one `pool`, so that a device is two numbers and no copy of its samples.
+    """
+
+    seed: int
+    device: int
+    round_index: int
+    start: Floats
+    """The parameters to start from, flat: shape `(n_params,)`. Its dtype is the dtype of the training."""
+    pool: Floats
+    """Samples of many devices, shape `(n_rows, *sample_shape)`."""
+    first: int
+    last: int
+    """This device's samples are `pool[first:last]`."""
+
+    def __post_init__(self) -> None:
+        """Reject a job that has nothing to train on or nothing to start from."""
+        if not 0 <= self.first < self.last <= len(self.pool):
+            raise DataError(
+                f"device {self.device} has rows {self.first} to {self.last} of {len(self.pool)}; "
+                "leave devices without samples out of the training"
+            )
+        if self.start.ndim != 1 or self.start.dtype.char not in "fd":
+            raise DataError(
+                f"device {self.device} starts from {self.start.dtype} of shape {self.start.shape}; "
+                "give a flat vector of float32 or float64"
+            )
+
+    @property
+    def n_samples(self) -> int:
+        """Return how many samples the device trains on."""
+        return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one device's training did to the model."""
+
+    delta: Floats
+    """Start minus trained (the pseudo-gradient times the step size): flat, in the dtype of the start."""
+    loss: float
+    """Mean loss over the samples as they were visited in the last local epoch, dropout on."""
+    n_samples: int
+
+
+def check_jobs(jobs: Sequence[TrainJob], n_params: int, sample_shape: tuple[int, ...] | None) -> None:
+    """Raise `DataError` where a job does not fit the model; `sample_shape=None` accepts any shape."""
+    for job in jobs:
+        if job.start.size != n_params:
+            raise DataError(f"device {job.device} starts from {job.start.size} parameters; the model has {n_params}")
+        if sample_shape is not None and job.pool.shape[1:] != sample_shape:
+            raise DataError(
+                f"samples of device {job.device} have shape {job.pool.shape[1:]}; the model takes {sample_shape}"
+            )
+
+
+def updates_from(jobs: Sequence[TrainJob], deltas: Floats, losses: Floats) -> list[Update]:
+    """Return one update per job, its delta a row of `deltas`; raise where training diverged."""
+    # A sum is finite only if all its terms are; PyTorch adds three times as fast as NumPy.
+    healthy = np.isfinite(losses) & np.isfinite(torch.from_numpy(deltas).sum(1).numpy())
+    if not healthy.all():
+        diverged = jobs[int(np.argmin(healthy))]
+        raise NonFiniteLossError(diverged.device, diverged.round_index)
+    return [Update(delta, float(loss), job.n_samples) for job, delta, loss in zip(jobs, deltas, losses, strict=True)]
+
+
+def delta_block(updates: Sequence[Update]) -> Floats:
+    """Return all deltas as one array `(n_updates, n_params)`, without a copy if they are one group's, in order.
+
+    A weighted mean of a group is then one matrix-vector product: `weights @ delta_block(updates)`.
+    """
+    block = updates[0].delta.base
+    if block is not None and block.shape == (len(updates), updates[0].delta.size):
+        rows = zip(updates, block, strict=True)
+        if all(update.delta.ctypes.data == row.ctypes.data for update, row in rows):
+            return block
+    return np.stack([update.delta for update in updates])

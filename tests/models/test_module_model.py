@@ -1,0 +1,322 @@
+"""Any module trains: many devices at once where vmap allows it, one after the other where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.models.fleets import fleet, train_by_autograd
+from tolfl.core.errors import DataError, NonFiniteLossError
+from tolfl.models import Model, ModuleModel, TrainJob, TrainSettings
+from tolfl.models.layout import FlatLayout
+from tolfl.models.module_training import train_alone, train_together
+from tolfl.models.sample_loss import SampleLoss
+from tolfl.models.settings import OptimizerName
+
+
+class OneWeight(nn.Module):
+    """Golden example B: a linear autoencoder x_hat = w * x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return self.w * samples
+
+
+class OneCentre(nn.Module):
+    """Golden example A: J(x) = (x - theta) ** 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
+
+    def sample_losses(self, samples: Tensor) -> Tensor:
+        return (samples[:, 0] - self.theta).square()
+
+
+class BranchesOnData(nn.Module):
+    """Reconstructs, after a look at the values that vmap cannot take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        output: Tensor = self.linear(samples)
+        return output if float(samples.sum()) < 1e9 else -output
+
+
+class NewBuffer(nn.Module):
+    """Puts a new tensor in the place of its buffer in every batch."""
+
+    n_seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("n_seen", torch.zeros(()))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        self.n_seen = self.n_seen + len(samples)
+        output: Tensor = self.linear(samples)
+        return output
+
+
+def dense() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
+
+
+def convolutional() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, padding=1))
+
+
+def dropping() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 4))
+
+
+def normalising() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+
+
+KINDS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
+    (dense, (4,)),
+    (convolutional, (2, 5, 4)),
+    (dropping, (4,)),
+    (normalising, (4,)),
+    (BranchesOnData, (4,)),
+    (NewBuffer, (4,)),
+]
+
+
+def golden_jobs(start: float, device_samples: list[list[float]]) -> list[TrainJob]:
+    pool = np.concatenate(device_samples)[:, None]
+    edges = np.cumsum([0, *map(len, device_samples)])
+    return [
+        TrainJob(0, device, 0, np.array([start]), pool, int(edges[device]), int(edges[device + 1]))
+        for device in range(len(device_samples))
+    ]
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(1, [0.4, 0.8, 1.6]), (2, [18 / 25, 36 / 25, 72 / 25])])
+def test_golden_example_a_each_device_moves_to_its_own_centre(epochs: int, expected: list[float]) -> None:
+    jobs = golden_jobs(0.0, [[1, 3], [4], [6, 8, 10]])
+
+    updates = ModuleModel(OneCentre()).train(jobs, TrainSettings(lr=0.1, epochs=epochs, batch_size=0))
+
+    np.testing.assert_allclose([0.0 - update.delta[0] for update in updates], expected, rtol=1e-12)
+    mean = sum(update.delta[0] * update.n_samples for update in updates) / 6
+    assert -mean == pytest.approx({1: 16 / 15, 2: 48 / 25}[epochs], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected", "averaged"),
+    [(1, [0.525, 0.59, 0.52], 0.5333333333333333), (2, [0.54875, 0.6638, 0.5392], 0.56315)],
+)
+def test_golden_example_b_one_weight(epochs: int, expected: list[float], averaged: float) -> None:
+    jobs = golden_jobs(0.5, [[1, 2], [3], [1, 1, 2]])
+
+    updates = ModuleModel(OneWeight()).train(jobs, TrainSettings(lr=0.01, epochs=epochs, batch_size=0))
+
+    np.testing.assert_allclose([0.5 - update.delta[0] for update in updates], expected, rtol=1e-12)
+    mean = sum(update.delta[0] * update.n_samples for update in updates) / 6
+    assert 0.5 - mean == pytest.approx(averaged, rel=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(("make", "sample_shape"), KINDS[:2])
+def test_both_paths_equal_autograd(
+    make: Callable[[], nn.Module], sample_shape: tuple[int, ...], optimizer: OptimizerName
+) -> None:
+    how = TrainSettings(lr=0.01, epochs=2, batch_size=4, optimizer=optimizer)
+    loss = SampleLoss(make(), None)
+    layout = FlatLayout.of(loss.module)
+    start = ModuleModel(loss.module).initial(0).astype(np.float64)
+    jobs = fleet([9, 7, 4, 1], start, sample_shape)
+
+    together = train_together(loss, layout, jobs, how)
+    alone = [train_alone(loss, layout, job, how) for job in jobs]
+
+    for job, at_once, single in zip(jobs, together, alone, strict=True):
+        plain = SampleLoss(make().double(), None)
+        delta, mean_loss = train_by_autograd(plain, job, how, lambda _, samples: plain(samples))  # noqa: B023 - used at once
+        np.testing.assert_allclose(at_once.delta, delta, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(single.delta, delta, rtol=1e-7, atol=1e-9)
+        assert at_once.loss == pytest.approx(mean_loss)
+        assert single.loss == pytest.approx(mean_loss)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(("make", "sample_shape"), KINDS)
+def test_a_device_alone_gets_the_numbers_it_gets_in_a_crowd(
+    make: Callable[[], nn.Module], sample_shape: tuple[int, ...], optimizer: OptimizerName
+) -> None:
+    model = ModuleModel(make())
+    how = TrainSettings(lr=0.002, epochs=2, batch_size=4, optimizer=optimizer)
+    jobs = fleet([6, 3, 11, 8, 4], model.initial(0), sample_shape)
+
+    crowd = model.train(jobs, how)
+
+    for job, update in zip(jobs, crowd, strict=True):
+        np.testing.assert_allclose(update.delta, model.train([job], how)[0].delta, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "sample_shape", "is_one_group"), [(*kind, kind[0] in (dense, convolutional)) for kind in KINDS]
+)
+def test_modules_train_together_unless_they_draw_remember_or_branch(
+    make: Callable[[], nn.Module], sample_shape: tuple[int, ...], is_one_group: bool
+) -> None:
+    model = ModuleModel(make())
+    jobs = fleet([5, 6, 7], model.initial(0), sample_shape)
+
+    assert len(model.groups(jobs, TrainSettings(batch_size=4))) == (1 if is_one_group else 3)
+
+
+@pytest.mark.parametrize(("make", "sample_shape"), KINDS)
+def test_the_module_handed_in_and_the_global_generator_stay_as_they_are(
+    make: Callable[[], nn.Module], sample_shape: tuple[int, ...]
+) -> None:
+    module = make().eval()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    generator_state = torch.get_rng_state()
+    model = ModuleModel(module)
+    params = model.initial(3)
+    jobs = fleet([6, 7], params, sample_shape)
+
+    model.train(jobs, TrainSettings(batch_size=4))
+    model.sample_losses(params + 1, jobs[0].pool)
+    model.to_module(params + 1)
+
+    assert not module.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert torch.equal(generator_state, torch.get_rng_state())
+
+
+def test_dropout_of_a_module_depends_on_seed_device_and_round_only() -> None:
+    model = ModuleModel(dropping())
+    (job,) = fleet([6], model.initial(0), (4,))
+    names = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0)]
+
+    torch.manual_seed(5)
+    jobs = [TrainJob(*name, job.start, job.pool, 0, 6) for name in names]
+    updates = model.train(jobs, TrainSettings(batch_size=0))
+
+    assert len({update.delta.tobytes() for update in updates}) == 4
+    np.testing.assert_array_equal(updates[0].delta, updates[4].delta)
+
+
+def test_running_statistics_travel_in_the_flat_vector() -> None:
+    model = ModuleModel(normalising())
+    params = model.initial(0)
+    (job,) = fleet([20], params, (4,))
+
+    trained = params - model.train([job], TrainSettings(lr=0.01, batch_size=0))[0].delta
+
+    module = normalising().train()
+    module(torch.tensor(job.pool))
+    running_mean = module.get_buffer("1.running_mean").numpy()
+    np.testing.assert_allclose(model.tensors(trained)["1.running_mean"], running_mean, atol=1e-6)
+    assert "1.num_batches_tracked" not in model.tensors(trained)
+
+
+def test_a_buffer_that_was_replaced_is_still_reported() -> None:
+    model = ModuleModel(NewBuffer())
+    params = model.initial(0)
+    (job,) = fleet([7], params, (4,))
+
+    trained = params - model.train([job], TrainSettings(lr=0.01, batch_size=2))[0].delta
+
+    assert model.tensors(trained)["n_seen"] == 7
+
+
+def test_frozen_parameters_travel_but_do_not_move() -> None:
+    module = dense()
+    module.get_parameter("0.weight").requires_grad_(False)
+    model = ModuleModel(module)
+    jobs = fleet([6, 5], model.initial(0), (4,))
+
+    for update in model.train(jobs, TrainSettings(optimizer="adam")):
+        delta = model.tensors(update.delta)
+        assert not delta["0.weight"].any()
+        assert delta["0.bias"].all()
+
+
+def test_a_loss_of_ones_own_is_used_for_training_and_scoring() -> None:
+    def absolute_error(module: nn.Module, samples: Tensor) -> Tensor:
+        output: Tensor = module(samples)
+        return (output - samples).abs().sum(1)
+
+    model = ModuleModel(dense(), absolute_error)
+    params = model.initial(0).astype(np.float64)
+    jobs = fleet([6, 5], params, (4,))
+    how = TrainSettings(lr=0.01, batch_size=2)
+
+    updates = model.train(jobs, how)
+
+    plain = SampleLoss(dense().double(), absolute_error)
+    delta, _ = train_by_autograd(plain, jobs[0], how, lambda _, samples: plain(samples))
+    np.testing.assert_allclose(updates[0].delta, delta, rtol=1e-7, atol=1e-9)
+    expected = np.abs(model.to_module(params)(torch.tensor(jobs[0].pool)).detach().numpy() - jobs[0].pool).sum(1)
+    np.testing.assert_allclose(model.sample_losses(params, jobs[0].pool), expected)
+
+
+def test_the_scores_of_pictures_sum_over_all_their_axes() -> None:
+    model: Model = ModuleModel(convolutional())
+    params = model.initial(0)
+    samples = np.random.default_rng(0).normal(size=(5000, 2, 5, 4)).astype(np.float32)
+
+    with torch.no_grad():
+        output = model.to_module(params)(torch.tensor(samples)).numpy()
+
+    np.testing.assert_allclose(
+        model.sample_losses(params, samples), np.square(output - samples).sum(axis=(1, 2, 3)), rtol=1e-4
+    )
+
+
+def test_a_ready_module_carries_its_parameters_whatever_the_seed() -> None:
+    module = dense()
+    model = ModuleModel(module)
+
+    np.testing.assert_array_equal(model.initial(0), model.initial(1))
+    np.testing.assert_array_equal(model.initial(0), nn.utils.parameters_to_vector(module.parameters()).detach().numpy())
+    for name, tensor in model.to_module(model.initial(0)).state_dict().items():
+        torch.testing.assert_close(tensor, module.state_dict()[name])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("make", "sample_shape"), [KINDS[0], KINDS[3]])
+def test_a_diverging_device_is_named(make: Callable[[], nn.Module], sample_shape: tuple[int, ...], place: int) -> None:
+    model = ModuleModel(make())
+    jobs = fleet([6, 6, 6], model.initial(0), sample_shape, round_index=2)
+    jobs[place].pool[jobs[place].first] = np.nan
+
+    with pytest.raises(NonFiniteLossError) as caught:
+        model.train(jobs, TrainSettings())
+
+    assert (caught.value.device, caught.value.round_index) == (jobs[place].device, 2)
+
+
+def test_a_loss_that_is_not_one_value_per_sample_is_refused() -> None:
+    model = ModuleModel(dense(), lambda module, samples: (module(samples) - samples).square().mean())
+    jobs = fleet([6], model.initial(0), (4,))
+
+    with pytest.raises(DataError, match="one value per sample"):
+        model.train(jobs, TrainSettings())
+
+
+def test_a_module_that_does_not_reconstruct_needs_a_loss() -> None:
+    model = ModuleModel(nn.Linear(4, 1))
+    jobs = fleet([6], model.initial(0), (4,))
+
+    with pytest.raises(DataError, match="reconstructs"):
+        model.train(jobs, TrainSettings())

@@ -1,0 +1,509 @@
+"""A device of the fleet, without I/O: events in, effects out.
+
+The simulator and the real network are two drivers around this one class. It reads no clock, opens no socket, trains
+nothing itself and holds no random generator, so the same events give the same effects everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from tolfl.core.contribution import Contribution, Pending
+from tolfl.core.devices import DeviceSet
+from tolfl.core.topology import Topology
+from tolfl.protocol import events
+from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
+from tolfl.protocol.history import ClosedRound, Life, Models, Roster, Version
+from tolfl.protocol.membership import Membership
+from tolfl.protocol.messages import (
+    Ack,
+    AnyMessage,
+    Closed,
+    Goodbye,
+    Heartbeat,
+    Join,
+    Mean,
+    Offer,
+    Payload,
+    Pull,
+    Report,
+    Want,
+)
+from tolfl.protocol.round import Round
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What all devices of a run have in common."""
+
+    topology: Topology
+    rounds: int
+    apply: Callable[[Models, Pending, Version], Models]  #: the next models from the mean of a round
+    merge: Callable[[Sequence[Pending]], Pending] = Contribution.total
+    policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
+    min_devices: int = 1
+    min_samples: int = 1
+    has_deadline: bool = False
+
+
+class Device:
+    """One device through its lives; `handle` is all there is to call."""
+
+    __slots__ = (
+        "_ahead",
+        "_effects",
+        "_heard",
+        "_patience",
+        "_pulled",
+        "_rules",
+        "fleet",
+        "is_private",
+        "record",
+        "round",
+        "stopped",
+    )
+
+    def __init__(self, device: int, incarnation: int, record: ClosedRound, rules: Rules) -> None:
+        self.record, self._rules = record, rules
+        self.fleet = Membership(device, incarnation, record.roster, rules.topology, rules.policy != "elect")
+        self.round = Round()
+        self.stopped: str | None = None  #: why nothing more comes from this device
+        self.is_private = False  #: trains alone, for good
+        self._ahead: dict[tuple[int, type], AnyMessage] = {}  #: messages of newer versions, until caught up (rule 8)
+        self._pulled: Version | None = None
+        self._heard: dict[int, tuple[int, Version]] = {}  #: who is out there, for when nobody is inside a roster
+        self._patience = 0
+        self._effects: list[Effect] = []
+
+    @property
+    def id(self) -> int:
+        """The id of the device, the same in every life."""
+        return self.fleet.id
+
+    @property
+    def incarnation(self) -> int:
+        """The number of its life."""
+        return self.fleet.incarnation
+
+    @property
+    def version(self) -> Version:
+        """The version of the newest model it holds."""
+        return self.record.version
+
+    def handle(self, event: events.Event) -> list[Effect]:
+        """Take in what happened and return what must be done about it, in order."""
+        effects: list[Effect] = []
+        self._effects = effects
+        if self.stopped in ("left", "dropped") or (self.is_private and not isinstance(event, events.Trained)):
+            return effects
+        match event:
+            case events.Received():
+                self._receive(event.message)
+            case events.Trained():
+                self._trained(event)
+            case events.PeerFailed():
+                self._bury(frozenset({(event.device, event.incarnation)}))
+            case events.Ticked():
+                self._tick()
+            case events.DeadlinePassed():
+                if event.version == self.version:
+                    self.round.is_late = True
+                    self._progress()
+            case events.Started():
+                self._begin_round()
+            case events.LeaveAsked():
+                self._leave()
+            case _:
+                assert_never(event)
+        return effects
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        """Start on the newest record: train, wait for the end, or ask to be let in."""
+        self.stopped = None
+        if self.record.is_over:
+            self._stop("over")
+            return
+        if not self.fleet.is_inside:
+            self._ask_to_join()
+            return
+        if self.version.round < self._rules.rounds:
+            self._effects.append(Train(self.version, self.record.models))
+        else:
+            # Rule 12: the end is one more round in which nobody trains and everybody says "I hold the last model".
+            self.round.own = Contribution(DeviceSet.of([self.id]), 0, {}, 0.0)
+        self._progress()
+
+    def _trained(self, event: events.Trained) -> None:
+        # Rule 8: a contribution counts only for the version it was trained on.
+        if event.version == self.version and self.round.own is None and self.fleet.is_inside:
+            self.round.own = event.contribution
+            self._progress()
+
+    def _progress(self) -> None:
+        """Do what this device owes, given what it has in hand and who is alive (rules 5 and 6)."""
+        if not self.fleet.is_inside or self.record.is_over:
+            return
+        roles, round_ = self.fleet.roles, self.round
+        if self.id in roles.dropped:
+            self._lose_cluster()
+            return
+        head = roles.head_of[self.fleet.cluster]
+        if head == self.id:
+            self._act_as_head()
+        elif round_.own is not None and round_.reported_to != head:
+            round_.reported_to, round_.reported_acked = head, False
+            self._send_report(head, round_.own)
+
+    def _act_as_head(self) -> None:
+        round_, roles, cluster = self.round, self.fleet.roles, self.fleet.cluster
+        if cluster in roles.takes_over and not round_.has_taken_over:
+            round_.has_taken_over = True
+            self._effects.append(TakeOver(cluster, roles.takes_over[cluster]))
+        if round_.own is not None:
+            round_.collect(self.id, round_.own)
+        if self._rules.has_deadline and not round_.timer_set:
+            round_.timer_set = True
+            self._effects.append(SetDeadline(self.version))
+        if not round_.is_complete(roles, cluster):
+            return
+        following = roles.next_head.get(self.id)
+        if following is None:
+            self._close()
+        elif (following, round_.included_bits()) != (round_.passed_to, round_.passed_bits):
+            round_.passed_to, round_.passed_bits, round_.passed_acked = following, round_.included_bits(), False
+            self._send_mean(following)
+
+    def _close(self) -> None:
+        """Apply the mean, form the record and distribute it (rule 7); or wait, if too few are in it (rule 10)."""
+        round_, rules = self.round, self._rules
+        if self.version.round >= rules.rounds:
+            # With the roster as it was, so that the end has one name, whoever of two closers in a row declares it.
+            self._extend(self.record.with_roster(self.record.roster, is_over=True))
+        elif round_.included_bits().bit_count() < rules.min_devices or round_.n_samples() < rules.min_samples:
+            if self.fleet.joiners:
+                self._extend(self.record.with_roster(self.fleet.next_roster()))
+        else:
+            total = round_.running_mean(rules.merge)
+            models = rules.apply(self.record.models, total, self.version)
+            self._extend(self.record.after(total, self._missing(), self.fleet.next_roster(), models), total)
+
+    def _missing(self) -> dict[int, str]:
+        """Return who of the clusters so far is not in the mean, and why: dead, gone, dropped or late."""
+        absent = self.fleet.roster.devices - DeviceSet(self.round.included_bits())
+        known, cluster_of = self.round.upstream_missing, self._rules.topology.cluster_of
+        return {
+            device: self.fleet.why_missing(device) or known.get(device, "late")
+            for device in absent
+            if cluster_of[device] <= self.fleet.cluster or device not in self.fleet.roles.live
+        }
+
+    def _extend(self, record: ClosedRound, total: Pending | None = None) -> None:
+        """Announce a record of one's own and go on from it."""
+        joined = tuple(sorted(record.roster.lives - self.record.roster.lives))
+        self._effects.append(Announce(record, total, self.fleet.roles.heads, joined))
+        self._adopt(record, sender=None)
+
+    def _adopt(self, record: ClosedRound, sender: int | None) -> None:
+        """Go on from a heavier record, dropping a lighter branch and any training on it (rules 8 and 9)."""
+        was_inside = self.fleet.is_inside
+        self.record, self.round = record, Round()
+        self.fleet.enter(record.roster)
+        if was_inside and not self.fleet.is_inside and not record.is_over:
+            self._next_life()
+        self._distribute(sender)
+        self._begin_round()
+        kept, self._ahead = list(self._ahead.values()), {}
+        for message in kept:
+            if message.version >= self.version:
+                self._receive(message)
+
+    def _distribute(self, sender: int | None) -> None:
+        """Pass the newest record on (rule 5): the closer to all heads, every head to its members."""
+        if not self.fleet.is_inside:
+            return
+        is_head = self.fleet.roles.head_of.get(self.fleet.cluster) == self.id
+        receivers = [head for head in self.fleet.roles.heads if head != self.id] if sender is None else []
+        receivers += self.fleet.members() if is_head else []
+        closed = self._message(Closed, record=self.record)
+        self._effects += [Send(to, closed) for to in receivers if to != sender]
+        if sender is not None and is_head and self.fleet.has_losses:
+            self._tell_heads()
+
+    def _tell_heads(self) -> None:
+        # A closer may have died half way through distributing: neighbours learn the version from whoever has it.
+        for head in self.fleet.heads_beside():
+            self._send(head, Heartbeat)
+
+    # -- messages in --------------------------------------------------------------------------------------------
+
+    def _receive(self, message: AnyMessage) -> None:
+        life = (message.sender, message.incarnation)
+        if self.fleet.is_buried(life):
+            self._argue(message)
+            return
+        self._heard[message.sender] = (message.incarnation, message.version)
+        earlier = self.fleet.roster.incarnations.get(message.sender)
+        if earlier is not None and message.incarnation > earlier:
+            self._bury(frozenset({(message.sender, earlier)}))
+        if message.version == self.version and (self.id, self.incarnation) in message.dead:
+            if not self.record.is_over:
+                self._step_aside(message)
+            return
+        if message.version == self.version and message.dead != self.fleet.dead:
+            self._bury(message.dead)
+        if self.stopped == "dropped" or self.is_private:
+            return
+        if message.version > self.version:
+            self._catch_up(message)
+        elif message.version < self.version:
+            self._answer_old(message)
+        else:
+            self._take(message)
+
+    def _take(self, message: AnyMessage) -> None:
+        """Act on a message of the own version."""
+        match message:
+            case Report():
+                self._take_report(message)
+            case Ack():
+                self._take_ack(message)
+            case Closed() | Heartbeat():
+                pass
+            case Mean():
+                self._take_mean(message)
+            case Offer():
+                has_it = self.round.has(message)
+                self._send(message.sender, Ack if has_it else Want, what=message.what, included=message.included)
+            case Want():
+                self._send_again(message)
+            case Pull():
+                self._send(message.sender, Closed, record=self.record)
+            case Join():
+                self.fleet.note_joiners({message.sender: message.incarnation})
+                self._progress()
+            case Goodbye():
+                self._take_goodbye(message)
+            case _:
+                assert_never(message)
+
+    def _take_report(self, message: Report) -> None:
+        cluster_of = self._rules.topology.cluster_of
+        if not self.fleet.is_inside or cluster_of[message.sender] != self.fleet.cluster:
+            return
+        if self.fleet.roster.incarnations.get(message.sender) != message.incarnation:
+            return
+        self.round.collect(message.sender, message.contribution)
+        self.fleet.note_joiners(message.joiners)
+        self._send(message.sender, Ack, what=Payload.REPORT, included=message.contribution.included)
+        self._progress()
+
+    def _take_mean(self, message: Mean) -> None:
+        if not self.fleet.is_inside or self._rules.topology.cluster_of[message.sender] >= self.fleet.cluster:
+            return
+        self.round.offer_upstream(message)
+        self.fleet.note_joiners(message.joiners)
+        self._send(message.sender, Ack, what=Payload.MEAN, included=message.total.included)
+        self._progress()
+
+    def _take_ack(self, message: Ack) -> None:
+        round_ = self.round
+        if message.what is Payload.REPORT:
+            round_.reported_acked |= message.sender == round_.reported_to
+        elif message.sender == round_.passed_to and message.included.bits == round_.passed_bits:
+            round_.passed_acked = True
+
+    def _take_goodbye(self, message: Goodbye) -> None:
+        life = frozenset({(message.sender, message.incarnation)})
+        self.fleet.left |= life
+        self._bury(life)
+
+    # -- older and newer versions (rule 8) ----------------------------------------------------------------------
+
+    def _catch_up(self, message: AnyMessage) -> None:
+        if isinstance(message, Closed):
+            self._adopt_from(message)
+            return
+        self._ahead[message.sender, type(message)] = message
+        # In an undisturbed round the record is on its way already; a pull would move the model twice.
+        if self.fleet.has_losses or not self.fleet.is_inside:
+            self._pull(message)
+
+    def _adopt_from(self, message: Closed) -> None:
+        if (self.id, self.incarnation) not in message.record.roster.lives:
+            # Outside: the beliefs of the heavier side replace one's own, which may hold its devices for dead.
+            self.fleet.believe(message.dead, spared=message.record.roster.lives)
+        self._adopt(message.record, message.sender)
+
+    def _pull(self, message: AnyMessage) -> None:
+        if self._pulled is None or self._pulled < message.version:
+            self._pulled = message.version
+            self._send(message.sender, Pull)
+
+    def _answer_old(self, message: AnyMessage) -> None:
+        match message:
+            case Ack() | Closed() | Want():
+                pass
+            case Heartbeat():
+                # In mid-run the record is on its way; after the end nobody else may be left to send it.
+                if self.record.is_over:
+                    self._send(message.sender, Closed, record=self.record)
+            case Goodbye():
+                self._take_goodbye(message)
+            case Join():
+                self.fleet.note_joiners({message.sender: message.incarnation})
+                self._send(message.sender, Closed, record=self.record)
+                self._progress()
+            case Report() | Mean() | Offer() | Pull():
+                self._send(message.sender, Closed, record=self.record)
+            case _:
+                assert_never(message)
+
+    # -- life and death (rules 3, 9, 11) ------------------------------------------------------------------------
+
+    def _bury(self, lives: frozenset[Life]) -> None:
+        """Note deaths, and do what now falls to this device."""
+        if not self.fleet.bury(lives):
+            return
+        self._pulled = None
+        for message in list(self._ahead.values()):
+            if not self.fleet.is_buried((message.sender, message.incarnation)):
+                self._pull(message)
+        if not self.fleet.is_inside:
+            self._ask_to_join()
+            return
+        if self.fleet.roles.head_of.get(self.fleet.cluster) == self.id:
+            self._tell_heads()
+        self._progress()
+
+    def _argue(self, message: AnyMessage) -> None:
+        """Answer somebody held for dead: the heavier history is right, then the larger side (rule 9)."""
+        if message.version > self.version:
+            if isinstance(message, Closed):
+                self._adopt_from(message)
+            else:
+                self._send(message.sender, Pull)
+        elif message.version < self.version:
+            if not isinstance(message, Closed | Ack | Goodbye):
+                self._send(message.sender, Closed, record=self.record)
+        elif not self.record.is_over:
+            self._argue_as_equals(message)
+
+    def _argue_as_equals(self, message: AnyMessage) -> None:
+        is_told_dead = (self.id, self.incarnation) in message.dead
+        if is_told_dead and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
+            self._step_aside(message)
+        elif self.fleet.is_inside and (message.sender, message.incarnation) in self.fleet.dead:
+            self._send(message.sender, Heartbeat)
+
+    def _step_aside(self, message: AnyMessage) -> None:
+        """Accept to be dead: come back in a new life, with the beliefs of those who go on."""
+        self.fleet.believe(message.dead, spared=self.fleet.roster.lives)
+        self._next_life()
+        self._ask_to_join()
+
+    def _next_life(self) -> None:
+        self.fleet.next_life()
+        self.round = Round()
+        self._effects.append(KeepIncarnation(self.incarnation))
+
+    def _lose_cluster(self) -> None:
+        """Lose the head under `drop`: keep the last model, or train on alone (rule 11)."""
+        if self._rules.policy != "isolate":
+            self._stop("dropped")
+            return
+        self.is_private = True
+        alone = Roster({self.id: self.incarnation})
+        self.fleet = Membership(self.id, self.incarnation, alone, self._rules.topology, drops_clusters=False)
+        self._ahead = {}
+        self._extend(self.record.with_roster(alone))
+
+    def _leave(self) -> None:
+        for peer in sorted({*self.fleet.roles.heads, *self.fleet.members()} - {self.id}):
+            self._send(peer, Goodbye)
+        self._stop("left")
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
+        self._effects.append(Stop(reason))
+
+    # -- coming in (rules 2 and 10) and heartbeats (rules 5 and 8) ----------------------------------------------
+
+    def _ask_to_join(self) -> None:
+        if self.record.is_over:
+            return
+        closer = self.fleet.roles.closer
+        if closer is not None and closer != self.id:
+            self._send(closer, Join)
+
+    def _open_roster(self) -> None:
+        """Start again where nobody is inside a roster: the first on the ladder opens one (rule 10)."""
+        self._patience += 1
+        reachable = {
+            device: life for device, (life, _) in self._heard.items() if not self.fleet.is_buried((device, life))
+        }
+        reachable[self.id] = self.incarnation
+        heavier = any(self._heard[device][1] > self.version for device in reachable if device != self.id)
+        opener = self._rules.topology.heads(set(reachable))[-1]
+        if opener == self.id and not heavier and self._patience > 1:
+            self._patience = 0
+            self._extend(self.record.with_roster(Roster(dict(sorted(reachable.items())))))
+            return
+        for device in sorted(self._rules.topology.cluster_of):
+            if device != self.id:
+                self._send(device, Join)
+
+    def _tick(self) -> None:
+        """Say hello on the links at rest, and offer again what was never acknowledged."""
+        self._pulled = None
+        for message in list(self._ahead.values()):
+            self._pull(message)
+        if not self.fleet.is_inside and not self.record.is_over:
+            if self.fleet.roles.closer is None:
+                self._open_roster()
+            else:
+                self._ask_to_join()
+            return
+        # Those held for dead may be alive after all: without a word to them, a healed partition would stay apart.
+        for peer in sorted({*self.fleet.neighbours(), *(device for device, _ in self.fleet.dead)} - {self.id}):
+            self._send(peer, Heartbeat)
+        round_ = self.round
+        if round_.reported_to is not None and round_.own is not None and not round_.reported_acked:
+            self._send(round_.reported_to, Offer, what=Payload.REPORT, included=round_.own.included)
+        if round_.passed_to is not None and not round_.passed_acked:
+            self._send(round_.passed_to, Offer, what=Payload.MEAN, included=DeviceSet(round_.passed_bits))
+
+    # -- messages out -------------------------------------------------------------------------------------------
+
+    def _send_report(self, head: int, contribution: Pending) -> None:
+        self._send(head, Report, contribution=contribution, joiners=self.fleet.joiners)
+
+    def _send_mean(self, following: int) -> None:
+        total = self.round.running_mean(self._rules.merge)
+        self._send(following, Mean, total=total, missing=self._missing(), joiners=self.fleet.joiners)
+
+    def _send_again(self, message: Want) -> None:
+        round_ = self.round
+        if message.what is Payload.REPORT and round_.own is not None and message.sender == round_.reported_to:
+            self._send_report(message.sender, round_.own)
+        elif message.what is Payload.MEAN and message.sender == round_.passed_to:
+            self._send_mean(message.sender)
+
+    def _message(self, kind: type[AnyMessage], **fields: object) -> AnyMessage:
+        header = {"sender": self.id, "incarnation": self.incarnation, "version": self.version, "dead": self.fleet.dead}
+        return kind(**header, **fields)  # type: ignore[arg-type]
+
+    def _send(self, to: int, kind: type[AnyMessage], **fields: object) -> None:
+        self._effects.append(Send(to, self._message(kind, **fields)))
+
+    def clone(self) -> Device:
+        """Return an independent copy; records and messages are immutable and shared."""
+        other = type(self).__new__(type(self))
+        for name in Device.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.round, other.fleet = self.round.clone(), self.fleet.clone()
+        other._ahead, other._heard, other._effects = dict(self._ahead), dict(self._heard), []
+        return other

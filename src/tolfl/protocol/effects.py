@@ -1,0 +1,60 @@
+"""What a device wants done. Imperative: the driver does it, in this order, and reports back by events."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tolfl.core.contribution import Pending
+from tolfl.protocol.history import ClosedRound, Models, Version
+from tolfl.protocol.messages import AnyMessage
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a message to a device."""
+
+    to: int
+    message: AnyMessage
+
+
+class Train(msgspec.Struct, frozen=True):
+    """Train on your own samples from this version; answer with `Trained`. Drops any training still under way."""
+
+    version: Version
+    models: Models
+
+
+class SetDeadline(msgspec.Struct, frozen=True):
+    """Answer with `DeadlinePassed` when a head has waited long enough in the round of this version."""
+
+    version: Version
+
+
+class Announce(msgspec.Struct, frozen=True):
+    """Write down that this device closed a round. Precedes the messages that tell others."""
+
+    record: ClosedRound
+    total: Pending | None  #: what went into the model; None if only the roster changed
+    heads: tuple[int, ...]
+    joined: tuple[tuple[int, int], ...]
+
+
+class TakeOver(msgspec.Struct, frozen=True):
+    """Write down that this device is now the head of its cluster."""
+
+    cluster: int
+    previous: int
+
+
+class KeepIncarnation(msgspec.Struct, frozen=True):
+    """Keep this number on disk before anything else: the next life must be a later one."""
+
+    incarnation: int
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Nothing more will come from this device: the run is `over`, it `left`, or its cluster was `dropped`."""
+
+    reason: str
+
+
+Effect = Send | Train | SetDeadline | Announce | TakeOver | KeepIncarnation | Stop

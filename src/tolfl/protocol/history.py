@@ -1,0 +1,96 @@
+"""Histories: each closed round extends one, every model is named by its place in it, and the heaviest wins."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+
+import msgspec
+
+from tolfl.core.contribution import Pending
+from tolfl.core.devices import DeviceSet
+
+#: What a driver means by models: arrays in a real network, a promise of them in the simulator. Devices pass it on unopened.
+Models = object
+
+#: One life of a device: its id and its incarnation. Death is of a life and is final.
+Life = tuple[int, int]
+
+
+class Version(msgspec.Struct, frozen=True, order=True):
+    """The name of a model. Versions are totally ordered: more work first, and the larger one wins (rule 1)."""
+
+    work: int  #: samples used in all rounds of the history
+    round: int  #: updates done
+    revision: int  #: roster changes without an update since the last round
+    history: str  #: hash chain of the included sets and rosters
+
+    def __str__(self) -> str:
+        return f"{self.work}.{self.round}.{self.revision}.{self.history}"
+
+
+class Roster(msgspec.Struct, frozen=True, dict=True):
+    """Who takes part in a round, and in which life (rule 2)."""
+
+    incarnations: dict[int, int]
+
+    @cached_property
+    def devices(self) -> DeviceSet:
+        """The ids alone."""
+        return DeviceSet.of(self.incarnations)
+
+    @cached_property
+    def lives(self) -> frozenset[Life]:
+        """The (id, incarnation) pairs."""
+        return frozenset(self.incarnations.items())
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Bytes that differ whenever the roster does."""
+        later = sorted((device, life) for device, life in self.incarnations.items() if life)
+        return f"{self.devices.bits:x}/{later}".encode()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Roster) and self.digest == other.digest)
+
+
+class ClosedRound(msgspec.Struct, frozen=True):
+    """The record that a closed round leaves behind, with the model it led to (rule 7)."""
+
+    version: Version
+    roster: Roster  #: of the next round
+    models: Models
+    included: DeviceSet = DeviceSet()
+    missing: dict[int, str] = {}
+    n_samples: int = 0
+    is_over: bool = False  #: the run is finished: everybody holds the last model
+
+    @classmethod
+    def first(cls, roster: Roster, models: Models) -> ClosedRound:
+        """Return what everybody holds before the first round."""
+        return cls(Version(0, 0, 0, ""), roster, models)
+
+    def after(self, total: Pending, missing: dict[int, str], roster: Roster, models: Models) -> ClosedRound:
+        """Return the record of the next round: `total` went into `models`, `roster` goes on."""
+        version = Version(
+            self.version.work + total.n_samples,
+            self.version.round + 1,
+            0,
+            self._extend(total.included, roster, "update"),
+        )
+        return ClosedRound(version, roster, models, total.included, missing, total.n_samples)
+
+    def with_roster(self, roster: Roster, is_over: bool = False) -> ClosedRound:
+        """Return a record that changes the roster and not the model (rule 10)."""
+        history = self._extend(DeviceSet(), roster, "over" if is_over else "roster")
+        version = Version(self.version.work, self.version.round, self.version.revision + 1, history)
+        return ClosedRound(version, roster, self.models, is_over=is_over)
+
+    def _extend(self, included: DeviceSet, roster: Roster, what: str) -> str:
+        # The roster is part of the name: two records with one name and two rosters would never be reconciled.
+        digest = hashlib.sha256(f"{self.version.history}/{what}/{included.bits:x}/".encode())
+        digest.update(roster.digest)
+        return digest.hexdigest()[:16]

@@ -1,0 +1,143 @@
+"""Who is in, who is dead and who wants in, as far as one device knows. Beliefs only: no messages, no effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tolfl.core.topology import Topology
+from tolfl.protocol.history import Life, Roster
+from tolfl.protocol.roles import Roles, roles_of
+
+
+class Membership:
+    """The beliefs of one device about its fleet."""
+
+    __slots__ = ("_roles", "dead", "drops_clusters", "id", "incarnation", "joiners", "left", "roster", "topology")
+
+    def __init__(self, device: int, incarnation: int, roster: Roster, topology: Topology, drops_clusters: bool) -> None:
+        self.id, self.incarnation, self.roster, self.topology = device, incarnation, roster, topology
+        self.drops_clusters = drops_clusters
+        self.dead: frozenset[Life] = frozenset()
+        self.left: frozenset[Life] = frozenset()  #: of the dead, those who said goodbye
+        self.joiners: dict[int, int] = {}  #: never changed in place: messages carry it
+        self._roles: Roles | None = None
+        self._bury_own_past()
+
+    @property
+    def roles(self) -> Roles:
+        """Who does what, given who is alive."""
+        if self._roles is None:
+            self._roles = roles_of(self.topology, self.roster, self.dead, self.drops_clusters)
+        return self._roles
+
+    @property
+    def cluster(self) -> int:
+        """The own cluster."""
+        return self.topology.cluster_of[self.id]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this life of the device is in the roster."""
+        return self.roster.incarnations.get(self.id) == self.incarnation
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether somebody of the roster is known to be gone."""
+        return len(self.roles.live) < len(self.roster.incarnations)
+
+    def is_buried(self, life: Life) -> bool:
+        """Tell whether a life is over: known dead, or followed by a later one in the roster (rule 3)."""
+        return life in self.dead or life[1] < self.roster.incarnations.get(life[0], 0)
+
+    def bury(self, lives: frozenset[Life]) -> bool:
+        """Note deaths; tell whether any is news. Nobody believes in the own death: that is for `next_life`."""
+        new = lives - self.dead - {(self.id, self.incarnation)}
+        if not new:
+            return False
+        self.dead |= new
+        self.joiners = {device: life for device, life in self.joiners.items() if (device, life) not in new}
+        self._roles = None
+        return True
+
+    def why_missing(self, device: int) -> str | None:
+        """Return why a device of the roster cannot contribute, if there is a reason."""
+        life = (device, self.roster.incarnations[device])
+        if life in self.dead:
+            return "left" if life in self.left else "failed"
+        return "dropped" if device in self.roles.dropped else None
+
+    def note_joiners(self, joiners: Mapping[int, int]) -> None:
+        """Remember who wants in, until a roster has them."""
+        new = {device: life for device, life in joiners.items() if self._is_new_joiner(device, life)}
+        if new:
+            self.joiners = {**self.joiners, **new}
+
+    def _is_new_joiner(self, device: int, life: int) -> bool:
+        known = max(self.roster.incarnations.get(device, -1), self.joiners.get(device, -1))
+        return life > known and (device, life) not in self.dead
+
+    def next_roster(self) -> Roster:
+        """Return the live devices of this roster and those who want in (rule 2)."""
+        live = self.roles.live
+        if not self.joiners and len(live) == len(self.roster.incarnations):
+            return self.roster
+        going_on = {device: life for device, life in self.roster.incarnations.items() if device in live}
+        return Roster(dict(sorted({**going_on, **self.joiners}.items())))
+
+    def enter(self, roster: Roster) -> None:
+        """Go on with the roster of another record."""
+        self.roster, self._roles = roster, None
+        self.joiners = {
+            device: life for device, life in self.joiners.items() if life > roster.incarnations.get(device, -1)
+        }
+        self._bury_own_past()
+
+    def believe(self, dead: frozenset[Life], spared: frozenset[Life] = frozenset()) -> None:
+        """Take over the beliefs of others: their dead, and the life of those they count with."""
+        self.dead = (self.dead - spared) | dead - {(self.id, self.incarnation)}
+        self._roles = None
+        self._bury_own_past()
+
+    def next_life(self) -> None:
+        """Accept to be dead and begin the next life (rule 3)."""
+        self.dead |= {(self.id, self.incarnation)}
+        self.incarnation += 1
+        self._roles = None
+
+    def is_smaller_side(self, their_dead: frozenset[Life]) -> bool:
+        """Tell whether, of two sides that hold each other for dead, this one steps aside (rule 9)."""
+        mine, theirs = self.roster.lives - self.dead, self.roster.lives - their_dead
+        if len(mine) != len(theirs):
+            return len(mine) < len(theirs)
+        # Sides may overlap, so their lowest ids may be the same; in full they never are: each side lacks the other.
+        return sorted(mine) > sorted(theirs)
+
+    def neighbours(self) -> list[int]:
+        """Return the peers on links at rest: the head; for a head its members and the heads next to it."""
+        roles, head = self.roles, self.roles.head_of.get(self.cluster)
+        if head != self.id:
+            return [] if head is None else [head]
+        return sorted({*self.members(), *self.heads_beside()})
+
+    def members(self) -> list[int]:
+        """Return the live devices of the own cluster but for this one."""
+        return [device for device in self.roles.member_lists.get(self.cluster, ()) if device != self.id]
+
+    def heads_beside(self) -> list[int]:
+        """Return the heads before and after this one in the chain."""
+        heads = self.roles.heads
+        place = heads.index(self.id)
+        return [*heads[max(0, place - 1) : place], *heads[place + 1 : place + 2]]
+
+    def clone(self) -> Membership:
+        """Return an independent copy."""
+        other = Membership.__new__(Membership)
+        for name in Membership.__slots__:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def _bury_own_past(self) -> None:
+        past = self.roster.incarnations.get(self.id, self.incarnation)
+        if past < self.incarnation:
+            self.dead |= {(self.id, past)}
+            self._roles = None

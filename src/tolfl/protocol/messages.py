@@ -1,0 +1,88 @@
+"""What devices tell each other. Every message carries its sender's life, version and the deaths it knows of (rule 1)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tolfl.core.contribution import Pending
+from tolfl.core.devices import DeviceSet
+from tolfl.protocol.history import ClosedRound, Life, Version
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """The header of every message."""
+
+    sender: int
+    incarnation: int
+    version: Version
+    dead: frozenset[Life]
+
+
+class Payload(StrEnum):
+    """What a small message is about."""
+
+    REPORT = "report"
+    MEAN = "mean"
+
+
+class Report(Message, frozen=True, tag=True, kw_only=True):
+    """A member's contribution, to its head."""
+
+    contribution: Pending
+    joiners: dict[int, int]
+
+
+class Mean(Message, frozen=True, tag=True, kw_only=True):
+    """A head's running mean, to the next head."""
+
+    total: Pending
+    missing: dict[int, str]
+    joiners: dict[int, int]
+
+
+class Closed(Message, frozen=True, tag=True, kw_only=True):
+    """A closed round and its model."""
+
+    record: ClosedRound
+
+
+class Offer(Message, frozen=True, tag=True, kw_only=True):
+    """A payload was sent and never acknowledged: do you have it?"""
+
+    what: Payload
+    included: DeviceSet
+
+
+class Want(Message, frozen=True, tag=True, kw_only=True):
+    """No, send it again."""
+
+    what: Payload
+    included: DeviceSet
+
+
+class Ack(Message, frozen=True, tag=True, kw_only=True):
+    """A payload has arrived."""
+
+    what: Payload
+    included: DeviceSet
+
+
+class Heartbeat(Message, frozen=True, tag=True, kw_only=True):
+    """Nothing but the header: I am here, and this is my version."""
+
+
+class Pull(Message, frozen=True, tag=True, kw_only=True):
+    """Send me your newest closed round."""
+
+
+class Join(Message, frozen=True, tag=True, kw_only=True):
+    """I am outside the roster and want in."""
+
+
+class Goodbye(Message, frozen=True, tag=True, kw_only=True):
+    """I leave by choice."""
+
+
+AnyMessage = Report | Mean | Closed | Offer | Want | Ack | Heartbeat | Pull | Join | Goodbye

@@ -1,0 +1,95 @@
+"""What a device has in hand in the round of one version: contributions received, the mean from upstream, debts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tolfl.core.contribution import Pending
+from tolfl.core.devices import DeviceSet
+from tolfl.protocol.messages import Mean, Offer, Payload
+from tolfl.protocol.roles import Roles
+
+
+class Round:
+    """The working state of one round; a new version starts with a new one."""
+
+    __slots__ = (
+        "has_taken_over",
+        "is_late",
+        "own",
+        "passed_acked",
+        "passed_bits",
+        "passed_to",
+        "received",
+        "received_bits",
+        "reported_acked",
+        "reported_to",
+        "timer_set",
+        "upstream",
+        "upstream_missing",
+    )
+
+    def __init__(self) -> None:
+        self.own: Pending | None = None  #: kept until the round closes (rule 5)
+        self.received: dict[int, Pending] = {}  #: by device; as a head, the own one too
+        self.received_bits = 0
+        self.upstream: Pending | None = None
+        self.upstream_missing: dict[int, str] = {}
+        self.is_late = False  #: the deadline for members has passed
+        self.timer_set = False
+        self.reported_to: int | None = None
+        self.reported_acked = False
+        self.passed_to: int | None = None
+        self.passed_bits = -1  #: whose samples were in the running mean last passed on
+        self.passed_acked = False
+        self.has_taken_over = False
+
+    def collect(self, device: int, contribution: Pending) -> None:
+        """Keep a member's contribution; what was received counts, even if its owner dies later (rule 6)."""
+        if not self.received_bits >> device & 1:
+            self.received[device] = contribution
+            self.received_bits |= 1 << device
+
+    def offer_upstream(self, mean: Mean) -> None:
+        """Keep the upstream mean with most included; two are never merged (rule 6)."""
+        if self.upstream is None or len(mean.total.included) > len(self.upstream.included):
+            self.upstream, self.upstream_missing = mean.total, mean.missing
+
+    def has(self, offer: Offer) -> bool:
+        """Tell whether what is offered is here already, or something better."""
+        if offer.what is Payload.REPORT:
+            return bool(self.received_bits >> offer.sender & 1)
+        return self.upstream is not None and len(self.upstream.included) >= len(offer.included)
+
+    def is_complete(self, roles: Roles, cluster: int) -> bool:
+        """Tell whether a head has heard of everybody it must wait for (rule 6)."""
+        if not self.is_late and roles.members[cluster] & ~self.received_bits:
+            return False
+        waiting = roles.earlier[cluster]
+        if self.upstream is not None:
+            waiting &= ~self.upstream.included.bits
+        if not waiting:
+            return True
+        return not waiting & ~DeviceSet.of(self.upstream_missing).bits
+
+    def included_bits(self) -> int:
+        """Return whose samples the running mean has inside."""
+        return self.received_bits | (self.upstream.included.bits if self.upstream is not None else 0)
+
+    def n_samples(self) -> int:
+        """Return how many samples the running mean has inside."""
+        counts = [contribution.n_samples for contribution in self.received.values()]
+        return sum(counts) + (self.upstream.n_samples if self.upstream is not None else 0)
+
+    def running_mean(self, merge: Callable[[Sequence[Pending]], Pending]) -> Pending:
+        """Merge the cluster in id order (never in arrival order), then append it to the chain."""
+        cluster = merge([self.received[device] for device in sorted(self.received)])
+        return cluster if self.upstream is None else merge([self.upstream, cluster])
+
+    def clone(self) -> Round:
+        """Return an independent copy; what it holds is immutable and shared."""
+        other = Round.__new__(Round)
+        for name in Round.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.received = dict(self.received)
+        return other

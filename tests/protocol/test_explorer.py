@@ -1,0 +1,234 @@
+"""The checker finds nothing in the protocol, and finds every rule that is taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.protocol.explore import CAMPAIGNS, Setting, Violation, campaign, explore_all
+from tolfl.core.contribution import Pending
+from tolfl.core.devices import DeviceSet
+from tolfl.protocol.device import Device
+from tolfl.protocol.effects import Stop
+from tolfl.protocol.events import Trained
+from tolfl.protocol.membership import Membership
+from tolfl.protocol.messages import AnyMessage, Closed, Mean
+from tolfl.protocol.roles import Roles, roles_of
+from tolfl.protocol.round import Round
+
+SCHEDULES_IN_CI = 4_000
+
+#: Complete in seconds: N, k, rounds, policy, crashes.
+SMALL_WORLDS = [
+    *((3, k, 0, "elect", 2) for k in (1, 2, 3)),
+    *((3, k, 1, "elect", 1) for k in (1, 2, 3)),
+    (3, 1, 1, "elect", 2),
+    (3, 2, 1, "elect", 2),
+    (3, 2, 1, "drop", 2),
+    (3, 1, 1, "isolate", 2),
+]
+#: Complete in minutes, by `make test-all`.
+LARGER_WORLDS = [
+    (3, 1, 2, "elect", 2),
+    (3, 2, 2, "elect", 2),
+    (3, 3, 1, "elect", 2),
+    (4, 1, 1, "elect", 2),
+    (4, 2, 1, "elect", 1),
+    (4, 2, 1, "drop", 2),
+]
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_no_random_schedule_breaks_a_promise(name: str) -> None:
+    campaign(name, SCHEDULES_IN_CI)
+
+
+@pytest.mark.parametrize("world", SMALL_WORLDS, ids=str)
+def test_no_path_through_a_small_world_breaks_a_promise(world: tuple[int, int, int, str, int]) -> None:
+    assert explore_all(Setting(*world)) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("world", LARGER_WORLDS, ids=str)
+def test_no_path_through_a_larger_world_breaks_a_promise(world: tuple[int, int, int, str, int]) -> None:
+    assert explore_all(Setting(*world)) > 1000
+
+
+# -- planted bugs: one rule taken out at a time ----------------------------------------------------------------------
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _keeps_its_own_branch(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 1: a record of a round that one has closed already is not adopted, however heavy."""
+    adopt = Device._adopt_from
+
+    def only_the_next_round(self: Device, message: Closed) -> None:
+        if message.version.round > self.version.round or message.record.is_over:
+            adopt(self, message)
+
+    patch.setattr(Device, "_adopt_from", only_the_next_round)
+
+
+def _lets_nobody_in(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 2: whoever wants in is forgotten."""
+    patch.setattr(Membership, "note_joiners", lambda *_: None)
+
+
+def _keeps_its_old_life(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 3: who was declared dead comes back under the same name."""
+
+    def same_life(self: Device) -> None:
+        self.round = Round()
+
+    patch.setattr(Device, "_next_life", same_life)
+
+
+def _appoints_heads_for_good(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 4: roles do not follow from who is alive."""
+    patch.setattr(Membership, "roles", property(lambda self: roles_of(self.topology, self.roster, frozenset(), False)))
+
+
+def _reports_only_once(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 5: what a member owed to a dead head, it does not owe to the next one."""
+    send = Device._send_report
+
+    def first_time_only(self: Device, head: int, contribution: Pending) -> None:
+        if head == self.fleet.topology.clusters[self.fleet.cluster][0]:
+            send(self, head, contribution)
+
+    patch.setattr(Device, "_send_report", first_time_only)
+
+
+def _merges_two_upstream_means(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 6: two means of the same clusters are added."""
+    from tests.protocol.explore import merge  # noqa: PLC0415
+
+    def add(self: Round, mean: Mean) -> None:
+        self.upstream = mean.total if self.upstream is None else merge([self.upstream, mean.total])
+
+    patch.setattr(Round, "offer_upstream", add)
+
+
+def _does_not_wait_for_upstream(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 6: a head passes on its own cluster alone."""
+    patch.setattr(Round, "is_complete", lambda self, roles, cluster: not roles.members[cluster] & ~self.received_bits)
+
+
+def _counts_a_duplicate(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 6: a report that arrives twice counts twice."""
+    from tests.protocol.explore import merge  # noqa: PLC0415
+
+    def add(self: Round, device: int, contribution: Pending) -> None:
+        known = self.received.get(device)
+        is_again = known is not None and contribution is known
+        self.received[device] = merge([known, contribution]) if is_again and known is not None else contribution
+        self.received_bits |= 1 << device
+
+    patch.setattr(Round, "collect", add)
+
+
+def _forgets_its_members(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 7: the closer tells the other heads and nobody else."""
+    patch.setattr(Device, "_distribute", lambda *_: None)
+    patch.setattr(Device, "_answer_old", lambda *_: None)
+
+
+def _counts_training_on_any_version(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 8: what was trained on a branch that lost is counted."""
+
+    def trained(self: Device, event: Trained) -> None:
+        if self.round.own is None and self.fleet.is_inside and self.version.round < self._rules.rounds:
+            self.round.own = event.contribution
+            self._progress()
+
+    patch.setattr(Device, "_trained", trained)
+
+
+def _takes_old_messages_for_new(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 8: a message of an older version is acted upon."""
+    patch.setattr(Device, "_answer_old", Device._take)
+
+
+def _never_pulls(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 8: who falls behind stays behind."""
+    patch.setattr(Device, "_pull", lambda *_: None)
+    patch.setattr(Device, "_answer_old", lambda *_: None)
+    patch.setattr(Device, "_argue", lambda *_: None)
+
+
+def _never_steps_aside(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 9: both sides of a healed partition insist."""
+    patch.setattr(Membership, "is_smaller_side", lambda *_: False)
+    patch.setattr(Device, "_argue", lambda *_: None)
+
+
+def _opens_no_roster(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 10: after a power cut everybody waits to be let in."""
+    patch.setattr(Device, "_open_roster", lambda *_: None)
+
+
+def _keeps_a_headless_cluster(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 11: under `drop` the members of a dead head stay."""
+
+    def elects(self: Membership) -> Roles:
+        return roles_of(self.topology, self.roster, self.dead, False)
+
+    patch.setattr(Membership, "roles", property(elects))
+
+
+def _leaves_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 12: a device goes as soon as it has the last model itself."""
+    begin = Device._begin_round
+
+    def stop_at_the_end(self: Device) -> None:
+        begin(self)
+        if self.version.round >= self._rules.rounds:
+            self.stopped = "left"
+            self._effects.append(Stop("left"))
+
+    patch.setattr(Device, "_begin_round", stop_at_the_end)
+
+
+def _misnames_what_is_inside(patch: pytest.MonkeyPatch) -> None:
+    """Provenance: a head claims a live member's samples that it never received."""
+    is_complete = Round.is_complete
+
+    def impatient(self: Round, roles: Roles, cluster: int) -> bool:
+        if len(DeviceSet(roles.members[cluster] & ~self.received_bits)) == 1 and self.own is not None:
+            self.received_bits |= roles.members[cluster]
+        return is_complete(self, roles, cluster)
+
+    patch.setattr(Round, "is_complete", impatient)
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        (_keeps_its_own_branch, "crashes"),
+        (_lets_nobody_in, "restarts"),
+        (_keeps_its_old_life, "partitions"),
+        (_appoints_heads_for_good, "crashes"),
+        (_reports_only_once, "crashes"),
+        (_merges_two_upstream_means, "crashes"),
+        (_does_not_wait_for_upstream, "crashes"),
+        (_counts_a_duplicate, "crashes"),
+        (_forgets_its_members, "crashes"),
+        (_counts_training_on_any_version, "crashes"),
+        (_takes_old_messages_for_new, "crashes"),
+        (_never_pulls, "crashes"),
+        (_never_steps_aside, "partitions"),
+        (_opens_no_roster, "blackouts"),
+        (_keeps_a_headless_cluster, "drop"),
+        (_leaves_at_once, "crashes"),
+        (_misnames_what_is_inside, "crashes"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_the_checker_finds_the_rule_that_is_missing(bug: Patch, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+
+    with pytest.raises(Violation):
+        campaign(name, 20_000)

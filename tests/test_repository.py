@@ -1,0 +1,130 @@
+"""What the repository says about itself is true: the README runs, the targets exist, every version is pinned."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TARGETS = ["setup", "demo", "test", "test-all", "check", "bench", "explore", "dist", "clean", "help"]
+
+# Reading any of these back runs code of the writer's choice.
+PICKLING_MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+PICKLING_CALLS = {"torch.load", "torch.save"}
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def normalized(requirement: str) -> str:
+    """Return the package's name as PEP 503 spells it, without version, extras and markers."""
+    name = re.split(r"[\s\[<>=!~;]", requirement.strip(), maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {normalized(name): version for name, version in pinned}
+
+
+def test_the_readme_has_one_python_example_and_it_runs(tmp_path: Path) -> None:
+    (example,) = python_blocks((ROOT / "README.md").read_text())
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+
+    # A process of its own, as a reader would run it: the working directory is not the repository.
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert 0.0 <= float(done.stdout.split()[0]) <= 1.0
+    assert (tmp_path / "run.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_every_file_that_a_page_points_to_exists(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
+
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_make_help_names_every_target() -> None:
+    # Without the variables of a `make test` around this one, which would add lines of its own.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    shown = subprocess.run(
+        ["make", "help"], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+    assert sorted(line.split()[0] for line in shown.splitlines()) == sorted(TARGETS)
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    requirements = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["dev"],
+    ]
+
+    assert {normalized(requirement) for requirement in requirements} <= pins().keys()
+
+
+def test_make_installs_the_torch_that_is_pinned() -> None:
+    installed = re.search(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+
+    assert installed is not None
+    assert installed[1] == pins()["torch"]
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_nothing_is_pickled() -> None:
+    offences = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if is_pickling(node)
+    ]
+
+    assert offences == []
+
+
+def is_pickling(node: ast.AST) -> bool:
+    match node:
+        case ast.Import(names=names):
+            return any(alias.name.split(".")[0] in PICKLING_MODULES for alias in names)
+        case ast.ImportFrom(module=str(module)):
+            return module.split(".")[0] in PICKLING_MODULES
+        case ast.Call(func=function, keywords=keywords):
+            allows = any(k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in keywords)
+            return allows or ast.unparse(function) in PICKLING_CALLS
+        case _:
+            return False
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import pickle", "from joblib import dump", "torch.save(model, path)", "np.load(path, allow_pickle=True)"],
+)
+def test_pickling_is_recognised(line: str) -> None:
+    assert any(is_pickling(node) for node in ast.walk(ast.parse(line)))

@@ -112,25 +112,39 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 def _weighted_sum(parts: Sequence[Part]) -> Vector:
-    """Return the sum of n_d * mean_d by one matrix-vector product."""
-    if len(parts) == 1:
-        return parts[0].mean * np.float64(parts[0].n_samples)
-    matrix = _rows_of_one_block([part.mean for part in parts])
-    weights = np.array([part.n_samples for part in parts], dtype=matrix.dtype)
-    return weights @ matrix
+    """Return the sum of n_d * mean_d: one matrix-vector product for each run of vectors that lie in one block."""
+    total: Vector | None = None
+    first = 0
+    while first < len(parts):
+        last = first + 1
+        while last < len(parts) and _follows(parts[last - 1].mean, parts[last].mean):
+            last += 1
+        weights = np.array([part.n_samples for part in parts[first:last]], dtype=parts[first].mean.dtype)
+        added = weights @ _block(parts[first].mean, last - first)
+        total = added if total is None else total + added
+        first = last
+    assert total is not None
+    return total
 
 
-def _rows_of_one_block(rows: Sequence[Vector]) -> Vector:
-    """Return the rows as one matrix, without a copy where they already lie in one."""
-    block = rows[0].base
-    if isinstance(block, np.ndarray) and block.ndim == 2 and block.shape[1] == rows[0].size:
-        step = block.strides[0]
-        start = rows[0].__array_interface__["data"][0]
-        first, odd = divmod(start - block.__array_interface__["data"][0], step) if step else (0, 1)
-        in_place = not odd and all(
-            row.base is block and row.__array_interface__["data"][0] == start + index * step
-            for index, row in enumerate(rows)
-        )
-        if in_place:
-            return block[first : first + len(rows)]
-    return np.stack(rows)
+def _address(row: Vector) -> int:
+    return int(row.__array_interface__["data"][0])
+
+
+def _follows(row: Vector, next_row: Vector) -> bool:
+    """Tell whether two vectors are neighbouring rows of one matrix, so that they can be read without a copy."""
+    block = row.base
+    if not (isinstance(block, np.ndarray) and block is next_row.base and block.ndim == 2):
+        return False
+    is_whole = block.shape[1] == row.size and block.flags.c_contiguous
+    return is_whole and _address(next_row) - _address(row) == block.strides[0]
+
+
+def _block(row: Vector, n_rows: int) -> Vector:
+    """Return the rows of a matrix that begin with this one."""
+    if n_rows == 1:
+        return row[None, :]
+    block = row.base
+    assert isinstance(block, np.ndarray)
+    first = (_address(row) - _address(block)) // block.strides[0]
+    return block[first : first + n_rows]

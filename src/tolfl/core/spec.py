@@ -9,19 +9,9 @@ from typing import Any, Literal
 import msgspec
 
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.failures import FailurePlan
 from tolfl.core.timing import Links, Timing
-from tolfl.core.topology import Topology
 
-#: Schemes and what each does when a head dies, unless told otherwise (DESIGN, section 3).
-DEFAULT_POLICY = {
-    "tol-fl": "elect",
-    "sbt": "elect",
-    "fl": "isolate",
-    "batch": "freeze",
-    "mean-vector": "freeze",
-    "pca": "freeze",
-}
+#: What may happen when a head dies: another member takes over; the cluster is lost; its members go on alone; they stop.
 POLICIES = ("elect", "drop", "isolate", "freeze")
 
 
@@ -74,8 +64,8 @@ class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run. Defaults live here and nowhere else.
 
-    >>> RunSpec.from_toml('scheme = "tol-fl"\\ndevices = 4\\nclusters = 2').layout().clusters
-    ((0, 1), (2, 3))
+    >>> RunSpec.from_toml('scheme = "fl"\\ndevices = 4').devices
+    4
     """
 
     scheme: str = "tol-fl"
@@ -120,35 +110,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the specification as TOML; reading it again gives the same one."""
         return msgspec.toml.encode(_without_none(msgspec.to_builtins(self))).decode()
 
-    @property
-    def policy(self) -> str:
-        """What happens when a head dies: `elect`, `drop`, `isolate` or `freeze`."""
-        return self.on_head_failure or DEFAULT_POLICY[self.scheme]
-
-    @property
-    def n_clusters(self) -> int:
-        """The number of clusters of this scheme: FL and batch have one, SBT one per device."""
-        match self.scheme:
-            case "fl" | "batch" | "mean-vector" | "pca":
-                return 1
-            case "sbt":
-                return self.devices
-        return self.clusters
-
-    def layout(self) -> Topology:
-        """Return who is in which cluster."""
-        if self.topology and self.scheme == "tol-fl":
-            return Topology.parse(self.topology, self.devices)
-        return Topology.contiguous(self.devices, self.n_clusters)
-
-    def plan(self) -> FailurePlan:
-        """Return the failure plan, with names and odds turned into devices and rounds."""
-        return FailurePlan.parse(self.fail, self.layout(), self.rounds, self.seed)
-
     def check(self) -> RunSpec:
-        """Return the specification itself, or say in one sentence what is wrong with it."""
-        if self.scheme not in DEFAULT_POLICY:
-            raise UnknownNameError("scheme", self.scheme, sorted(DEFAULT_POLICY))
+        """Return the specification itself, or say in one sentence what is wrong with its numbers and names."""
         if self.on_head_failure and self.on_head_failure not in POLICIES:
             raise UnknownNameError("on-head-failure policy", self.on_head_failure, list(POLICIES))
         Timing.preset(self.timing)
@@ -164,8 +127,6 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise SpecError(f"dropout {self.model.dropout:g}; use at least 0 and less than 1")
         if self.min_devices > self.devices:
             raise SpecError(f"min_devices {self.min_devices} for {self.devices} devices; nobody could ever train")
-        self.layout()
-        self.plan()
         return self
 
 

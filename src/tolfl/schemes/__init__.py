@@ -1,1 +1,65 @@
-""""""
+"""Schemes: all that tells one method from another. One file each, its paper cited on top.
+
+To add one: write the file, put the class into `SCHEMES`, and the contract tests take it up (see CONTRIBUTING).
+"""
+
+from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.failures import FailurePlan
+from tolfl.core.spec import RunSpec
+from tolfl.core.topology import Topology
+from tolfl.schemes.averaging import FL, SBT, TolFL
+from tolfl.schemes.batch import Batch, BatchOfDeviceSize
+from tolfl.schemes.plain import PLAIN_BASELINES, PlainBaseline
+from tolfl.schemes.scheme import Scheme, Task, Train
+
+__all__ = [
+    "PLAIN_BASELINES",
+    "SCHEMES",
+    "PlainBaseline",
+    "Scheme",
+    "Task",
+    "Train",
+    "failure_plan",
+    "is_plain",
+    "layout",
+    "policy",
+    "scheme_of",
+]
+
+_ALL: tuple[Scheme, ...] = (TolFL(), FL(), SBT(), Batch(), BatchOfDeviceSize())
+
+#: Every scheme that trains in rounds, by the name that specifications use.
+SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in _ALL}
+
+
+def scheme_of(spec: RunSpec) -> Scheme:
+    """Return the scheme of a run."""
+    if spec.scheme not in SCHEMES:
+        raise UnknownNameError("scheme", spec.scheme, sorted([*SCHEMES, *PLAIN_BASELINES]))
+    return SCHEMES[spec.scheme]
+
+
+def is_plain(spec: RunSpec) -> bool:
+    """Tell whether the run is one of the plain baselines, which have no rounds."""
+    return spec.scheme in PLAIN_BASELINES
+
+
+def layout(spec: RunSpec) -> Topology:
+    """Return who is in which cluster."""
+    n_clusters = scheme_of(spec).n_clusters(spec.clusters, spec.devices)
+    if not spec.topology:
+        return Topology.contiguous(spec.devices, n_clusters)
+    topology = Topology.parse(spec.topology, spec.devices)
+    if scheme_of(spec).n_clusters(topology.n_clusters, spec.devices) != topology.n_clusters:
+        raise SpecError(f"topology {spec.topology!r}: scheme {spec.scheme} has a layout of its own; use tol-fl")
+    return topology
+
+
+def policy(spec: RunSpec) -> str:
+    """Return what happens when a head dies: `elect`, `drop`, `isolate` or `freeze`."""
+    return spec.on_head_failure or scheme_of(spec).default_policy
+
+
+def failure_plan(spec: RunSpec) -> FailurePlan:
+    """Return the failure plan, with names and odds turned into devices and rounds."""
+    return FailurePlan.parse(spec.fail, layout(spec), spec.rounds, spec.seed)

@@ -1,0 +1,96 @@
+"""One slice of data per device, a common test set, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tolfl.core.errors import DataError
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedDataset:
+    """Typical samples of every device, and a test set of typical and anomalous ones.
+
+    All slices lie in one array, so that 10,000 devices are one block of memory and not 10,000.
+
+    >>> data = FederatedDataset.from_arrays([np.zeros((3, 2)), np.ones((1, 2))])
+    >>> data.n_devices, data.n_samples(0), data.slice_of(1).tolist()
+    (2, 3, [[1.0, 1.0]])
+    """
+
+    name: str
+    pool: Samples
+    """Training samples of all devices, shape `(n_samples, *sample_shape)`."""
+    bounds: tuple[int, ...]
+    """Device d has the rows from `bounds[d]` to `bounds[d + 1]`."""
+    test: Samples | None = None
+    is_anomalous: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def from_arrays(
+        cls, slices: Sequence[ArrayLike], test: tuple[ArrayLike, ArrayLike] | None = None, name: str = "arrays"
+    ) -> FederatedDataset:
+        """Return a data set of one array per device; `test` is samples and labels, 1 = anomalous."""
+        if len(slices) == 0:
+            raise DataError("no device has data; give at least one array")
+        arrays = [_checked(array, f"the data of device {device}") for device, array in enumerate(slices)]
+        shape = next((array.shape[1:] for array in arrays if len(array)), None)
+        if shape is None:
+            raise DataError("no device has a single sample")
+        arrays = [array if len(array) else np.empty((0, *shape), np.float32) for array in arrays]
+        for device, array in enumerate(arrays):
+            if array.shape[1:] != shape:
+                raise DataError(
+                    f"the data of device {device} has samples of shape {array.shape[1:]}, those before it {shape}; "
+                    "all devices need the same features"
+                )
+        bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, arrays)]))
+        if test is None:
+            return cls(name, np.concatenate(arrays), bounds)
+        samples, labels = _checked(test[0], "the test set"), np.asarray(test[1])
+        if samples.shape[1:] != shape:
+            raise DataError(f"the test set has samples of shape {samples.shape[1:]}, the training data {shape}")
+        if labels.shape != (len(samples),) or not np.isin(labels, (0, 1)).all():
+            raise DataError(f"the test labels must be {len(samples)} values of 0 (typical) or 1 (anomalous)")
+        return cls(name, np.concatenate(arrays), bounds, samples, labels.astype(bool))
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices there are."""
+        return len(self.bounds) - 1
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.pool.shape[1:]
+
+    @property
+    def n_features(self) -> int:
+        """How many numbers one sample has."""
+        return int(np.prod(self.sample_shape))
+
+    def n_samples(self, device: int) -> int:
+        """Return how many training samples a device has."""
+        return self.bounds[device + 1] - self.bounds[device]
+
+    def slice_of(self, device: int) -> Samples:
+        """Return the training samples of a device (a view)."""
+        return self.pool[self.bounds[device] : self.bounds[device + 1]]
+
+
+def _checked(array: ArrayLike, what: str) -> Samples:
+    try:
+        samples = np.ascontiguousarray(array, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise DataError(f"{what} is not an array of numbers with rows of equal length") from None
+    if samples.ndim < 2:
+        raise DataError(f"{what} has shape {samples.shape}; give one row per sample")
+    if not np.isfinite(samples).all():
+        raise DataError(f"{what} has values that are not finite (NaN or infinite); remove or replace them")
+    return samples

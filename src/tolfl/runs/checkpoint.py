@@ -1,0 +1,57 @@
+"""Checkpoints: what a simulation cannot play again for free, which is the training.
+
+The protocol is deterministic, so it is played from the start; the losses so far and the newest models come from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+from tolfl.core.contribution import Vector
+from tolfl.core.errors import RunDirectoryError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The first `len(losses)` closed rounds of a run."""
+
+    losses: list[float | None]
+    evaluations: dict[int, float | None] = field(default_factory=dict)  #: by step
+    models: dict[int, dict[str, Vector]] = field(default_factory=dict)  #: by step; those that devices still hold
+
+    @property
+    def n_steps(self) -> int:
+        """How many rounds are known."""
+        return len(self.losses)
+
+    def to_bytes(self) -> bytes:
+        """Return the checkpoint as a safetensors file."""
+        tensors = {f"{step}/{key}": np.ascontiguousarray(v) for step, m in self.models.items() for key, v in m.items()}
+        evaluations = {str(step): value for step, value in self.evaluations.items()}
+        known = msgspec.json.encode({"losses": self.losses, "evaluations": evaluations}).decode()
+        return safetensors.numpy.save(tensors, metadata={"known": known})
+
+    @classmethod
+    def read(cls, path: Path) -> Checkpoint:
+        """Read a checkpoint file."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                known = msgspec.json.decode(file.metadata()["known"])
+                names = list(file.keys())
+                tensors = {name: file.get_tensor(name) for name in names}
+        except (OSError, SafetensorError, KeyError, TypeError, msgspec.DecodeError) as error:
+            raise RunDirectoryError(
+                path, f"is no checkpoint that can be read ({error}); delete it to start anew"
+            ) from None
+        models: dict[int, dict[str, Vector]] = {}
+        for name, tensor in tensors.items():
+            step, key = name.split("/", 1)
+            models.setdefault(int(step), {})[key] = tensor
+        evaluations = {int(step): value for step, value in known["evaluations"].items()}
+        return cls(known["losses"], evaluations, models)

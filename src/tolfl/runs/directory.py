@@ -1,0 +1,119 @@
+"""Run directories: `spec.toml`, `records.jsonl`, models, `summary.json`, and a checkpoint while the run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from tolfl.core.errors import RunDirectoryError
+from tolfl.core.records import AnyRecord, encode_records
+from tolfl.core.spec import RunSpec
+from tolfl.runs.checkpoint import Checkpoint
+
+Tensors = Mapping[str, NDArray[np.floating]]
+
+
+class RunDirectory:
+    """One run on disk. Files appear whole or not at all; a failed write says what to do and loses nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, spec: RunSpec) -> RunDirectory:
+        """Start a run in a new or empty folder."""
+        if path.exists() and not path.is_dir():
+            raise RunDirectoryError(path, "is a file; name a folder")
+        if path.is_dir() and any(path.iterdir()):
+            raise RunDirectoryError(path, "is not empty; choose another --out, or continue the run in it with --resume")
+        directory = cls(path)
+        directory._write("spec.toml", spec.to_toml().encode())
+        directory._write("records.jsonl", b"")
+        return directory
+
+    @classmethod
+    def reopen(cls, path: Path, spec: RunSpec | None = None) -> tuple[RunDirectory, RunSpec]:
+        """Go back to a run; `spec`, if given, must be the one it was started with."""
+        if not (path / "spec.toml").is_file():
+            raise RunDirectoryError(path, "holds no run to resume; leave out --resume to start one")
+        stored = RunSpec.from_file(path / "spec.toml")
+        if spec is not None and spec != stored:
+            raise RunDirectoryError(path, "was started with another specification; resume it without further options")
+        directory = cls(path)
+        directory._write("records.jsonl", b"")
+        return directory, stored
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has its summary."""
+        return (self.path / "summary.json").is_file()
+
+    def append(self, records: Iterable[AnyRecord]) -> None:
+        """Add lines to the record file."""
+        lines = encode_records(records)
+        if lines:
+            try:
+                with (self.path / "records.jsonl").open("ab") as file:
+                    file.write(lines)
+            except OSError as error:
+                raise self._failed(error) from None
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint in place of the last one."""
+        self._write("checkpoint.safetensors", checkpoint.to_bytes())
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint, if there is one."""
+        path = self.path / "checkpoint.safetensors"
+        return Checkpoint.read(path) if path.is_file() else None
+
+    def finish(self, models: Mapping[str, Tensors], summary: Mapping[str, object]) -> None:
+        """Write models and summary; the checkpoint has served."""
+        if len(models) == 1:
+            self._write("model.safetensors", encode_model(next(iter(models.values()))))
+        else:
+            for name, tensors in models.items():
+                self._write(f"models/{name}.safetensors", encode_model(tensors))
+        self._write("summary.json", msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def _write(self, name: str, content: bytes) -> None:
+        target = self.path / name
+        scratch = target.with_name(target.name + ".part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with scratch.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(target)
+        except OSError as error:
+            scratch.unlink(missing_ok=True)
+            raise self._failed(error) from None
+
+    def _failed(self, error: OSError) -> RunDirectoryError:
+        return RunDirectoryError(
+            self.path, f"cannot be written ({error.strerror}); make room or choose another --out, then use --resume"
+        )
+
+
+def encode_model(tensors: Tensors) -> bytes:
+    """Return a model as the content of a safetensors file."""
+    return safetensors.numpy.save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+
+
+def models_sha256(models: Mapping[str, Tensors]) -> str | None:
+    """Return one hash over all models in order: runs with equal models have equal hashes."""
+    if not models:
+        return None
+    digest = hashlib.sha256()
+    for tensors in models.values():
+        digest.update(encode_model(tensors))
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""Batch training: one machine that has the data of all devices; the yardstick of the paper's comparisons.
+
+With the devices' own batch size it would take N times more updates per round and look better for that reason alone,
+so its batches are N times larger. The devices of a run stand for their data here: a client that fails takes its data
+out of the training set, and with the server (the machine itself) training stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tolfl.core.contribution import GLOBAL, Contribution
+from tolfl.models import Model, TrainJob
+from tolfl.schemes.scheme import Models, Task, Train
+
+
+class Batch:
+    """All data in one place."""
+
+    name = "batch"
+    default_policy = "freeze"
+    moves_models = False
+
+    def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
+        """Return 1: the machine and its data."""
+        return 1
+
+    def batch_size(self, asked: int, n_devices: int) -> int:
+        """Return N times the devices' own, so that a round has as many updates as theirs."""
+        return asked * n_devices
+
+    def start(self, model: Model, seed: int) -> Models:
+        """Return one model, from the seed that everybody knows."""
+        return {GLOBAL: model.initial(seed)}
+
+    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:  # noqa: ARG002
+        """Return who has how many samples: training is done when the round closes."""
+        return [Contribution.of_device(task.device, task.n_samples, {}, 0.0) for task in tasks]
+
+    def apply(
+        self,
+        models: Models,
+        total: Contribution,
+        tasks: Sequence[Task],
+        train: Train,
+        server_lr: float,
+    ) -> tuple[Models, float]:
+        """Return the model after local training on the samples of all devices that are left."""
+        tasks = [task for task in tasks if task.n_samples]
+        if not tasks:
+            return models, total.loss
+        update = train([_together(tasks, models)])[0]
+        start = models[GLOBAL]
+        return {GLOBAL: start - start.dtype.type(server_lr) * update.delta}, update.loss
+
+
+class BatchOfDeviceSize(Batch):
+    """All data in one place, in batches as small as a device's: N times more updates in a round."""
+
+    name = "batch-small"
+
+    def batch_size(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
+        """Return the devices' own."""
+        return asked
+
+
+def _together(tasks: Sequence[Task], models: Models) -> TrainJob:
+    first = tasks[0]
+    adjoining = all(a.last == b.first and a.pool is b.pool for a, b in zip(tasks, tasks[1:], strict=False))
+    if adjoining:
+        pool, start, stop = first.pool, first.first, tasks[-1].last
+    else:
+        pool = np.concatenate([task.pool[task.first : task.last] for task in tasks])
+        start, stop = 0, len(pool)
+    return TrainJob(first.seed, first.device, first.round_index, models[GLOBAL], pool, start, stop)

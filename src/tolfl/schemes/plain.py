@@ -1,0 +1,61 @@
+"""Plain baselines: the distance to the mean vector, and PCA reconstruction. No rounds, no failures, all data pooled.
+
+They stand in every table, because they beat an autoencoder more often than one likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.contribution import Vector
+
+Score = Callable[[Vector], NDArray[np.float64]]
+PlainBaseline = Callable[[Vector], Score]
+
+_ROWS_AT_ONCE = 16_384
+
+
+def mean_vector(samples: Vector) -> Score:
+    """Return the squared distance to the mean of all training samples."""
+    mean, _ = _moments(samples, with_covariance=False)
+    return lambda test: np.sum(np.square(_flat(test) - mean), axis=1)
+
+
+def pca(samples: Vector, n_components: int) -> Score:
+    """Return the squared error of a reconstruction from `n_components` principal components."""
+    mean, covariance = _moments(samples, with_covariance=True)
+    # From the covariance, in pieces: scikit-learn's PCA would need copies of data that may fill the memory.
+    directions = np.linalg.eigh(covariance)[1][:, ::-1][:, :n_components]
+
+    def score(test: Vector) -> NDArray[np.float64]:
+        centred = _flat(test) - mean
+        error: NDArray[np.float64] = centred - (centred @ directions) @ directions.T
+        return np.sum(np.square(error), axis=1, dtype=np.float64)
+
+    return score
+
+
+#: By the name that specifications and tables use.
+PLAIN_BASELINES: dict[str, PlainBaseline] = {
+    "mean-vector": mean_vector,
+    "pca-16": lambda samples: pca(samples, 16),
+    "pca-32": lambda samples: pca(samples, 32),
+}
+
+
+def _flat(samples: Vector) -> NDArray[np.float64]:
+    return samples.reshape(len(samples), -1).astype(np.float64)
+
+
+def _moments(samples: Vector, with_covariance: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    pieces = [samples[first : first + _ROWS_AT_ONCE] for first in range(0, len(samples), _ROWS_AT_ONCE)]
+    mean = np.sum([_flat(piece).sum(axis=0) for piece in pieces], axis=0) / len(samples)
+    covariance = np.zeros((len(mean), len(mean)) if with_covariance else (0, 0))
+    if with_covariance:
+        for piece in pieces:
+            centred = _flat(piece) - mean
+            covariance += centred.T @ centred
+    return mean, covariance / len(samples)

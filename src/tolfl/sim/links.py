@@ -1,0 +1,35 @@
+"""The simulated network and devices: when does a message arrive, how long does training take."""
+
+from __future__ import annotations
+
+from tolfl.core.seeding import Purpose, rng_for
+from tolfl.core.timing import Links
+
+
+class LinkClock:
+    """Arrival times. With serial uplinks a receiver takes one model at a time; small messages pass between them."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._free_at: dict[int, float] = {}
+
+    def arrival(self, now: float, destination: int, n_bytes: int, has_model: bool) -> float:
+        """Return when a message of this size, sent now, is with its receiver."""
+        transfer_s = n_bytes * 8 / self._links.bandwidth_bps
+        if self._links.uplink == "parallel" or not has_model:
+            return now + transfer_s + self._links.latency_s
+        start = max(now, self._free_at.get(destination, 0.0))
+        self._free_at[destination] = start + transfer_s
+        return start + transfer_s + self._links.latency_s
+
+
+#: Bytes of a message without a model.
+CONTROL_BYTES = 64
+
+
+def training_speeds(links: Links, n_devices: int, seed: int) -> list[float]:
+    """Return how fast each device trains; 1 is the nominal speed."""
+    if not links.speed_spread:
+        return [1.0] * n_devices
+    draws = rng_for(seed, Purpose.COMPUTE_SPEED).uniform(0, links.speed_spread, n_devices)
+    return [float(1 / (1 + draw)) for draw in draws]

@@ -1,0 +1,92 @@
+"""Promises: what travels in a simulation in place of arrays.
+
+Nothing that the protocol does depends on the numbers inside a contribution, only on whose samples they are. So the
+devices exchange promises, and the numbers are computed afterwards: only those that count, all that can be computed
+together as one batch, and from a checkpoint none that are known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tolfl.core.contribution import Contribution, Pending, Vector
+from tolfl.core.devices import DeviceSet
+from tolfl.protocol.history import Version
+
+
+class Share:
+    """A device's contribution to the round of a version."""
+
+    __slots__ = ("device", "included", "n_samples", "producer", "value")
+
+    def __init__(self, device: int, included: DeviceSet, n_samples: int) -> None:
+        self.device, self.included, self.n_samples = device, included, n_samples
+        self.value: Contribution | None = None
+        self.producer: Callable[[Share], None] | None = None  #: sets `value`; known once the share counts
+
+    def resolve(self) -> Contribution:
+        """Return the contribution and forget it: it can be trained again, and 10,000 would not fit into memory."""
+        if self.value is None and self.producer is not None:
+            self.producer(self)
+        if self.value is None:
+            raise LookupError(f"nobody can compute the contribution of device {self.device}")
+        value, self.value = self.value, None
+        return value
+
+
+class Sum:
+    """The merged contribution of several devices."""
+
+    __slots__ = ("included", "n_samples", "parts")
+
+    def __init__(self, parts: Sequence[Pending]) -> None:
+        self.parts = tuple(parts)
+        bits = n_samples = 0
+        for part in self.parts:
+            bits |= part.included.bits
+            n_samples += part.n_samples
+        self.included, self.n_samples = DeviceSet(bits), n_samples
+
+    def resolve(self) -> Contribution:
+        """Merge now, in the order in which the devices merged."""
+        return Contribution.total(self.parts)
+
+    def shares(self) -> list[Share]:
+        """Return the devices' own contributions inside, in merge order."""
+        found: list[Share] = []
+        for part in self.parts:
+            if isinstance(part, Share):
+                found.append(part)
+            elif isinstance(part, Sum):
+                found += part.shares()
+        return found
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Step:
+    """The models that a closed round leads to; the very first has no parent."""
+
+    version: Version | None  #: that the round started from
+    parent: Step | None
+    total: Sum | None
+    models: dict[str, Vector] | None = None  #: None: not computed yet, or not kept in a checkpoint
+    loss: float | None = None
+    is_done: bool = field(default=False)
+
+    def finish(self, models: dict[str, Vector] | None, loss: float | None) -> None:
+        """Keep the result and let go of what led to it."""
+        self.models, self.loss, self.is_done = models, loss, True
+        self.parent = self.total = None
+
+
+def merge(parts: Sequence[Pending]) -> Pending:
+    """Promise the sum of promises."""
+    return Sum(parts)
+
+
+def apply(models: object, total: Pending, version: Version) -> object:
+    """Promise the models after a round."""
+    assert isinstance(models, Step)
+    assert isinstance(total, Sum)
+    return Step(version, models, total)

@@ -1,0 +1,228 @@
+"""Runs from a specification: repetitions in lock-step as one batch, on disk or in memory, resumed or forked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tolfl.core.errors import SpecError
+from tolfl.core.records import AnyRecord
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import FederatedDataset, load
+from tolfl.models import Autoencoder, Model
+from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.directory import RunDirectory, models_sha256
+from tolfl.runs.evaluation import TrainedModel, score_models, train_loss
+from tolfl.schemes import PLAIN_BASELINES, failure_plan, policy, scheme_of
+from tolfl.core.metrics import auroc
+from tolfl.sim.ledger import Ledger
+from tolfl.sim.simulation import Simulation, ending_of, failures_of, settle_training, stall_of
+from tolfl.sim.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    rounds_done: int
+    rounds: int
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    spec: RunSpec
+    summary: dict[str, object]
+    records: list[AnyRecord]
+    models: dict[str, TrainedModel]
+    data: FederatedDataset
+    ledger: Ledger
+
+
+class Runs:
+    """Repetitions of one specification, computed as one batch. Iterate to make them go on.
+
+    >>> runs = Runs(RunSpec(devices=4, clusters=2, rounds=2))
+    >>> [progress.rounds_done for progress in runs], runs.results[0].summary["survivors"]
+    ([1, 2], [0, 1, 2, 3])
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        data: FederatedDataset | None = None,
+        model: Model | None = None,
+        out: Path | None = None,
+        resume: bool = False,
+        known: Sequence[Checkpoint] | None = None,
+    ) -> None:
+        self.spec = spec.check()
+        scheme_of(spec)
+        self.results: list[Result] = []
+        specs = [msgspec.structs.replace(spec, seed=spec.seed + i, repetitions=1) for i in range(spec.repetitions)]
+        for one in specs:
+            failure_plan(one)
+        self._directories = [_directory(out, one, i, spec.repetitions, resume) for i, one in enumerate(specs)]
+        if known is None:
+            known = [(d.checkpoint() if d and resume else None) or Checkpoint([]) for d in self._directories]
+        datasets = [data or load(one) for one in specs]
+        self.model = model or _autoencoder(spec, datasets[0])
+        self.simulations = [
+            Simulation(one, slices, self.model, checkpoint)
+            for one, slices, checkpoint in zip(specs, datasets, known, strict=True)
+        ]
+        settings = settle_training(spec, datasets[0])
+        self._workshop = Workshop(scheme_of(spec), self.model, settings, spec.train.server_lr)
+        self._seconds = 0.0
+        self._rounds_computed = 0
+
+    def __iter__(self) -> Iterator[Progress]:
+        """Compute one batch of rounds after the other; the runs are finished when the iteration is."""
+        while True:
+            started = time.perf_counter()
+            works = [work for simulation in self.simulations for work in simulation.next_works()]
+            if not works:
+                break
+            self._workshop.compute(works)
+            self._collect()
+            self._seconds += time.perf_counter() - started
+            self._rounds_computed += 1
+            progress = self._progress()
+            if progress.rounds_done % self.spec.checkpoint_every == 0:
+                self.save_checkpoints()
+            yield progress
+        self._collect()
+        self._finish()
+
+    def _collect(self) -> None:
+        for simulation, directory in zip(self.simulations, self._directories, strict=True):
+            lines = simulation.collect()
+            if directory is not None:
+                directory.append(lines)
+
+    def _progress(self) -> Progress:
+        losses = [simulation.losses[-1] for simulation in self.simulations if simulation.losses]
+        done = min(simulation.rounds_done for simulation in self.simulations)
+        return Progress(done, self.spec.rounds, losses[0] if losses else None)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return what must be known to go on from here; also the common prefix of runs that differ only later."""
+        return [simulation.checkpoint() for simulation in self.simulations]
+
+    def save_checkpoints(self) -> None:
+        """Keep on disk what `--resume` needs."""
+        for simulation, directory in zip(self.simulations, self._directories, strict=True):
+            if directory is not None:
+                directory.save_checkpoint(simulation.checkpoint())
+
+    def _finish(self) -> None:
+        seconds_per_round = self._seconds / max(1, self._rounds_computed)
+        for simulation, directory in zip(self.simulations, self._directories, strict=True):
+            result = _result(simulation, seconds_per_round)
+            self.results.append(result)
+            if directory is not None:
+                tensors = {name: model.tensors() for name, model in result.models.items()}
+                directory.finish(tensors, result.summary)
+
+
+def run(
+    spec: RunSpec, data: FederatedDataset | None = None, model: Model | None = None, out: Path | None = None
+) -> list[Result]:
+    """Run all repetitions of a specification to their end."""
+    runs = Runs(spec, data, model, out)
+    for _ in runs:
+        pass
+    return runs.results
+
+
+def run_forked(specs: Sequence[RunSpec], data: FederatedDataset | None = None) -> list[list[Result]]:
+    """Run specifications that differ only in what fails and what follows; the rounds before are computed once."""
+    plain = {msgspec.structs.replace(spec, fail="", on_head_failure="") for spec in specs}
+    if len(plain) != 1:
+        raise SpecError("only runs that differ in fail and on_head_failure share their first rounds")
+    firsts = [failure_plan(spec).first_round for spec in specs]
+    shared = min((first for first in firsts if first is not None), default=0)
+    prefix: list[Checkpoint] | None = None
+    results = []
+    for spec in specs:
+        runs = Runs(spec, data, known=prefix)
+        for progress in runs:
+            if prefix is None and progress.rounds_done == shared:
+                prefix = runs.checkpoints()
+        results.append(runs.results)
+    return results
+
+
+def _directory(out: Path | None, spec: RunSpec, index: int, n: int, resume: bool) -> RunDirectory | None:
+    if out is None:
+        return None
+    path = out if n == 1 else out / f"repetition-{index}"
+    if resume and (path / "spec.toml").exists():
+        return RunDirectory.reopen(path, spec)[0]
+    return RunDirectory.create(path, spec)
+
+
+def _autoencoder(spec: RunSpec, data: FederatedDataset) -> Model:
+    if len(data.sample_shape) != 1:
+        raise SpecError(
+            f"samples of shape {data.sample_shape}: the built-in autoencoder takes flat ones; "
+            "flatten them, or give a model"
+        )
+    asked = spec.model
+    return Autoencoder(data.n_features, asked.hidden, asked.code, asked.dropout, asked.code_activation)
+
+
+def baselines(data: FederatedDataset) -> dict[str, float]:
+    """Return the AUROC of the plain baselines, which belong into every table."""
+    if data.test is None or data.is_anomalous is None:
+        return {}
+    fitted = {name: baseline(data.pool) for name, baseline in PLAIN_BASELINES.items() if _fits(name, data)}
+    return {name: auroc(score(data.test), data.is_anomalous) for name, score in fitted.items()}
+
+
+def _fits(name: str, data: FederatedDataset) -> bool:
+    """Tell whether a baseline makes sense: PCA with all components reconstructs everything."""
+    n_components = int(name.removeprefix("pca-")) if name.startswith("pca-") else 0
+    return n_components < min(data.n_features, len(data.pool))
+
+
+def _result(simulation: Simulation, seconds_per_round: float) -> Result:
+    spec, records, timeline = simulation.spec, simulation.records, simulation.timeline
+    outcome = simulation.outcome()
+    scores = score_models(outcome.models, simulation.data, outcome.holders)
+    ledger, ending = timeline.ledger, ending_of(records)
+    summary: dict[str, object] = {
+        "scheme": spec.scheme,
+        "data": simulation.data.name,
+        "n_devices": spec.devices,
+        "n_clusters": timeline.fleet.rules.topology.n_clusters,
+        "rounds": spec.rounds,
+        "rounds_done": simulation.rounds_done,
+        "seed": spec.seed,
+        "on_head_failure": policy(spec),
+        "fail": spec.fail,
+        "auroc": scores.auroc,
+        "average_precision": scores.average_precision,
+        "auroc_per_model": scores.auroc_per_model,
+        "auroc_all_models": scores.auroc_all_models,
+        "baselines": baselines(simulation.data),
+        "train_loss": train_loss(outcome.models, simulation.data, outcome.holders),
+        "survivors": list(outcome.survivors),
+        "failures": failures_of(records),
+        "ended": ending.reason,
+        "messages": ledger.totals(),
+        "bytes": ledger.total_bytes,
+        "control_messages": ledger.control_messages,
+        "control_bytes": ledger.control_bytes,
+        "stall_s": stall_of(records),
+        "virtual_s": ending.time_s,
+        "seconds_per_round": seconds_per_round,
+        "model_sha256": models_sha256({name: model.tensors() for name, model in outcome.models.items()}),
+    }
+    return Result(spec, summary, records, outcome.models, simulation.data, ledger)

@@ -1,0 +1,241 @@
+"""One run: its timeline, the rounds it waits for, its record lines, and what it leaves behind."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from tolfl.core.contribution import GLOBAL, Vector
+from tolfl.core.errors import SpecError
+from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunEnded, RunStarted
+from tolfl.core.spec import RunSpec, TrainSettings
+from tolfl.core.timing import Timing
+from tolfl.datasets import FederatedDataset
+from tolfl.models import Model
+from tolfl.protocol.device import Device, Rules
+from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.schemes import failure_plan, layout, policy, scheme_of
+from tolfl.sim.links import training_speeds
+from tolfl.sim.promises import Step, apply, merge
+from tolfl.sim.timeline import Closing, Fleet, Timeline
+from tolfl.sim.workshop import Work
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind: models by name, how many live devices hold each, and who is left."""
+
+    models: dict[str, TrainedModel]
+    holders: dict[str, int]
+    survivors: tuple[int, ...]
+
+
+class Simulation:
+    """One run in virtual time, advanced from outside so that many can be computed as one batch."""
+
+    def __init__(self, spec: RunSpec, data: FederatedDataset, model: Model, known: Checkpoint | None = None) -> None:
+        if data.n_devices != spec.devices:
+            raise SpecError(f"{spec.devices} devices, but the data has slices for {data.n_devices}")
+        self.spec, self.data, self.model = spec, data, model
+        self._known = known or Checkpoint([])
+        scheme = scheme_of(spec)
+        first = Step(None, None, None)
+        first.finish(scheme.start(model, spec.seed), None)
+        self.timeline = Timeline(fleet_of(spec, data, model), failure_plan(spec), first)
+        self._items: Iterator[AnyRecord | Closing] | None = self.timeline.play()
+        self._first: Step | None = first  # kept until a device has it
+        self._unwritten: list[AnyRecord | Closing] = [self._started()]
+        self._next: Closing | None = None  #: pulled, but its parent is not computed yet
+        self._computing: list[Closing] = []
+        self._steps: WeakValueDictionary[int, Step] = WeakValueDictionary()
+        self.losses: list[float | None] = []
+        self.evaluations: dict[int, float | None] = {}
+        self.records: list[AnyRecord] = []
+        self.rounds_done = 0
+
+    def _started(self) -> RunStarted:
+        return RunStarted(
+            time_s=0.0,
+            scheme=self.spec.scheme,
+            data=self.data.name,
+            seed=self.spec.seed,
+            clusters=self.timeline.fleet.rules.topology.clusters,
+            model_bytes=self.timeline.fleet.model_bytes,
+        )
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def next_works(self) -> list[Work]:
+        """Return every step that can be computed now; none: the run is over."""
+        while True:
+            closing = self._next or self._pull()
+            self._next = None
+            if closing is None:
+                break
+            parent = closing.step.parent
+            if parent is not None and not parent.is_done:
+                self._next = closing
+                break
+            if len(self.losses) + len(self._computing) < self._known.n_steps:
+                self._recall(closing)
+            else:
+                self._computing.append(closing)
+        return [Work(closing.step, self.spec.seed, self.data) for closing in self._computing]
+
+    def _pull(self) -> Closing | None:
+        self._first = None
+        for item in self._items or ():
+            self._unwritten.append(item)
+            if isinstance(item, Closing):
+                return item
+        self._items = None
+        return None
+
+    def _recall(self, closing: Closing) -> None:
+        """Take a round from the checkpoint instead of training it."""
+        step = len(self.losses)
+        closing.step.finish(self._known.models.get(step), self._known.losses[step])
+        self._close(closing)
+
+    def collect(self) -> list[AnyRecord]:
+        """Take in what was computed; return the record lines that are complete now."""
+        for closing in self._computing:
+            self._close(closing)
+        self._computing = []
+        return self._written()
+
+    def _close(self, closing: Closing) -> None:
+        step = len(self.losses)
+        self.losses.append(closing.step.loss)
+        self._steps[step] = closing.step
+        self.rounds_done = max(self.rounds_done, closing.round_index + 1)
+        every = self.spec.evaluate_every
+        if every and (closing.round_index + 1) % every == 0:
+            self.evaluations[step] = self._evaluate(step, closing.step)
+            place = self._unwritten.index(closing)
+            self._unwritten.insert(
+                place + 1,
+                Evaluated(
+                    time_s=closing.time_s,
+                    device=closing.device,
+                    round=closing.round_index,
+                    version=str(closing.record.version),
+                    auroc=self.evaluations[step],
+                ),
+            )
+
+    def _evaluate(self, step: int, computed: Step) -> float | None:
+        if step in self._known.evaluations:
+            return self._known.evaluations[step]
+        if computed.models is None:
+            return None
+        model = {GLOBAL: TrainedModel(self.model, computed.models[GLOBAL])}
+        return score_models(model, self.data, {GLOBAL: 1}).auroc
+
+    def _written(self) -> list[AnyRecord]:
+        """Return the lines that will not change any more: all but the last closed round and what follows it."""
+        closings = [place for place, item in enumerate(self._unwritten) if isinstance(item, Closing)]
+        n_complete = len(self._unwritten) if self._items is None else closings[-1] if closings else 0
+        complete = [item.line() if isinstance(item, Closing) else item for item in self._unwritten[:n_complete]]
+        self._unwritten = self._unwritten[n_complete:]
+        self.records += complete
+        return complete
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what must be known to go on from here without training again."""
+        models = {step: kept.models for step, kept in self._steps.items() if kept.models is not None}
+        return Checkpoint(list(self.losses), dict(self.evaluations), models)
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def outcome(self) -> Outcome:
+        """Return what the live devices hold: one model together, or one each where they went on alone."""
+        devices = [injector.device for injector in self.timeline.devices.values()]
+        alone = [device for device in devices if device.is_private]
+        together = [device for device in devices if not device.is_private]
+        models: dict[str, TrainedModel] = {}
+        holders: dict[str, int] = {}
+        if together:
+            heaviest = max(together, key=lambda device: device.version)
+            for key, params in _models_of(heaviest).items():
+                models[key] = TrainedModel(self.model, params)
+                holders[key] = sum(device.version == heaviest.version for device in together)
+        for device in sorted(alone, key=lambda device: device.id):
+            for key, params in _models_of(device).items():
+                name = f"device-{device.id}" if key == GLOBAL else f"device-{device.id}-{key}"
+                models[name], holders[name] = TrainedModel(self.model, params), 1
+        return Outcome(models, holders, tuple(sorted(self.timeline.devices)))
+
+
+def _models_of(device: Device) -> dict[str, Vector]:
+    step = device.record.models
+    if not isinstance(step, Step) or step.models is None:
+        raise LookupError(f"the model of device {device.id} has not been computed")
+    return step.models
+
+
+def settle_training(spec: RunSpec, data: FederatedDataset) -> TrainSettings:
+    """Return the settings of local training, with what the specification leaves open chosen by the data."""
+    sizes = [data.n_samples(device) for device in range(data.n_devices)]
+    settings = spec.train.settle(data.n_features, int(statistics.median(sizes)))
+    batch_size = scheme_of(spec).batch_size(settings.batch_size, spec.devices)
+    return TrainSettings(settings.lr, settings.epochs, batch_size, settings.optimizer, settings.momentum)
+
+
+def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
+    """Return what a timeline needs to know of a run."""
+    scheme = scheme_of(spec)
+    rules = Rules(
+        layout(spec),
+        spec.rounds,
+        apply,
+        merge,
+        policy(spec),
+        spec.min_devices,
+        spec.min_samples,
+        spec.deadline_s is not None,
+    )
+    n_samples = tuple(data.n_samples(device) for device in range(spec.devices))
+    per_sample = spec.links.seconds_per_sample * spec.train.epochs
+    speeds = training_speeds(spec.links, spec.devices, spec.seed)
+    if scheme.moves_models:
+        train_s = tuple(per_sample * n / speed for n, speed in zip(n_samples, speeds, strict=True))
+    else:
+        server = rules.topology.server
+        train_s = tuple(per_sample * sum(n_samples) if device == server else 0.0 for device in range(spec.devices))
+    return Fleet(
+        rules,
+        n_samples,
+        train_s,
+        model.n_params * np.dtype(np.float32).itemsize if scheme.moves_models else 0,
+        spec.links,
+        Timing.preset(spec.timing),
+        spec.scheme,
+        spec.deadline_s,
+    )
+
+
+def stall_of(records: list[AnyRecord]) -> float:
+    """Return the seconds that failures cost, over all rounds."""
+    return float(sum(record.stall_s for record in records if isinstance(record, RoundClosed)))
+
+
+def failures_of(records: list[AnyRecord]) -> list[dict[str, object]]:
+    """Return what went wrong, when."""
+    return [
+        {"device": record.device, "round": record.round, "what": record.what, "time_s": record.time_s}
+        for record in records
+        if isinstance(record, FailureHappened)
+    ]
+
+
+def ending_of(records: list[AnyRecord]) -> RunEnded:
+    """Return how a run ended."""
+    last = records[-1]
+    assert isinstance(last, RunEnded)
+    return last

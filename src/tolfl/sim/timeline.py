@@ -1,0 +1,360 @@
+"""A run in virtual time: the devices' events in order, failures inside rounds, and each closed round as a promise.
+
+No aggregation and no failure policy here: the devices decide, this is the world around them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tolfl.core.devices import DeviceSet
+from tolfl.core.failures import Cut, Failure, FailurePlan
+from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundClosed, RunEnded, TakenOver
+from tolfl.core.timing import Links, Timing
+from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
+from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained
+from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.injector import Die, Injector
+from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
+from tolfl.sim.ledger import Entry, Kind, Ledger
+from tolfl.sim.links import CONTROL_BYTES, LinkClock
+from tolfl.sim.promises import Share, Step
+
+#: Heartbeats in a row without any progress after which nobody can be helped any more.
+_PATIENCE = 50
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What a timeline needs to know of devices, links and data; no sample and no model."""
+
+    rules: Rules
+    n_samples: tuple[int, ...]
+    train_s: tuple[float, ...]  #: duration of local training, by device
+    model_bytes: int
+    links: Links
+    timing: Timing
+    scheme: str
+    deadline_s: float | None = None
+
+
+@dataclass
+class Closing:
+    """A closed round: its model as a promise, its record once all its messages are sent."""
+
+    step: Step
+    record: ClosedRound
+    time_s: float
+    device: int
+    started_from: str  #: the history that the round extends
+    heads: tuple[int, ...]
+    stall_s: float
+    ledger: Ledger
+
+    @property
+    def round_index(self) -> int:
+        """The round that was closed, from 0."""
+        return self.record.version.round - 1
+
+    def line(self) -> RoundClosed:
+        """Return the record line. Ask for it once the next round is closed: until then messages are still sent."""
+        started_from = self.started_from
+        return RoundClosed(
+            time_s=self.time_s,
+            device=self.device,
+            round=self.round_index,
+            version=str(self.record.version),
+            included=tuple(self.record.included),
+            missing={str(device): reason for device, reason in sorted(self.record.missing.items())},
+            n_samples=self.record.n_samples,
+            loss=self.step.loss,
+            bytes=self.ledger.bytes_of(started_from),
+            messages=self.ledger.counts(started_from),
+            heads=self.heads,
+            stall_s=self.stall_s,
+        )
+
+
+class Timeline:
+    """One run of the protocol in virtual time."""
+
+    def __init__(self, fleet: Fleet, plan: FailurePlan, first: Step, roster: Roster | None = None) -> None:
+        self.fleet, self.plan = fleet, plan
+        self.now = 0.0
+        self.ledger = Ledger(fleet.rules.topology, fleet.scheme)
+        self.dead: dict[int, tuple[int, ClosedRound]] = {}  #: what each dead device left on its disk
+        everybody = roster or Roster(dict.fromkeys(sorted(fleet.rules.topology.cluster_of), 0))
+        record = ClosedRound.first(everybody, first)
+        self.devices = {
+            device: Injector(Device(device, life, record, fleet.rules), plan.of_device(device))
+            for device, life in everybody.incarnations.items()
+        }
+        self._queue: list[tuple[float, int, int, Event | Cut]] = []
+        self._sent = 0
+        self._links = LinkClock(fleet.links)
+        self._out: list[AnyRecord | Closing] = []
+        self._cuts: list[Cut] = []
+        self._planned_cuts = list(plan.cuts)
+        self._returns: list[Failure] = []
+        self._latest_round = 0
+        self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
+        self._started_from: dict[str, str] = {}  #: the history before the round that led to a history
+        self._is_disturbed = False
+        self._quiet: dict[Roster, tuple[float, float]] = {}
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def play(self) -> Iterator[AnyRecord | Closing]:
+        """Yield what happens, in order, until everybody is done or nobody can go on."""
+        for device in list(self.devices):
+            self._handle(device, Started())
+        self._follow_plan(0)
+        idle = 0
+        while True:
+            if self._out:
+                idle = 0
+                yield from self._flush()
+            if self._is_finished():
+                break
+            if not self._queue:
+                idle += 1
+                if idle > _PATIENCE and not self._heal_all():
+                    break
+                self._tick_everybody()
+                continue
+            self.now, _, device, event = heapq.heappop(self._queue)
+            self._happen(device, event)
+        yield RunEnded(time_s=self.now, reason=self._reason(), survivors=tuple(sorted(self.devices)))
+
+    def _flush(self) -> Iterator[AnyRecord | Closing]:
+        out, self._out = self._out, []
+        yield from out
+
+    def _is_finished(self) -> bool:
+        states = [injector.device for injector in self.devices.values()]
+        if self._queue or not all(state.stopped for state in states):
+            return False
+        together = {state.version for state in states if state.stopped == "over" and not state.is_private}
+        return len(together) < 2 or bool(self._cuts)
+
+    def _reason(self) -> str:
+        if not self.devices:
+            return "no device is left"
+        if all(injector.device.stopped == "dropped" for injector in self.devices.values()):
+            return "the server is gone, training stopped"
+        return "over" if self._is_finished() else "halted: too few devices are left to train"
+
+    def _happen(self, device: int, event: Event | Cut) -> None:
+        if isinstance(event, Cut):
+            if event in self._cuts:
+                self._suspect_across(event)
+        elif device in self.devices:
+            if isinstance(event, Received) and self._is_cut(device, event.message.sender):
+                return
+            self._handle(device, event)
+
+    def _handle(self, device: int, event: Event) -> None:
+        for effect in self.devices[device].handle(event):
+            self._do(device, effect)
+
+    def _do(self, device: int, effect: Effect | Die) -> None:
+        match effect:
+            case Send():
+                self._send(device, effect.to, effect.message)
+            case Train():
+                self._train(device, effect.version)
+            case SetDeadline():
+                if self.fleet.deadline_s is not None:
+                    self._push(self.now + self.fleet.deadline_s, device, DeadlinePassed(effect.version))
+            case Announce():
+                self._announce(device, effect)
+            case TakeOver():
+                version = self.devices[device].device.version
+                self._out.append(
+                    TakenOver(
+                        time_s=self.now,
+                        device=device,
+                        round=version.round,
+                        version=str(version),
+                        cluster=effect.cluster,
+                        previous=effect.previous,
+                    )
+                )
+            case Die():
+                self._die(device, effect.failure)
+            case KeepIncarnation() | Stop():
+                pass
+
+    def _push(self, time_s: float, device: int, event: Event | Cut) -> None:
+        self._sent += 1
+        heapq.heappush(self._queue, (time_s, self._sent, device, event))
+
+    # -- messages and training ----------------------------------------------------------------------------------
+
+    def _send(self, source: int, to: int, message: AnyMessage) -> None:
+        if self._is_cut(source, to):
+            return
+        if to not in self.devices:
+            # A refused connection is proof of death.
+            life = PeerFailed(to, self.dead[to][0])
+            self._push(self.now + self.fleet.timing.crash_detection_s, source, life)
+            return
+        kind = self._kind_of_model_inside(message)
+        if kind is None:
+            self.ledger.control_messages += 1
+            self.ledger.control_bytes += CONTROL_BYTES
+            arrival_s = self._links.arrival(self.now, to, CONTROL_BYTES, has_model=False)
+        else:
+            started_from = message.version.history
+            if kind is Kind.MODEL:
+                started_from = self._started_from.get(started_from, started_from)
+            round_index = max(0, message.version.round - (kind is Kind.MODEL))
+            self.ledger.add(started_from, Entry(round_index, source, to, kind, self.fleet.model_bytes))
+            arrival_s = self._links.arrival(self.now, to, self.fleet.model_bytes, has_model=True)
+        self._push(arrival_s, to, Received(message))
+
+    def _kind_of_model_inside(self, message: AnyMessage) -> Kind | None:
+        if not self.fleet.model_bytes:
+            return None
+        if isinstance(message, Closed):
+            return None if message.record.is_over else Kind.MODEL
+        if message.version.round >= self.fleet.rules.rounds:
+            return None  # it only says "I hold the last model"
+        if isinstance(message, Report):
+            return Kind.REPORT
+        return Kind.MEAN if isinstance(message, Mean) else None
+
+    def _train(self, device: int, version: Version) -> None:
+        share = Share(device, DeviceSet.of([device]), self.fleet.n_samples[device])
+        self._push(self.now + self.fleet.train_s[device], device, Trained(version, share))
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def _announce(self, device: int, announced: Announce) -> None:
+        record = announced.record
+        version = record.version
+        if announced.total is None:
+            self._closed_at[version.history] = self.now
+            return
+        step = record.models
+        assert isinstance(step, Step)
+        assert step.version is not None
+        started_from = step.version.history
+        stall_s = self._stall(record, self.now - self._closed_at.get(started_from, 0.0))
+        self._closed_at[version.history] = self.now
+        self._started_from[version.history] = started_from
+        closing = Closing(step, record, self.now, device, started_from, announced.heads, stall_s, self.ledger)
+        self._out.append(closing)
+        for joiner, life in announced.joined:
+            self._out.append(
+                Joined(
+                    time_s=self.now,
+                    device=joiner,
+                    round=version.round,
+                    version=str(version),
+                    incarnation=life,
+                )
+            )
+        self._follow_plan(version.round)
+
+    def _stall(self, record: ClosedRound, duration_s: float) -> float:
+        """Return how much longer a disturbed round took than the same round undisturbed."""
+        if not self._is_disturbed:
+            return 0.0
+        self._is_disturbed = False
+        roster = Roster(dict.fromkeys(sorted([*record.included, *record.missing]), 0))
+        if roster not in self._quiet:
+            self._quiet[roster] = quiet_durations(self.fleet, roster)
+        first, later = self._quiet[roster]
+        return max(0.0, duration_s - (later if record.version.round > 1 else first))
+
+    def _follow_plan(self, updates_done: int) -> None:
+        """Bring devices back, cut links and heal them, as the plan says for this many updates."""
+        if updates_done < self._latest_round:
+            return
+        self._latest_round = updates_done
+        for failure in [f for f in self._returns if f.returns_at is not None and f.returns_at <= updates_done]:
+            self._returns.remove(failure)
+            self._restart(failure.device)
+        for cut in [c for c in self._planned_cuts if c.round_index <= updates_done]:
+            self._planned_cuts.remove(cut)
+            self._cut(cut)
+        for cut in [c for c in self._cuts if c.heals_at is not None and c.heals_at <= updates_done]:
+            self._heal(cut)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def _note(self, device: int | None, round_index: int, what: str) -> None:
+        self._is_disturbed = True
+        self._out.append(FailureHappened(time_s=self.now, device=device, round=round_index, what=what))
+
+    def _die(self, device: int, failure: Failure) -> None:
+        state = self.devices.pop(device).device
+        self.dead[device] = (state.incarnation, state.record)
+        self._note(device, failure.round_index, f"died ({failure.phase.value})")
+        noticed = self.now + self.fleet.timing.crash_detection_s
+        for observer in self.devices:
+            self._push(noticed, observer, PeerFailed(device, state.incarnation))
+        if failure.returns_at is not None:
+            self._returns.append(failure)
+
+    def _restart(self, device: int) -> None:
+        incarnation, record = self.dead.pop(device)
+        later = [f for f in self.plan.of_device(device) if f.round_index >= self._latest_round]
+        self.devices[device] = Injector(Device(device, incarnation + 1, record, self.fleet.rules), later)
+        self._note(device, self._latest_round, "came back")
+        self._handle(device, Started())
+
+    def _cut(self, cut: Cut) -> None:
+        self._cuts.append(cut)
+        self._note(None, self._latest_round, f"cut {_ids(cut.side)} | {_ids(cut.other_side)}")
+        self._push(self.now + self.fleet.timing.silence_detection_s, -1, cut)
+
+    def _suspect_across(self, cut: Cut) -> None:
+        lives: dict[int, Life] = {d: (d, injector.device.incarnation) for d, injector in self.devices.items()}
+        for observer in lives:
+            for device, life in lives.items():
+                if cut.separates(observer, device) and observer in self.devices:
+                    self._handle(observer, PeerFailed(*life))
+
+    def _is_cut(self, a: int, b: int) -> bool:
+        return any(cut.separates(a, b) for cut in self._cuts)
+
+    def _heal(self, cut: Cut) -> None:
+        self._cuts.remove(cut)
+        self._note(None, self._latest_round, f"healed {_ids(cut.side)} | {_ids(cut.other_side)}")
+        self._tick_everybody()
+
+    def _heal_all(self) -> bool:
+        """Heal what keeps the fleet from ever reaching the round of its healing; tell whether there was anything."""
+        cuts = list(self._cuts)
+        for cut in cuts:
+            self._heal(cut)
+        return bool(cuts)
+
+    def _tick_everybody(self) -> None:
+        for device in self.devices:
+            self._push(self.now + self.fleet.timing.heartbeat_s, device, Ticked())
+
+
+def quiet_durations(fleet: Fleet, roster: Roster) -> tuple[float, float]:
+    """Return how long the first and any later round of a roster last when nothing happens."""
+    timeline = Timeline(fleet, FailurePlan(), Step(None, None, None), roster)
+    times = [item.time_s for item in _first_closings(timeline, 2)]
+    return times[0], (times[1] - times[0]) if len(times) > 1 else times[0]
+
+
+def _first_closings(timeline: Timeline, n: int) -> Iterator[Closing]:
+    for item in timeline.play():
+        if isinstance(item, Closing):
+            yield item
+            n -= 1
+            if not n:
+                return
+
+
+def _ids(devices: tuple[int, ...]) -> str:
+    return ",".join(map(str, devices))

@@ -1,0 +1,118 @@
+"""Where promises are kept: all training that can be done together is done as one batch, on a few threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from tolfl.core.contribution import Contribution
+from tolfl.core.spec import TrainSettings
+from tolfl.datasets import FederatedDataset
+from tolfl.models import Autoencoder, Model, TrainJob, Update
+from tolfl.schemes import Scheme, Task, Train
+from tolfl.sim.promises import Share, Step
+
+#: Devices trained before their contributions are merged and dropped: the models of 10,000 never lie in memory at once.
+_DEVICES_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step to compute, and what it takes."""
+
+    step: Step
+    seed: int
+    data: FederatedDataset
+
+
+class Workshop:
+    """Computes steps: trains every contribution that counts, merges, applies."""
+
+    def __init__(
+        self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float, n_threads: int = 2
+    ) -> None:
+        self._scheme, self._model, self._settings, self._server_lr = scheme, model, settings, server_lr
+        # One device at a time uses torch's global generator, which threads would share.
+        self._n_threads = n_threads if isinstance(model, Autoencoder) else 1
+
+    def compute(self, works: Sequence[Work]) -> None:
+        """Compute steps whose parents are done. Steps of one call are trained as one batch."""
+        with _one_torch_thread(), ThreadPoolExecutor(self._n_threads) as pool:
+            train = partial(self._train, pool)
+            tasks = [_tasks(work) for work in works]
+            queue = _Queue([pair for pairs in tasks for pair in pairs], partial(self._contribute, train))
+            for work, pairs in zip(works, tasks, strict=True):
+                self._finish(work, [task for _, task in pairs], train)
+            queue.close()
+
+    def _contribute(self, train: Train, tasks: Sequence[Task]) -> list[Contribution]:
+        return self._scheme.contribute(tasks, self._model, train)
+
+    def _finish(self, work: Work, tasks: Sequence[Task], train: Train) -> None:
+        step = work.step
+        if step.parent is None or step.total is None or step.parent.models is None:
+            raise LookupError("a step can be computed once, after its parent")
+        total = step.total.resolve()
+        step.finish(*self._scheme.apply(step.parent.models, total, tasks, train, self._server_lr))
+
+    def _train(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob]) -> list[Update]:
+        if not jobs:
+            return []
+        groups = self._model.groups(jobs, self._settings)
+        if len(groups) == 1:
+            return self._model.train(jobs, self._settings)
+        trained = pool.map(lambda group: self._model.train([jobs[i] for i in group], self._settings), groups)
+        updates: dict[int, Update] = {}
+        for group, of_group in zip(groups, trained, strict=True):
+            updates.update(zip(group, of_group, strict=True))
+        return [updates[index] for index in range(len(jobs))]
+
+
+class _Queue:
+    """Shares in the order in which they will be merged; asking for one trains it together with those after it."""
+
+    def __init__(
+        self, pairs: Sequence[tuple[Share, Task]], contribute: Callable[[Sequence[Task]], list[Contribution]]
+    ) -> None:
+        self._pairs, self._contribute = pairs, contribute
+        self._place = {id(share): place for place, (share, _) in enumerate(pairs)}
+        for share, _ in pairs:
+            share.producer = self.produce
+
+    def produce(self, share: Share) -> None:
+        first = self._place[id(share)]
+        chunk = self._pairs[first : first + _DEVICES_AT_ONCE]
+        for (follower, _), value in zip(chunk, self._contribute([task for _, task in chunk]), strict=True):
+            follower.value = value
+
+    def close(self) -> None:
+        for share, _ in self._pairs:
+            share.producer = share.value = None
+
+
+def _tasks(work: Work) -> list[tuple[Share, Task]]:
+    """Return the shares of a step with what it takes to compute them, in merge order."""
+    step, data = work.step, work.data
+    if step.total is None or step.parent is None or step.parent.models is None or step.version is None:
+        return []
+    models, round_index, bounds = step.parent.models, step.version.round, data.bounds
+    return [
+        (share, Task(work.seed, share.device, round_index, models, data.pool, *bounds[share.device : share.device + 2]))
+        for share in step.total.shares()
+    ]
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Let the groups of devices be the parallel work: many threads inside small products only get in their way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -15,9 +15,9 @@ from tolfl.core.spec import BlobsSpec
 from tolfl.datasets.federated import FederatedDataset, Samples
 
 _SUBSPACE_DIMENSIONS = 3
-_SPREAD = 0.22  #: along the subspace
-_NOISE = 0.035  #: off the subspace, typical samples
-_ANOMALY = 0.11  #: off the subspace, anomalous samples
+_SPREAD = 0.8  #: standard deviation along the subspace
+_NOISE = 0.1  #: off the subspace, typical samples
+_ANOMALY = 0.25  #: off the subspace, anomalous samples
 _SHARE_OF_ANOMALIES = 0.5
 
 #: Streams beyond the device ids, for what belongs to no device.
@@ -33,7 +33,7 @@ def blobs(n_devices: int, seed: int, spec: BlobsSpec) -> FederatedDataset:
     """
     n_groups = min(spec.n_groups, n_devices)
     shape = rng_for(seed, Purpose.DATA, _SHAPE_STREAM)
-    means = shape.uniform(0.3, 0.7, (n_groups, spec.n_features)).astype(np.float32)
+    means = shape.uniform(0.0, 1.0, (n_groups, spec.n_features)).astype(np.float32)
     n_directions = min(_SUBSPACE_DIMENSIONS, spec.n_features)
     bases = [_orthonormal(shape.standard_normal((spec.n_features, n_directions))) for _ in range(n_groups)]
     pool = np.empty((n_devices * spec.samples_per_device, spec.n_features), dtype=np.float32)
@@ -61,7 +61,7 @@ def _draw(rng: np.random.Generator, mean: Samples, basis: Samples, noise: float,
     """Fill rows in place: 10,000 devices must not need a second copy of their data."""
     rng.standard_normal(out=out, dtype=np.float32)
     out *= np.float32(noise)
-    along = rng.standard_normal((len(out), basis.shape[1]), dtype=np.float32) * np.float32(_SPREAD * 2)
+    along = rng.standard_normal((len(out), basis.shape[1]), dtype=np.float32) * np.float32(_SPREAD)
     out += along @ basis.T
     out += mean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,7 +40,7 @@ class Scores:
     auroc_all_models: float | None = None
 
 
-def score_models(models: dict[str, TrainedModel], data: FederatedDataset, holders: dict[str, int]) -> Scores:
+def score_models(models: Mapping[str, TrainedModel], data: FederatedDataset, holders: Mapping[str, int]) -> Scores:
     """Score every model on the whole test set.
 
     `holders` says how many live devices hold each model. `auroc` is the mean over devices: with one model for all, its
@@ -59,7 +60,7 @@ def score_models(models: dict[str, TrainedModel], data: FederatedDataset, holder
     )
 
 
-def train_loss(models: dict[str, TrainedModel], data: FederatedDataset, holders: dict[str, int]) -> float | None:
+def train_loss(models: Mapping[str, TrainedModel], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:
     """Return the mean loss over all training samples, dropout off; with several models, the mean over devices."""
     if not models or not len(data.pool):
         return None

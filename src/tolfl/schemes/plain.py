@@ -33,7 +33,7 @@ def pca(samples: Vector, n_components: int) -> Score:
     def score(test: Vector) -> NDArray[np.float64]:
         centred = _flat(test) - mean
         error: NDArray[np.float64] = centred - (centred @ directions) @ directions.T
-        return np.sum(np.square(error), axis=1, dtype=np.float64)
+        return np.asarray(np.square(error).sum(axis=1), dtype=np.float64)
 
     return score
 

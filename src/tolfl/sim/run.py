@@ -10,17 +10,18 @@ from pathlib import Path
 import msgspec
 
 from tolfl.core.errors import SpecError
-from tolfl.core.records import AnyRecord
+from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
+from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset, load
 from tolfl.models import Autoencoder, Model
 from tolfl.runs.checkpoint import Checkpoint
-from tolfl.runs.directory import RunDirectory, models_sha256
-from tolfl.runs.evaluation import TrainedModel, score_models, train_loss
-from tolfl.schemes import PLAIN_BASELINES, failure_plan, policy, scheme_of
-from tolfl.core.metrics import auroc
+from tolfl.runs.directory import RunDirectory
+from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.schemes import failure_plan, is_plain, scheme_of
 from tolfl.sim.ledger import Ledger
-from tolfl.sim.simulation import Simulation, ending_of, failures_of, settle_training, stall_of
+from tolfl.sim.simulation import Simulation, settle_training
+from tolfl.sim.summary import plain_scores, summarise
 from tolfl.sim.workshop import Workshop
 
 
@@ -63,24 +64,26 @@ class Runs:
         known: Sequence[Checkpoint] | None = None,
     ) -> None:
         self.spec = spec.check()
-        scheme_of(spec)
         self.results: list[Result] = []
         specs = [msgspec.structs.replace(spec, seed=spec.seed + i, repetitions=1) for i in range(spec.repetitions)]
         for one in specs:
-            failure_plan(one)
+            if not is_plain(one):
+                failure_plan(one)  # a bad one is found before anything is written
+        self._datasets = [data or load(one) for one in specs]
         self._directories = [_directory(out, one, i, spec.repetitions, resume) for i, one in enumerate(specs)]
+        self.simulations: list[Simulation] = []
+        self._seconds, self._rounds_computed = 0.0, 0
+        if is_plain(spec):
+            return
         if known is None:
             known = [(d.checkpoint() if d and resume else None) or Checkpoint([]) for d in self._directories]
-        datasets = [data or load(one) for one in specs]
-        self.model = model or _autoencoder(spec, datasets[0])
+        self._model = model or _autoencoder(spec, self._datasets[0])
         self.simulations = [
-            Simulation(one, slices, self.model, checkpoint)
-            for one, slices, checkpoint in zip(specs, datasets, known, strict=True)
+            Simulation(one, slices, self._model, checkpoint)
+            for one, slices, checkpoint in zip(specs, self._datasets, known, strict=True)
         ]
-        settings = settle_training(spec, datasets[0])
-        self._workshop = Workshop(scheme_of(spec), self.model, settings, spec.train.server_lr)
-        self._seconds = 0.0
-        self._rounds_computed = 0
+        settings = settle_training(spec, self._datasets[0])
+        self._workshop = Workshop(scheme_of(spec), self._model, settings, spec.train.server_lr)
 
     def __iter__(self) -> Iterator[Progress]:
         """Compute one batch of rounds after the other; the runs are finished when the iteration is."""
@@ -101,7 +104,7 @@ class Runs:
         self._finish()
 
     def _collect(self) -> None:
-        for simulation, directory in zip(self.simulations, self._directories, strict=True):
+        for simulation, directory in zip(self.simulations, self._directories, strict=False):
             lines = simulation.collect()
             if directory is not None:
                 directory.append(lines)
@@ -123,10 +126,16 @@ class Runs:
 
     def _finish(self) -> None:
         seconds_per_round = self._seconds / max(1, self._rounds_computed)
-        for simulation, directory in zip(self.simulations, self._directories, strict=True):
-            result = _result(simulation, seconds_per_round)
-            self.results.append(result)
+        self.results = [_result(simulation, seconds_per_round) for simulation in self.simulations]
+        if is_plain(self.spec):
+            self.results = [
+                _plain_result(msgspec.structs.replace(self.spec, seed=self.spec.seed + i, repetitions=1), slices)
+                for i, slices in enumerate(self._datasets)
+            ]
+        for result, directory in zip(self.results, self._directories, strict=True):
             if directory is not None:
+                if not self.simulations:
+                    directory.append(result.records)
                 tensors = {name: model.tensors() for name, model in result.models.items()}
                 directory.finish(tensors, result.summary)
 
@@ -178,51 +187,17 @@ def _autoencoder(spec: RunSpec, data: FederatedDataset) -> Model:
     return Autoencoder(data.n_features, asked.hidden, asked.code, asked.dropout, asked.code_activation)
 
 
-def baselines(data: FederatedDataset) -> dict[str, float]:
-    """Return the AUROC of the plain baselines, which belong into every table."""
-    if data.test is None or data.is_anomalous is None:
-        return {}
-    fitted = {name: baseline(data.pool) for name, baseline in PLAIN_BASELINES.items() if _fits(name, data)}
-    return {name: auroc(score(data.test), data.is_anomalous) for name, score in fitted.items()}
-
-
-def _fits(name: str, data: FederatedDataset) -> bool:
-    """Tell whether a baseline makes sense: PCA with all components reconstructs everything."""
-    n_components = int(name.removeprefix("pca-")) if name.startswith("pca-") else 0
-    return n_components < min(data.n_features, len(data.pool))
-
-
 def _result(simulation: Simulation, seconds_per_round: float) -> Result:
-    spec, records, timeline = simulation.spec, simulation.records, simulation.timeline
-    outcome = simulation.outcome()
-    scores = score_models(outcome.models, simulation.data, outcome.holders)
-    ledger, ending = timeline.ledger, ending_of(records)
-    summary: dict[str, object] = {
-        "scheme": spec.scheme,
-        "data": simulation.data.name,
-        "n_devices": spec.devices,
-        "n_clusters": timeline.fleet.rules.topology.n_clusters,
-        "rounds": spec.rounds,
-        "rounds_done": simulation.rounds_done,
-        "seed": spec.seed,
-        "on_head_failure": policy(spec),
-        "fail": spec.fail,
-        "auroc": scores.auroc,
-        "average_precision": scores.average_precision,
-        "auroc_per_model": scores.auroc_per_model,
-        "auroc_all_models": scores.auroc_all_models,
-        "baselines": baselines(simulation.data),
-        "train_loss": train_loss(outcome.models, simulation.data, outcome.holders),
-        "survivors": list(outcome.survivors),
-        "failures": failures_of(records),
-        "ended": ending.reason,
-        "messages": ledger.totals(),
-        "bytes": ledger.total_bytes,
-        "control_messages": ledger.control_messages,
-        "control_bytes": ledger.control_bytes,
-        "stall_s": stall_of(records),
-        "virtual_s": ending.time_s,
-        "seconds_per_round": seconds_per_round,
-        "model_sha256": models_sha256({name: model.tensors() for name, model in outcome.models.items()}),
-    }
-    return Result(spec, summary, records, outcome.models, simulation.data, ledger)
+    spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
+    scores = score_models(outcome.models, data, outcome.holders)
+    summary = summarise(spec, data, outcome.models, outcome.holders, scores, simulation.records, ledger)
+    summary["seconds_per_round"] = seconds_per_round
+    return Result(spec, summary, simulation.records, outcome.models, data, ledger)
+
+
+def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
+    ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=())]
+    ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
+    summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
+    summary |= {"rounds": 0, "seconds_per_round": 0.0, "survivors": list(range(spec.devices))}
+    return Result(spec, summary, ended, {}, data, ledger)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.errors import SpecError
-from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunEnded, RunStarted
+from tolfl.core.records import AnyRecord, Evaluated, RunStarted
 from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.core.timing import Timing
 from tolfl.datasets import FederatedDataset
@@ -218,24 +218,3 @@ def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
         spec.scheme,
         spec.deadline_s,
     )
-
-
-def stall_of(records: list[AnyRecord]) -> float:
-    """Return the seconds that failures cost, over all rounds."""
-    return float(sum(record.stall_s for record in records if isinstance(record, RoundClosed)))
-
-
-def failures_of(records: list[AnyRecord]) -> list[dict[str, object]]:
-    """Return what went wrong, when."""
-    return [
-        {"device": record.device, "round": record.round, "what": record.what, "time_s": record.time_s}
-        for record in records
-        if isinstance(record, FailureHappened)
-    ]
-
-
-def ending_of(records: list[AnyRecord]) -> RunEnded:
-    """Return how a run ended."""
-    last = records[-1]
-    assert isinstance(last, RunEnded)
-    return last

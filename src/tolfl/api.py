@@ -1,0 +1,155 @@
+"""The Python API: what `import tolfl` offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from numpy.typing import ArrayLike
+from torch import nn
+
+from tolfl.core.errors import SpecError
+from tolfl.core.records import AnyRecord
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import FederatedDataset
+from tolfl.models import Autoencoder, Model, ModuleModel
+from tolfl.runs.evaluation import TrainedModel
+from tolfl.runs.plots import plot_records
+from tolfl.sim.ledger import Ledger
+from tolfl.sim.run import Result, run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Run:
+    """A finished run: how good its model is, what happened, and the model itself."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    @property
+    def spec(self) -> RunSpec:
+        """Everything the run depended on."""
+        return self._result.spec
+
+    @property
+    def auroc(self) -> float | None:
+        """AUROC on the test set; the mean over devices where they went on alone; None without a test set."""
+        value = self._result.summary["auroc"]
+        return value if isinstance(value, float) else None
+
+    @property
+    def records(self) -> list[AnyRecord]:
+        """What happened, in order."""
+        return self._result.records
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """The content of `summary.json`."""
+        return self._result.summary
+
+    @property
+    def models(self) -> dict[str, TrainedModel]:
+        """Every model that a live device holds, by name."""
+        return self._result.models
+
+    @property
+    def model(self) -> TrainedModel:
+        """The model of the fleet; the first one where devices went on alone."""
+        if not self.models:
+            raise LookupError("no device is left, so there is no model; see run.records for what happened")
+        return next(iter(self.models.values()))
+
+    @property
+    def ledger(self) -> Ledger:
+        """Every message that carried a model."""
+        return self._result.ledger
+
+    def plot(self) -> Figure:
+        """Return a figure of the loss (and AUROC, where it was evaluated) over rounds, with failures marked."""
+        return plot_records([(self._label(), self.records)])
+
+    def _label(self) -> str:
+        return f"{self.spec.scheme} ({self.summary['on_head_failure']})"
+
+    def __repr__(self) -> str:
+        auroc = "no test set" if self.auroc is None else f"AUROC {self.auroc:.3f}"
+        return f"<Run {self._label()} on {self.summary['data']}: {auroc}, {len(self._result.models)} model(s)>"
+
+
+def simulate(
+    spec: RunSpec | None = None,
+    *,
+    data: str | Sequence[ArrayLike] | FederatedDataset | None = None,
+    test: tuple[ArrayLike, ArrayLike] | None = None,
+    model: nn.Module | Model | None = None,
+    out: str | Path | None = None,
+    **options: object,
+) -> Run:
+    """Simulate one run and return it.
+
+    Parameters
+    ----------
+    spec
+        Where to start from; `options` (any field of `RunSpec`) override it.
+    data
+        The name of a data set, or one array of typical samples per device, shape `(n_samples, ...)` each.
+    test
+        Samples and labels (1 = anomalous) to score the model on, with arrays as data.
+    model
+        Any `nn.Module`; by default the paper's autoencoder.
+    out
+        A folder for the run directory; by default nothing is written.
+
+    Examples
+    --------
+    >>> import tolfl
+    >>> run = tolfl.simulate(scheme="tol-fl", data="blobs", devices=6, clusters=3, rounds=4, fail="server@2")
+    >>> run.summary["survivors"]
+    [1, 2, 3, 4, 5]
+    """
+    if isinstance(data, str):
+        options["data"] = data
+        if test is not None:
+            raise SpecError("test goes with arrays as data; a named data set brings its own")
+    slices = None if data is None or isinstance(data, str) else _as_dataset(data, test)
+    if slices is not None:
+        options = {"devices": slices.n_devices, **options, "data": slices.name}
+        if spec is None and "clusters" not in options:
+            options["clusters"] = min(RunSpec().clusters, slices.n_devices)
+    chosen = _spec(spec or RunSpec(), options)
+    if chosen.repetitions != 1:
+        raise SpecError("simulate gives one run; for repetitions call it once per seed, or use tolfl simulate")
+    result = run(chosen, slices, _as_model(model), None if out is None else Path(out))[0]
+    return Run(result)
+
+
+def _spec(spec: RunSpec, options: dict[str, object]) -> RunSpec:
+    """Override fields; a dictionary changes only what it names (`train={"lr": 0.01}`)."""
+    fields = msgspec.to_builtins(spec)
+    for key, option in options.items():
+        value = msgspec.to_builtins(option)
+        is_partial = isinstance(option, dict) and isinstance(fields.get(key), dict)
+        fields[key] = {**fields[key], **option} if is_partial and isinstance(option, dict) else value
+    try:
+        return msgspec.convert(fields, RunSpec)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"simulate: {error}") from None
+
+
+def _as_dataset(
+    data: Sequence[ArrayLike] | FederatedDataset, test: tuple[ArrayLike, ArrayLike] | None
+) -> FederatedDataset:
+    if isinstance(data, FederatedDataset):
+        return data
+    return FederatedDataset.from_arrays(data, test)
+
+
+def _as_model(model: nn.Module | Model | None) -> Model | None:
+    return ModuleModel(model) if isinstance(model, nn.Module) else model
+
+
+__all__ = ["Autoencoder", "FederatedDataset", "Run", "RunSpec", "simulate"]

@@ -1,0 +1,51 @@
+"""The `tolfl` command; the only place that prints and draws progress bars.
+
+Every command exits with 0 when it did what was asked, 1 when it failed, 2 when it was asked the wrong way. Results go to
+standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from tolfl.cli.demo import demo
+from tolfl.cli.simulate import simulate
+from tolfl.core.errors import SpecError, TolFLError
+
+app = typer.Typer(
+    help="Failure-tolerant federated learning for anomaly detection: any device may die, training carries on.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command()(simulate)
+app.command()(demo)
+
+
+@app.callback(invoke_without_command=True)
+def about(version: bool = typer.Option(False, "--version", help="Show the version and exit.")) -> None:
+    """Failure-tolerant federated learning for anomaly detection: any device may die, training carries on."""
+    if version:
+        from importlib.metadata import version as installed_version
+
+        typer.echo(f"tolfl {installed_version('tolfl')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a bad input is one sentence, never a traceback."""
+    try:
+        app()
+    except TolFLError as error:
+        typer.echo(f"tolfl: {error}", err=True)
+        sys.exit(2 if isinstance(error, SpecError) else 1)
+    except KeyboardInterrupt:
+        typer.echo("tolfl: stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has had enough; a second error on closing it would help nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

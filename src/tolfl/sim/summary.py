@@ -1,0 +1,86 @@
+"""Summaries: the one dictionary that tables, `summary.json` and `--format json` show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tolfl.core.metrics import auroc, average_precision
+from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import FederatedDataset
+from tolfl.runs.directory import models_sha256
+from tolfl.runs.evaluation import Scores, TrainedModel, train_loss
+from tolfl.schemes import PLAIN_BASELINES, is_plain, layout, policy
+from tolfl.sim.ledger import Ledger
+
+
+def summarise(
+    spec: RunSpec,
+    data: FederatedDataset,
+    models: Mapping[str, TrainedModel],
+    holders: Mapping[str, int],
+    scores: Scores,
+    records: list[AnyRecord],
+    ledger: Ledger,
+) -> dict[str, object]:
+    """Return everything there is to say of a finished run, but for how long it took to compute."""
+    ending = records[-1]
+    closed = [record for record in records if isinstance(record, RoundClosed)]
+    return {
+        "scheme": spec.scheme,
+        "data": data.name,
+        "n_devices": spec.devices,
+        "n_clusters": 1 if is_plain(spec) else layout(spec).n_clusters,
+        "rounds": spec.rounds,
+        "rounds_done": max(((record.round or 0) + 1 for record in closed), default=0),
+        "seed": spec.seed,
+        "on_head_failure": "" if is_plain(spec) else policy(spec),
+        "fail": spec.fail,
+        "auroc": scores.auroc,
+        "average_precision": scores.average_precision,
+        "auroc_per_model": scores.auroc_per_model,
+        "auroc_all_models": scores.auroc_all_models,
+        "baselines": baseline_scores(data),
+        "train_loss": train_loss(models, data, holders),
+        "survivors": list(ending.survivors) if isinstance(ending, RunEnded) else [],
+        "failures": _failures(records),
+        "ended": ending.reason if isinstance(ending, RunEnded) else "",
+        "messages": ledger.totals(),
+        "bytes": ledger.total_bytes,
+        "control_messages": ledger.control_messages,
+        "control_bytes": ledger.control_bytes,
+        "stall_s": float(sum(record.stall_s for record in closed)),
+        "virtual_s": ending.time_s,
+        "model_sha256": models_sha256({name: model.tensors() for name, model in models.items()}),
+    }
+
+
+def baseline_scores(data: FederatedDataset) -> dict[str, float]:
+    """Return the AUROC of every plain baseline that makes sense on the data; they belong into every table."""
+    if data.test is None or data.is_anomalous is None:
+        return {}
+    fitted = {name: baseline(data.pool) for name, baseline in PLAIN_BASELINES.items() if _fits(name, data)}
+    return {name: auroc(score(data.test), data.is_anomalous) for name, score in fitted.items()}
+
+
+def plain_scores(scheme: str, data: FederatedDataset) -> Scores:
+    """Return the scores of one plain baseline, as of a run's only model."""
+    if data.test is None or data.is_anomalous is None:
+        return Scores()
+    values = PLAIN_BASELINES[scheme](data.pool)(data.test)
+    value = auroc(values, data.is_anomalous)
+    return Scores(value, average_precision(values, data.is_anomalous), {scheme: value}, value)
+
+
+def _fits(name: str, data: FederatedDataset) -> bool:
+    """Tell whether a baseline makes sense: PCA with all components reconstructs everything."""
+    n_components = int(name.removeprefix("pca-")) if name.startswith("pca-") else 0
+    return n_components < min(data.n_features, len(data.pool))
+
+
+def _failures(records: list[AnyRecord]) -> list[dict[str, object]]:
+    return [
+        {"device": record.device, "round": record.round, "what": record.what, "time_s": record.time_s}
+        for record in records
+        if isinstance(record, FailureHappened)
+    ]

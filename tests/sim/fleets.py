@@ -1,0 +1,82 @@
+"""Small fleets whose rounds can be worked out by hand: one-parameter modules, tiny data, short runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tolfl.core.records import AnyRecord, RoundClosed, RunEnded
+from tolfl.core.spec import RunSpec, TrainSpec
+from tolfl.datasets import FederatedDataset
+from tolfl.models import ModuleModel
+from tolfl.sim.run import Result, Runs, run
+
+FULL_BATCH = TrainSpec(batch_size=0, lr=0.1)
+
+
+class Mean(nn.Module):
+    """J(x) = (x - theta)^2, summed over features: golden example A, and the fastest model there is."""
+
+    def __init__(self, n_features: int = 1) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(torch.zeros(n_features, dtype=torch.float64))
+
+    def sample_losses(self, samples: Tensor) -> Tensor:
+        return (samples - self.theta).square().reshape(len(samples), -1).sum(1)
+
+
+class OneWeight(nn.Module):
+    """The linear autoencoder x_hat = w x: golden example B."""
+
+    def __init__(self, weight: float = 0.5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([weight], dtype=torch.float64))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return self.weight * samples
+
+
+def columns(*slices: Sequence[float]) -> FederatedDataset:
+    """Return a data set of one feature."""
+    return FederatedDataset.from_arrays([np.array(values, dtype=float).reshape(-1, 1) for values in slices])
+
+
+def some_data(sizes: Sequence[int], n_features: int = 3, seed: int = 0, with_test: bool = False) -> FederatedDataset:
+    """Return random samples, different on every device, and if wanted a test set."""
+    rng = np.random.default_rng(seed)
+    slices = [rng.normal(device, 1.0, (size, n_features)) for device, size in enumerate(sizes)]
+    if not with_test:
+        return FederatedDataset.from_arrays(slices)
+    test = rng.normal(len(sizes) / 2, 2.0, (40, n_features))
+    return FederatedDataset.from_arrays(slices, test=(test, np.arange(40) % 2))
+
+
+def simulated(spec: RunSpec, data: FederatedDataset, module: nn.Module | None = None) -> Result:
+    """Return one finished run of a small module."""
+    return run(spec, data, ModuleModel(module or Mean(data.n_features)))[0]
+
+
+def finished(runs: Runs) -> list[Result]:
+    """Play runs to their end."""
+    for _ in runs:
+        pass
+    return runs.results
+
+
+def params(result: Result, name: str = "global") -> NDArray[np.floating]:
+    return result.models[name].params
+
+
+def closed(source: Result | Sequence[AnyRecord]) -> list[RoundClosed]:
+    records = source.records if isinstance(source, Result) else source
+    return [record for record in records if isinstance(record, RoundClosed)]
+
+
+def ended(result: Result) -> RunEnded:
+    last = result.records[-1]
+    assert isinstance(last, RunEnded)
+    return last

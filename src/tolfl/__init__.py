@@ -6,8 +6,26 @@
 [0, 1, 2, 3]
 """
 
-from tolfl.api import Autoencoder, FederatedDataset, Run, RunSpec, simulate
-from tolfl.core.errors import TolFLError
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tolfl.api import Autoencoder, FederatedDataset, Run, RunSpec, simulate
+    from tolfl.core.errors import TolFLError
 
 __all__ = ["Autoencoder", "FederatedDataset", "Run", "RunSpec", "TolFLError", "simulate"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import the API when it is first asked for: `tolfl --help` must not wait for PyTorch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tolfl' has no attribute {name!r}")
+    from tolfl import api, core  # noqa: PLC0415
+
+    return getattr(core.errors if name == "TolFLError" else api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,7 +13,7 @@ from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Stop
 from tolfl.protocol.events import Trained
 from tolfl.protocol.membership import Membership
-from tolfl.protocol.messages import AnyMessage, Closed, Mean
+from tolfl.protocol.messages import Closed, Mean
 from tolfl.protocol.roles import Roles, roles_of
 from tolfl.protocol.round import Round
 
@@ -104,7 +104,7 @@ def _reports_only_once(patch: pytest.MonkeyPatch) -> None:
 
 def _merges_two_upstream_means(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: two means of the same clusters are added."""
-    from tests.protocol.explore import merge  # noqa: PLC0415
+    from tests.protocol.explore import merge
 
     def add(self: Round, mean: Mean) -> None:
         self.upstream = mean.total if self.upstream is None else merge([self.upstream, mean.total])
@@ -119,7 +119,7 @@ def _does_not_wait_for_upstream(patch: pytest.MonkeyPatch) -> None:
 
 def _counts_a_duplicate(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: a report that arrives twice counts twice."""
-    from tests.protocol.explore import merge  # noqa: PLC0415
+    from tests.protocol.explore import merge
 
     def add(self: Round, device: int, contribution: Pending) -> None:
         known = self.received.get(device)

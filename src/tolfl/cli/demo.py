@@ -33,13 +33,14 @@ def demo(
     rows: list[tuple[str, Result]] = []
     for scheme, policy, what in _STORY:
         fail = plan if policy else ""
+        every = max(1, rounds // 25)
         spec = RunSpec(
             scheme=scheme,
             rounds=rounds,
             seed=seed,
             fail=fail,
             on_head_failure=policy,
-            evaluate_every=max(1, rounds // 50),
+            evaluate_every=every,
         )
         runs = Runs(spec)
         follow(runs, what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -48,11 +48,11 @@ def progress_bar() -> Progress:
 
 
 @contextmanager
-def _interruptible() -> Iterator[object]:
+def _interruptible() -> Iterator[Callable[[], bool]]:
     """Note the first Ctrl-C and finish the round at hand; the second one stops at once."""
     seen: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number: int, _frame: FrameType | None) -> None:
         if seen:
             raise KeyboardInterrupt
         seen.append(number)

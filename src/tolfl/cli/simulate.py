@@ -42,7 +42,7 @@ _SECTIONS = {
 }
 
 
-def simulate(  # noqa: PLR0913  (one parameter per flag)
+def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     spec: Annotated[Path | None, typer.Argument(help="A specification in TOML; flags override it.")] = None,
     scheme: Annotated[
         str | None,
@@ -158,7 +158,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format) -> None:
     from tolfl.cli.tables import show_results
     from tolfl.sim.run import Runs
 
-    if not spec.repetitions == 1 and not resume:
+    if spec.repetitions != 1 and not resume:
         _check_free(out)
     runs: Runs = Runs(spec, out=out, resume=resume)
     follow(runs, f"{spec.scheme} on {spec.data}", out)

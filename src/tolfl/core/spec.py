@@ -64,7 +64,7 @@ class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run. Defaults live here and nowhere else.
 
-    >>> RunSpec.from_toml('scheme = "fl"\\ndevices = 4').devices
+    >>> RunSpec.from_toml("devices = 4").devices
     4
     """
 

@@ -6,64 +6,25 @@ nothing itself and holds no random generator, so the same events give the same e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from copy import copy
 from typing import assert_never
-
-import msgspec
 
 from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.devices import DeviceSet
-from tolfl.core.topology import Topology
-from tolfl.protocol import events
+from tolfl.protocol import events, messages
+from tolfl.protocol.catching_up import Ahead, Gathering
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Models, Roster, Version
+from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.membership import Membership
-from tolfl.protocol.messages import (
-    Ack,
-    AnyMessage,
-    Closed,
-    Goodbye,
-    Heartbeat,
-    Join,
-    Mean,
-    Offer,
-    Payload,
-    Pull,
-    Report,
-    Want,
-)
+from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round import Round
-
-
-class Rules(msgspec.Struct, frozen=True):
-    """What all devices of a run have in common."""
-
-    topology: Topology
-    rounds: int
-    apply: Callable[[Models, Pending, Version], Models]  #: the next models from the mean of a round
-    merge: Callable[[Sequence[Pending]], Pending] = Contribution.total
-    policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
-    min_devices: int = 1
-    min_samples: int = 1
-    has_deadline: bool = False
+from tolfl.protocol.rules import Rules
 
 
 class Device:
     """One device through its lives; `handle` is all there is to call."""
 
-    __slots__ = (
-        "_ahead",
-        "_effects",
-        "_heard",
-        "_patience",
-        "_pulled",
-        "_rules",
-        "fleet",
-        "is_private",
-        "record",
-        "round",
-        "stopped",
-    )
+    __slots__ = ("_ahead", "_effects", "_gathering", "_rules", "fleet", "is_private", "record", "round", "stopped")
 
     def __init__(self, device: int, incarnation: int, record: ClosedRound, rules: Rules) -> None:
         self.record, self._rules = record, rules
@@ -71,10 +32,8 @@ class Device:
         self.round = Round()
         self.stopped: str | None = None  #: why nothing more comes from this device
         self.is_private = False  #: trains alone, for good
-        self._ahead: dict[tuple[int, type], AnyMessage] = {}  #: messages of newer versions, until caught up (rule 8)
-        self._pulled: Version | None = None
-        self._heard: dict[int, tuple[int, Version]] = {}  #: who is out there, for when nobody is inside a roster
-        self._patience = 0
+        self._ahead = Ahead()
+        self._gathering = Gathering()
         self._effects: list[Effect] = []
 
     @property
@@ -189,17 +148,9 @@ class Device:
         else:
             total = round_.running_mean(rules.merge)
             models = rules.apply(self.record.models, total, self.version)
-            self._extend(self.record.after(total, self._missing(), self.fleet.next_roster(), models), total)
-
-    def _missing(self) -> dict[int, str]:
-        """Return who of the clusters so far is not in the mean, and why: dead, gone, dropped or late."""
-        absent = self.fleet.roster.devices - DeviceSet(self.round.included_bits())
-        known, cluster_of = self.round.upstream_missing, self._rules.topology.cluster_of
-        return {
-            device: self.fleet.why_missing(device) or known.get(device, "late")
-            for device in absent
-            if cluster_of[device] <= self.fleet.cluster or device not in self.fleet.roles.live
-        }
+            self._extend(
+                self.record.after(total, self.round.missing(self.fleet), self.fleet.next_roster(), models), total
+            )
 
     def _extend(self, record: ClosedRound, total: Pending | None = None) -> None:
         """Announce a record of one's own and go on from it."""
@@ -216,8 +167,7 @@ class Device:
             self._next_life()
         self._distribute(sender)
         self._begin_round()
-        kept, self._ahead = list(self._ahead.values()), {}
-        for message in kept:
+        for message in self._ahead.take_all():
             if message.version >= self.version:
                 self._receive(message)
 
@@ -228,7 +178,7 @@ class Device:
         is_head = self.fleet.roles.head_of.get(self.fleet.cluster) == self.id
         receivers = [head for head in self.fleet.roles.heads if head != self.id] if sender is None else []
         receivers += self.fleet.members() if is_head else []
-        closed = self._message(Closed, record=self.record)
+        closed = self._message(messages.Closed, record=self.record)
         self._effects += [Send(to, closed) for to in receivers if to != sender]
         if sender is not None and is_head and self.fleet.has_losses:
             self._tell_heads()
@@ -236,7 +186,7 @@ class Device:
     def _tell_heads(self) -> None:
         # A closer may have died half way through distributing: neighbours learn the version from whoever has it.
         for head in self.fleet.heads_beside():
-            self._send(head, Heartbeat)
+            self._send(head, messages.Heartbeat)
 
     # -- messages in --------------------------------------------------------------------------------------------
 
@@ -245,7 +195,7 @@ class Device:
         if self.fleet.is_buried(life):
             self._argue(message)
             return
-        self._heard[message.sender] = (message.incarnation, message.version)
+        self._gathering.hear(message)
         earlier = self.fleet.roster.incarnations.get(message.sender)
         if earlier is not None and message.incarnation > earlier:
             self._bury(frozenset({(message.sender, earlier)}))
@@ -267,56 +217,45 @@ class Device:
     def _take(self, message: AnyMessage) -> None:
         """Act on a message of the own version."""
         match message:
-            case Report():
+            case messages.Report():
                 self._take_report(message)
-            case Ack():
-                self._take_ack(message)
-            case Closed() | Heartbeat():
+            case messages.Ack():
+                self.round.acknowledge(message)
+            case messages.Closed() | messages.Heartbeat():
                 pass
-            case Mean():
+            case messages.Mean():
                 self._take_mean(message)
-            case Offer():
-                has_it = self.round.has(message)
-                self._send(message.sender, Ack if has_it else Want, what=message.what, included=message.included)
-            case Want():
+            case messages.Offer():
+                answer = messages.Ack if self.round.has(message) else messages.Want
+                self._send(message.sender, answer, what=message.what, included=message.included)
+            case messages.Want():
                 self._send_again(message)
-            case Pull():
-                self._send(message.sender, Closed, record=self.record)
-            case Join():
-                self.fleet.note_joiners({message.sender: message.incarnation})
-                self._progress()
-            case Goodbye():
+            case messages.Pull():
+                self._send_record(message.sender)
+            case messages.Join():
+                self._let_in(message)
+            case messages.Goodbye():
                 self._take_goodbye(message)
             case _:
                 assert_never(message)
 
-    def _take_report(self, message: Report) -> None:
-        cluster_of = self._rules.topology.cluster_of
-        if not self.fleet.is_inside or cluster_of[message.sender] != self.fleet.cluster:
-            return
-        if self.fleet.roster.incarnations.get(message.sender) != message.incarnation:
-            return
-        self.round.collect(message.sender, message.contribution)
-        self.fleet.note_joiners(message.joiners)
-        self._send(message.sender, Ack, what=Payload.REPORT, included=message.contribution.included)
-        self._progress()
+    def _take_report(self, message: messages.Report) -> None:
+        is_expected = self.fleet.cluster_in_roster(message.sender, message.incarnation) == self.fleet.cluster
+        if self.fleet.is_inside and is_expected:
+            self.round.collect(message.sender, message.contribution)
+            self.fleet.note_joiners(message.joiners)
+            self._send(message.sender, messages.Ack, what=Payload.REPORT, included=message.contribution.included)
+            self._progress()
 
-    def _take_mean(self, message: Mean) -> None:
-        if not self.fleet.is_inside or self._rules.topology.cluster_of[message.sender] >= self.fleet.cluster:
-            return
-        self.round.offer_upstream(message)
-        self.fleet.note_joiners(message.joiners)
-        self._send(message.sender, Ack, what=Payload.MEAN, included=message.total.included)
-        self._progress()
+    def _take_mean(self, message: messages.Mean) -> None:
+        cluster = self.fleet.cluster_in_roster(message.sender, message.incarnation)
+        if self.fleet.is_inside and cluster is not None and cluster < self.fleet.cluster:
+            self.round.offer_upstream(message)
+            self.fleet.note_joiners(message.joiners)
+            self._send(message.sender, messages.Ack, what=Payload.MEAN, included=message.total.included)
+            self._progress()
 
-    def _take_ack(self, message: Ack) -> None:
-        round_ = self.round
-        if message.what is Payload.REPORT:
-            round_.reported_acked |= message.sender == round_.reported_to
-        elif message.sender == round_.passed_to and message.included.bits == round_.passed_bits:
-            round_.passed_acked = True
-
-    def _take_goodbye(self, message: Goodbye) -> None:
+    def _take_goodbye(self, message: messages.Goodbye) -> None:
         life = frozenset({(message.sender, message.incarnation)})
         self.fleet.left |= life
         self._bury(life)
@@ -324,43 +263,36 @@ class Device:
     # -- older and newer versions (rule 8) ----------------------------------------------------------------------
 
     def _catch_up(self, message: AnyMessage) -> None:
-        if isinstance(message, Closed):
+        if isinstance(message, messages.Closed):
             self._adopt_from(message)
             return
-        self._ahead[message.sender, type(message)] = message
+        self._ahead.keep(message)
         # In an undisturbed round the record is on its way already; a pull would move the model twice.
         if self.fleet.has_losses or not self.fleet.is_inside:
-            self._pull(message)
+            self._pull()
 
-    def _adopt_from(self, message: Closed) -> None:
+    def _adopt_from(self, message: messages.Closed) -> None:
         if (self.id, self.incarnation) not in message.record.roster.lives:
             # Outside: the beliefs of the heavier side replace one's own, which may hold its devices for dead.
             self.fleet.believe(message.dead, spared=message.record.roster.lives)
         self._adopt(message.record, message.sender)
 
-    def _pull(self, message: AnyMessage) -> None:
-        if self._pulled is None or self._pulled < message.version:
-            self._pulled = message.version
-            self._send(message.sender, Pull)
+    def _pull(self) -> None:
+        for sender in self._ahead.to_ask(self.fleet):
+            self._send(sender, messages.Pull)
 
     def _answer_old(self, message: AnyMessage) -> None:
-        match message:
-            case Ack() | Closed() | Want():
-                pass
-            case Heartbeat():
-                # In mid-run the record is on its way; after the end nobody else may be left to send it.
-                if self.record.is_over:
-                    self._send(message.sender, Closed, record=self.record)
-            case Goodbye():
-                self._take_goodbye(message)
-            case Join():
-                self.fleet.note_joiners({message.sender: message.incarnation})
-                self._send(message.sender, Closed, record=self.record)
-                self._progress()
-            case Report() | Mean() | Offer() | Pull():
-                self._send(message.sender, Closed, record=self.record)
-            case _:
-                assert_never(message)
+        if isinstance(message, messages.Goodbye):
+            self._take_goodbye(message)
+        elif isinstance(message, messages.Join):
+            self._send_record(message.sender)
+            self._let_in(message)
+        elif isinstance(message, messages.Heartbeat):
+            # In mid-run the record is on its way already; after the end nobody else may be left to send it.
+            if self.record.is_over:
+                self._send_record(message.sender)
+        elif isinstance(message, messages.Report | messages.Mean | messages.Offer | messages.Pull):
+            self._send_record(message.sender)
 
     # -- life and death (rules 3, 9, 11) ------------------------------------------------------------------------
 
@@ -368,10 +300,8 @@ class Device:
         """Note deaths, and do what now falls to this device."""
         if not self.fleet.bury(lives):
             return
-        self._pulled = None
-        for message in list(self._ahead.values()):
-            if not self.fleet.is_buried((message.sender, message.incarnation)):
-                self._pull(message)
+        self._ahead.ask_again()
+        self._pull()
         if not self.fleet.is_inside:
             self._ask_to_join()
             return
@@ -382,13 +312,13 @@ class Device:
     def _argue(self, message: AnyMessage) -> None:
         """Answer somebody held for dead: the heavier history is right, then the larger side (rule 9)."""
         if message.version > self.version:
-            if isinstance(message, Closed):
+            if isinstance(message, messages.Closed):
                 self._adopt_from(message)
             else:
-                self._send(message.sender, Pull)
+                self._send(message.sender, messages.Pull)
         elif message.version < self.version:
-            if not isinstance(message, Closed | Ack | Goodbye):
-                self._send(message.sender, Closed, record=self.record)
+            if not isinstance(message, messages.Closed | messages.Ack | messages.Goodbye):
+                self._send_record(message.sender)
         elif not self.record.is_over:
             self._argue_as_equals(message)
 
@@ -397,7 +327,7 @@ class Device:
         if is_told_dead and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
             self._step_aside(message)
         elif self.fleet.is_inside and (message.sender, message.incarnation) in self.fleet.dead:
-            self._send(message.sender, Heartbeat)
+            self._send(message.sender, messages.Heartbeat)
 
     def _step_aside(self, message: AnyMessage) -> None:
         """Accept to be dead: come back in a new life, with the beliefs of those who go on."""
@@ -418,12 +348,12 @@ class Device:
         self.is_private = True
         alone = Roster({self.id: self.incarnation})
         self.fleet = Membership(self.id, self.incarnation, alone, self._rules.topology, drops_clusters=False)
-        self._ahead = {}
+        self._ahead = Ahead()
         self._extend(self.record.with_roster(alone))
 
     def _leave(self) -> None:
         for peer in sorted({*self.fleet.roles.heads, *self.fleet.members()} - {self.id}):
-            self._send(peer, Goodbye)
+            self._send(peer, messages.Goodbye)
         self._stop("left")
 
     def _stop(self, reason: str) -> None:
@@ -437,30 +367,26 @@ class Device:
             return
         closer = self.fleet.roles.closer
         if closer is not None and closer != self.id:
-            self._send(closer, Join)
+            self._send(closer, messages.Join)
+
+    def _let_in(self, message: messages.Join) -> None:
+        self.fleet.note_joiners({message.sender: message.incarnation})
+        self._progress()
 
     def _open_roster(self) -> None:
-        """Start again where nobody is inside a roster: the first on the ladder opens one (rule 10)."""
-        self._patience += 1
-        reachable = {
-            device: life for device, (life, _) in self._heard.items() if not self.fleet.is_buried((device, life))
-        }
-        reachable[self.id] = self.incarnation
-        heavier = any(self._heard[device][1] > self.version for device in reachable if device != self.id)
-        opener = self._rules.topology.heads(set(reachable))[-1]
-        if opener == self.id and not heavier and self._patience > 1:
-            self._patience = 0
-            self._extend(self.record.with_roster(Roster(dict(sorted(reachable.items())))))
+        """Start again where nobody is inside a roster, or make oneself known to whoever will."""
+        roster = self._gathering.roster_to_open(self.fleet, self.version, self._rules.topology)
+        if roster is not None:
+            self._extend(self.record.with_roster(roster))
             return
         for device in sorted(self._rules.topology.cluster_of):
             if device != self.id:
-                self._send(device, Join)
+                self._send(device, messages.Join)
 
     def _tick(self) -> None:
         """Say hello on the links at rest, and offer again what was never acknowledged."""
-        self._pulled = None
-        for message in list(self._ahead.values()):
-            self._pull(message)
+        self._ahead.ask_again()
+        self._pull()
         if not self.fleet.is_inside and not self.record.is_over:
             if self.fleet.roles.closer is None:
                 self._open_roster()
@@ -469,23 +395,26 @@ class Device:
             return
         # Those held for dead may be alive after all: without a word to them, a healed partition would stay apart.
         for peer in sorted({*self.fleet.neighbours(), *(device for device, _ in self.fleet.dead)} - {self.id}):
-            self._send(peer, Heartbeat)
+            self._send(peer, messages.Heartbeat)
         round_ = self.round
         if round_.reported_to is not None and round_.own is not None and not round_.reported_acked:
-            self._send(round_.reported_to, Offer, what=Payload.REPORT, included=round_.own.included)
+            self._send(round_.reported_to, messages.Offer, what=Payload.REPORT, included=round_.own.included)
         if round_.passed_to is not None and not round_.passed_acked:
-            self._send(round_.passed_to, Offer, what=Payload.MEAN, included=DeviceSet(round_.passed_bits))
+            self._send(round_.passed_to, messages.Offer, what=Payload.MEAN, included=DeviceSet(round_.passed_bits))
 
     # -- messages out -------------------------------------------------------------------------------------------
 
+    def _send_record(self, to: int) -> None:
+        self._send(to, messages.Closed, record=self.record)
+
     def _send_report(self, head: int, contribution: Pending) -> None:
-        self._send(head, Report, contribution=contribution, joiners=self.fleet.joiners)
+        self._send(head, messages.Report, contribution=contribution, joiners=self.fleet.joiners)
 
     def _send_mean(self, following: int) -> None:
-        total = self.round.running_mean(self._rules.merge)
-        self._send(following, Mean, total=total, missing=self._missing(), joiners=self.fleet.joiners)
+        total, missing = self.round.running_mean(self._rules.merge), self.round.missing(self.fleet)
+        self._send(following, messages.Mean, total=total, missing=missing, joiners=self.fleet.joiners)
 
-    def _send_again(self, message: Want) -> None:
+    def _send_again(self, message: messages.Want) -> None:
         round_ = self.round
         if message.what is Payload.REPORT and round_.own is not None and message.sender == round_.reported_to:
             self._send_report(message.sender, round_.own)
@@ -501,9 +430,7 @@ class Device:
 
     def clone(self) -> Device:
         """Return an independent copy; records and messages are immutable and shared."""
-        other = type(self).__new__(type(self))
-        for name in Device.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.round, other.fleet = self.round.clone(), self.fleet.clone()
-        other._ahead, other._heard, other._effects = dict(self._ahead), dict(self._heard), []
+        other = copy(self)
+        other.round, other.fleet = self.round.clone(), copy(self.fleet)
+        other._ahead, other._gathering, other._effects = self._ahead.clone(), self._gathering.clone(), []
         return other

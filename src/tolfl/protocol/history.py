@@ -10,7 +10,7 @@ import msgspec
 from tolfl.core.contribution import Pending
 from tolfl.core.devices import DeviceSet
 
-#: What a driver means by models: arrays in a real network, a promise of them in the simulator. Devices pass it on unopened.
+#: What a driver means by models: arrays in a network, a promise in the simulator. Devices pass it on unopened.
 Models = object
 
 #: One life of a device: its id and its incarnation. Death is of a life and is final.

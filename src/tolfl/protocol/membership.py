@@ -59,6 +59,10 @@ class Membership:
         self._roles = None
         return True
 
+    def cluster_in_roster(self, device: int, incarnation: int) -> int | None:
+        """Return the cluster of a life that is in the roster."""
+        return self.topology.cluster_of[device] if self.roster.incarnations.get(device) == incarnation else None
+
     def why_missing(self, device: int) -> str | None:
         """Return why a device of the roster cannot contribute, if there is a reason."""
         life = (device, self.roster.incarnations[device])
@@ -114,7 +118,7 @@ class Membership:
 
     def neighbours(self) -> list[int]:
         """Return the peers on links at rest: the head; for a head its members and the heads next to it."""
-        roles, head = self.roles, self.roles.head_of.get(self.cluster)
+        head = self.roles.head_of.get(self.cluster)
         if head != self.id:
             return [] if head is None else [head]
         return sorted({*self.members(), *self.heads_beside()})
@@ -128,13 +132,6 @@ class Membership:
         heads = self.roles.heads
         place = heads.index(self.id)
         return [*heads[max(0, place - 1) : place], *heads[place + 1 : place + 2]]
-
-    def clone(self) -> Membership:
-        """Return an independent copy."""
-        other = Membership.__new__(Membership)
-        for name in Membership.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
 
     def _bury_own_past(self) -> None:
         past = self.roster.incarnations.get(self.id, self.incarnation)

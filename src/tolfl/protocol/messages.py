@@ -1,4 +1,4 @@
-"""What devices tell each other. Every message carries its sender's life, version and the deaths it knows of (rule 1)."""
+"""What devices tell each other. Each carries its sender's life, version and the deaths it knows of (rule 1)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Closed(Message, frozen=True, tag=True, kw_only=True):
 
 
 class Offer(Message, frozen=True, tag=True, kw_only=True):
-    """A payload was sent and never acknowledged: do you have it?"""
+    """Ask whether a payload that was sent and never acknowledged is there."""
 
     what: Payload
     included: DeviceSet

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 from tolfl.core.contribution import Pending
 from tolfl.core.devices import DeviceSet
-from tolfl.protocol.messages import Mean, Offer, Payload
+from tolfl.protocol.membership import Membership
+from tolfl.protocol.messages import Ack, Mean, Offer, Payload
 from tolfl.protocol.roles import Roles
 
 
@@ -86,10 +88,25 @@ class Round:
         cluster = merge([self.received[device] for device in sorted(self.received)])
         return cluster if self.upstream is None else merge([self.upstream, cluster])
 
+    def acknowledge(self, ack: Ack) -> None:
+        """Note that a payload has arrived where it was owed."""
+        if ack.what is Payload.REPORT:
+            self.reported_acked |= ack.sender == self.reported_to
+        elif ack.sender == self.passed_to and ack.included.bits == self.passed_bits:
+            self.passed_acked = True
+
+    def missing(self, fleet: Membership) -> dict[int, str]:
+        """Return who of the clusters so far is not in the mean, and why: failed, left, dropped or late."""
+        absent = fleet.roster.devices - DeviceSet(self.included_bits())
+        cluster_of = fleet.topology.cluster_of
+        return {
+            device: fleet.why_missing(device) or self.upstream_missing.get(device, "late")
+            for device in absent
+            if cluster_of[device] <= fleet.cluster or device not in fleet.roles.live
+        }
+
     def clone(self) -> Round:
         """Return an independent copy; what it holds is immutable and shared."""
-        other = Round.__new__(Round)
-        for name in Round.__slots__:
-            setattr(other, name, getattr(self, name))
+        other = copy(self)
         other.received = dict(self.received)
         return other

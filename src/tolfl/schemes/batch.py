@@ -8,6 +8,7 @@ out of the training set, and with the server (the machine itself) training stops
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class BatchOfDeviceSize(Batch):
 
 def _together(tasks: Sequence[Task], models: Models) -> TrainJob:
     first = tasks[0]
-    adjoining = all(a.last == b.first and a.pool is b.pool for a, b in zip(tasks, tasks[1:], strict=False))
+    adjoining = all(a.last == b.first and a.pool is b.pool for a, b in pairwise(tasks))
     if adjoining:
         pool, start, stop = first.pool, first.first, tasks[-1].last
     else:

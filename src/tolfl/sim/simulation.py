@@ -16,7 +16,8 @@ from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.core.timing import Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Model
-from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.device import Device
+from tolfl.protocol.rules import Rules
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.schemes import failure_plan, layout, policy, scheme_of

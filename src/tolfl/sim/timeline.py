@@ -13,12 +13,13 @@ from tolfl.core.devices import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
 from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundClosed, RunEnded, TakenOver
 from tolfl.core.timing import Links, Timing
-from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
 from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
+from tolfl.protocol.rules import Rules
 from tolfl.sim.ledger import Entry, Kind, Ledger
 from tolfl.sim.links import CONTROL_BYTES, LinkClock
 from tolfl.sim.promises import Share, Step

@@ -1,0 +1,24 @@
+"""What all devices of a run have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tolfl.core.contribution import Contribution, Pending
+from tolfl.core.topology import Topology
+from tolfl.protocol.history import Models, Version
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The layout, the arithmetic and the limits of a run."""
+
+    topology: Topology
+    rounds: int
+    apply: Callable[[Models, Pending, Version], Models]  #: the next models from the mean of a round
+    merge: Callable[[Sequence[Pending]], Pending] = Contribution.total
+    policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
+    min_devices: int = 1
+    min_samples: int = 1
+    has_deadline: bool = False

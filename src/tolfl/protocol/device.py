@@ -178,8 +178,9 @@ class Device:
         is_head = self.fleet.roles.head_of.get(self.fleet.cluster) == self.id
         receivers = [head for head in self.fleet.roles.heads if head != self.id] if sender is None else []
         receivers += self.fleet.members() if is_head else []
-        closed = self._message(messages.Closed, record=self.record)
-        self._effects += [Send(to, closed) for to in receivers if to != sender]
+        if receivers:
+            closed = self._message(messages.Closed, record=self.record)
+            self._effects += [Send(to, closed) for to in receivers if to != sender]
         if sender is not None and is_head and self.fleet.has_losses:
             self._tell_heads()
 

@@ -9,27 +9,27 @@ from tolfl.protocol.history import ClosedRound, Models, Version
 from tolfl.protocol.messages import AnyMessage
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Send a message to a device."""
 
     to: int
     message: AnyMessage
 
 
-class Train(msgspec.Struct, frozen=True):
+class Train(msgspec.Struct, frozen=True, gc=False):
     """Train on your own samples from this version; answer with `Trained`. Drops any training still under way."""
 
     version: Version
     models: Models
 
 
-class SetDeadline(msgspec.Struct, frozen=True):
+class SetDeadline(msgspec.Struct, frozen=True, gc=False):
     """Answer with `DeadlinePassed` when a head has waited long enough in the round of this version."""
 
     version: Version
 
 
-class Announce(msgspec.Struct, frozen=True):
+class Announce(msgspec.Struct, frozen=True, gc=False):
     """Write down that this device closed a round. Precedes the messages that tell others."""
 
     record: ClosedRound
@@ -38,20 +38,20 @@ class Announce(msgspec.Struct, frozen=True):
     joined: tuple[tuple[int, int], ...]
 
 
-class TakeOver(msgspec.Struct, frozen=True):
+class TakeOver(msgspec.Struct, frozen=True, gc=False):
     """Write down that this device is now the head of its cluster."""
 
     cluster: int
     previous: int
 
 
-class KeepIncarnation(msgspec.Struct, frozen=True):
+class KeepIncarnation(msgspec.Struct, frozen=True, gc=False):
     """Keep this number on disk before anything else: the next life must be a later one."""
 
     incarnation: int
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """Nothing more will come from this device: the run is `over`, it `left`, or its cluster was `dropped`."""
 
     reason: str

@@ -9,41 +9,41 @@ from tolfl.protocol.history import Version
 from tolfl.protocol.messages import AnyMessage
 
 
-class Started(msgspec.Struct, frozen=True, tag=True):
+class Started(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The device was switched on, for the first time or again."""
 
 
-class Trained(msgspec.Struct, frozen=True, tag=True):
+class Trained(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Local training on a version of the model is done."""
 
     version: Version
     contribution: Pending
 
 
-class Received(msgspec.Struct, frozen=True, tag=True):
+class Received(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A message arrived."""
 
     message: AnyMessage
 
 
-class PeerFailed(msgspec.Struct, frozen=True, tag=True):
+class PeerFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The failure detector gave up on a life of a peer."""
 
     device: int
     incarnation: int
 
 
-class DeadlinePassed(msgspec.Struct, frozen=True, tag=True):
+class DeadlinePassed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The time that a head waits for its members in a round is over."""
 
     version: Version
 
 
-class Ticked(msgspec.Struct, frozen=True, tag=True):
+class Ticked(msgspec.Struct, frozen=True, gc=False, tag=True):
     """It is time for a heartbeat, or a connection came back."""
 
 
-class LeaveAsked(msgspec.Struct, frozen=True, tag=True):
+class LeaveAsked(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The operator wants the device to leave in good order."""
 
 

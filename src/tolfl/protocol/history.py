@@ -17,7 +17,7 @@ Models = object
 Life = tuple[int, int]
 
 
-class Version(msgspec.Struct, frozen=True, order=True):
+class Version(msgspec.Struct, frozen=True, order=True, gc=False):
     """The name of a model. Versions are totally ordered: more work first, and the larger one wins (rule 1)."""
 
     work: int  #: samples used in all rounds of the history
@@ -57,7 +57,7 @@ class Roster(msgspec.Struct, frozen=True, dict=True):
         return self is other or (isinstance(other, Roster) and self.digest == other.digest)
 
 
-class ClosedRound(msgspec.Struct, frozen=True):
+class ClosedRound(msgspec.Struct, frozen=True, gc=False):
     """The record that a closed round leaves behind, with the model it led to (rule 7)."""
 
     version: Version

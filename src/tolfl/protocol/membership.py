@@ -90,6 +90,8 @@ class Membership:
 
     def enter(self, roster: Roster) -> None:
         """Go on with the roster of another record."""
+        if roster is self.roster and not self.joiners:
+            return  # the usual case: nobody came, nobody went
         self.roster, self._roles = roster, None
         self.joiners = {
             device: life for device, life in self.joiners.items() if life > roster.incarnations.get(device, -1)

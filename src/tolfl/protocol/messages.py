@@ -11,8 +11,12 @@ from tolfl.core.devices import DeviceSet
 from tolfl.protocol.history import ClosedRound, Life, Version
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """The header of every message."""
+class Message(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The header of every message.
+
+    Messages, events and effects never form cycles, so Python's garbage collector need not walk them (`gc=False`): a
+    round of 1,000 devices makes some 10,000.
+    """
 
     sender: int
     incarnation: int
@@ -27,14 +31,14 @@ class Payload(StrEnum):
     MEAN = "mean"
 
 
-class Report(Message, frozen=True, tag=True, kw_only=True):
+class Report(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """A member's contribution, to its head."""
 
     contribution: Pending
     joiners: dict[int, int]
 
 
-class Mean(Message, frozen=True, tag=True, kw_only=True):
+class Mean(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """A head's running mean, to the next head."""
 
     total: Pending
@@ -42,46 +46,46 @@ class Mean(Message, frozen=True, tag=True, kw_only=True):
     joiners: dict[int, int]
 
 
-class Closed(Message, frozen=True, tag=True, kw_only=True):
+class Closed(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """A closed round and its model."""
 
     record: ClosedRound
 
 
-class Offer(Message, frozen=True, tag=True, kw_only=True):
+class Offer(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """Ask whether a payload that was sent and never acknowledged is there."""
 
     what: Payload
     included: DeviceSet
 
 
-class Want(Message, frozen=True, tag=True, kw_only=True):
+class Want(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """No, send it again."""
 
     what: Payload
     included: DeviceSet
 
 
-class Ack(Message, frozen=True, tag=True, kw_only=True):
+class Ack(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """A payload has arrived."""
 
     what: Payload
     included: DeviceSet
 
 
-class Heartbeat(Message, frozen=True, tag=True, kw_only=True):
+class Heartbeat(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """Nothing but the header: I am here, and this is my version."""
 
 
-class Pull(Message, frozen=True, tag=True, kw_only=True):
+class Pull(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """Send me your newest closed round."""
 
 
-class Join(Message, frozen=True, tag=True, kw_only=True):
+class Join(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """I am outside the roster and want in."""
 
 
-class Goodbye(Message, frozen=True, tag=True, kw_only=True):
+class Goodbye(Message, frozen=True, gc=False, tag=True, kw_only=True):
     """I leave by choice."""
 
 

@@ -118,9 +118,9 @@ class Timeline:
             if self._out:
                 idle = 0
                 yield from self._flush()
-            if self._is_finished():
-                break
             if not self._queue:
+                if self._is_finished():
+                    break
                 idle += 1
                 if idle > _PATIENCE and not self._heal_all():
                     break
@@ -136,7 +136,7 @@ class Timeline:
 
     def _is_finished(self) -> bool:
         states = [injector.device for injector in self.devices.values()]
-        if self._queue or not all(state.stopped for state in states):
+        if not all(state.stopped for state in states):
             return False
         together = {state.version for state in states if state.stopped == "over" and not state.is_private}
         return len(together) < 2 or bool(self._cuts)
@@ -322,7 +322,7 @@ class Timeline:
                     self._handle(observer, PeerFailed(*life))
 
     def _is_cut(self, a: int, b: int) -> bool:
-        return any(cut.separates(a, b) for cut in self._cuts)
+        return bool(self._cuts) and any(cut.separates(a, b) for cut in self._cuts)
 
     def _heal(self, cut: Cut) -> None:
         self._cuts.remove(cut)

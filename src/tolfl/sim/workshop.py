@@ -34,7 +34,7 @@ class Workshop:
     """Computes steps: trains every contribution that counts, merges, applies."""
 
     def __init__(
-        self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float, n_threads: int = 2
+        self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float, n_threads: int = 1
     ) -> None:
         self._scheme, self._model, self._settings, self._server_lr = scheme, model, settings, server_lr
         # One device at a time uses torch's global generator, which threads would share.
@@ -63,8 +63,8 @@ class Workshop:
     def _train(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob]) -> list[Update]:
         if not jobs:
             return []
-        groups = self._model.groups(jobs, self._settings)
-        if len(groups) == 1:
+        groups = self._model.groups(jobs, self._settings) if self._n_threads > 1 else []
+        if len(groups) <= 1:
             return self._model.train(jobs, self._settings)
         trained = pool.map(lambda group: self._model.train([jobs[i] for i in group], self._settings), groups)
         updates: dict[int, Update] = {}

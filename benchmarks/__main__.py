@@ -1,0 +1,112 @@
+"""`make bench`: seconds per round against the usual research loop, and memory at 10,000 devices.
+
+python -m benchmarks [--repeats 5] [--devices 10 100 1000] [--no-memory]
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import torch
+
+from benchmarks.research_loop import one_round
+from tolfl.core.spec import BlobsSpec, RunSpec, TrainSpec
+from tolfl.datasets import load
+from tolfl.models import Autoencoder
+from tolfl.sim.run import Runs
+
+#: The work that DESIGN's numbers are for: 9,000 samples of 112 features in all, batch 32, dropout 0.2.
+N_SAMPLES, N_FEATURES, BATCH_SIZE, LR = 9000, 112, 32, 0.02
+GOALS = {10: 5, 100: 7, 1000: 20}
+MEMORY_GOAL_GIB = 1.5
+
+
+def spec_for(n_devices: int, samples_per_device: int, rounds: int) -> RunSpec:
+    blobs = BlobsSpec(samples_per_device=samples_per_device, n_features=N_FEATURES, n_test=100)
+    train = TrainSpec(lr=LR, batch_size=BATCH_SIZE)
+    return RunSpec(devices=n_devices, clusters=min(5, n_devices), rounds=rounds, blobs=blobs, train=train)
+
+
+def ours(spec: RunSpec) -> Iterator[float]:
+    """Yield the seconds of one round after the other: protocol, training and aggregation."""
+    rounds = iter(Runs(spec))
+    next(rounds)  # the first round also makes room for what later ones use again
+    while True:
+        started = time.perf_counter()
+        next(rounds)
+        yield time.perf_counter() - started
+
+
+def theirs(spec: RunSpec) -> Iterator[float]:
+    """Yield the seconds of one round after the other of the usual research loop."""
+    data = load(spec)
+    architecture = Autoencoder(data.n_features, spec.model.hidden, spec.model.code, spec.model.dropout)
+    model = architecture.to_module(architecture.initial(spec.seed))
+    while True:
+        started = time.perf_counter()
+        model = one_round(model, data, LR, BATCH_SIZE)
+        yield time.perf_counter() - started
+
+
+def compare(n_devices: int, repeats: int) -> str:
+    """Time both in turns, so that whatever else the machine does hits both; return a row."""
+    spec = spec_for(n_devices, N_SAMPLES // n_devices, rounds=4 * repeats + 2)
+    rival, mine = theirs(spec), ours(spec)
+    slow, fast = [], []
+    for _ in range(repeats):
+        slow.append(next(rival))
+        fast += [next(mine) for _ in range(3)]
+    ratio = statistics.median(slow) / statistics.median(fast)
+    spread = f"{min(fast):.3f}-{max(fast):.3f}"
+    return (
+        f"| {n_devices} | {statistics.median(slow):.3f} | {statistics.median(fast):.3f} ({spread}) "
+        f"| **{ratio:.1f}x** | {GOALS.get(n_devices, '-')}x |"
+    )
+
+
+def memory_of_one_round(n_devices: int) -> None:
+    """Run one round and print peak memory and seconds; in a process of its own, because peaks do not go down."""
+    spec = spec_for(n_devices, 90, rounds=1)
+    started = time.perf_counter()
+    for _ in Runs(spec):
+        pass
+    seconds = time.perf_counter() - started
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"| {n_devices} | {peak_gib:.2f} | {seconds:.1f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--devices", type=int, nargs="*", default=list(GOALS))
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory_of:
+        memory_of_one_round(arguments.memory_of)
+        return
+    torch.set_num_threads(1)
+    print(f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread")
+    print(f"{N_SAMPLES} samples of {N_FEATURES} features in all, batch {BATCH_SIZE}, dropout 0.2, one local epoch\n")
+    print(
+        "| devices | research loop, s/round | tolfl, s/round (range) | ratio of medians | goal |\n|---|---|---|---|---|"
+    )
+    for n_devices in arguments.devices:
+        print(compare(n_devices, arguments.repeats), flush=True)
+    if arguments.no_memory:
+        return
+    print(f"\nOne round of devices with 90 samples each, data and scoring included (goal: {MEMORY_GOAL_GIB} GiB)\n")
+    print("| devices | peak memory, GiB | seconds in all |\n|---|---|---|", flush=True)
+    for n_devices in (1000, 10_000):
+        subprocess.run([sys.executable, "-m", "benchmarks", "--memory-of", str(n_devices)], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Record lines: what is written can be read, and a bad line is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tolfl.core.errors import TolFLError
+from tolfl.core.records import (
+    SCHEMA,
+    AnyRecord,
+    Evaluated,
+    FailureHappened,
+    Joined,
+    RoundClosed,
+    RunEnded,
+    RunStarted,
+    TakenOver,
+    decode_records,
+    encode_records,
+)
+
+ONE_OF_EACH: list[AnyRecord] = [
+    RunStarted(time_s=0.0, scheme="tol-fl", data="blobs", seed=3, clusters=((0, 1), (2,)), model_bytes=400),
+    RoundClosed(
+        time_s=1.25,
+        device=2,
+        round=0,
+        version="6.1.0.abc",
+        included=(0, 2),
+        missing={"1": "failed"},
+        n_samples=6,
+        loss=0.1 + 0.2,
+        bytes=1200,
+        messages={"unicast": 3},
+        heads=(0, 2),
+        stall_s=0.2,
+    ),
+    FailureHappened(time_s=1.0, device=1, round=0, what="died (train)"),
+    FailureHappened(time_s=1.0, round=0, what="cut 0 | 1,2"),
+    TakenOver(time_s=1.2, device=1, round=0, version="0.0.0.", cluster=0, previous=0),
+    Joined(time_s=2.0, device=1, round=2, version="12.2.0.def", incarnation=1),
+    Evaluated(time_s=2.0, device=2, round=1, auroc=0.75, repetition=4),
+    RunEnded(time_s=3.0, reason="over", survivors=(0, 2)),
+]
+
+
+def test_records_come_back_as_they_were() -> None:
+    assert list(decode_records(encode_records(ONE_OF_EACH).splitlines())) == ONE_OF_EACH
+
+
+def test_every_line_is_one_json_object_with_its_kind_and_schema() -> None:
+    lines = [json.loads(line) for line in encode_records(ONE_OF_EACH).splitlines()]
+
+    assert [line["kind"] for line in lines] == [
+        "run_started", "round_closed", "failure", "failure", "takeover", "join", "evaluation", "run_ended",
+    ]  # fmt: skip
+    assert {line["schema"] for line in lines} == {SCHEMA}
+
+
+def test_empty_lines_and_text_are_read_too() -> None:
+    text = encode_records(ONE_OF_EACH[:2]).decode().splitlines()
+
+    assert list(decode_records([text[0], "", "  ", text[1]])) == ONE_OF_EACH[:2]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"not json",
+        b'{"kind":"dance","time_s":0}',
+        b'{"time_s":0}',
+        b'{"kind":"run_ended","time_s":"soon","reason":"over","survivors":[]}',
+        b'{"kind":"run_ended","time_s":1.0}',
+        encode_records(ONE_OF_EACH)[:40],
+    ],
+)
+def test_a_line_that_is_no_record_is_named_by_its_number(bad: bytes) -> None:
+    good = encode_records(ONE_OF_EACH[:2]).splitlines()
+
+    with pytest.raises(TolFLError, match="^runs/a, line 4: "):
+        list(decode_records([good[0], b"", good[1], bad], source="runs/a"))
+
+
+def test_a_reader_may_stop_before_a_bad_line() -> None:
+    lines = decode_records([encode_records(ONE_OF_EACH[:1]), b"broken"])
+
+    assert next(lines) == ONE_OF_EACH[0]

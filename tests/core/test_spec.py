@@ -1,0 +1,164 @@
+"""Run specifications: TOML there and back, unknown keys refused, wrong numbers named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
+from tolfl.core.timing import Links, Timing
+
+specs = st.builds(
+    RunSpec,
+    scheme=st.sampled_from(["tol-fl", "fl", "sbt", "batch"]),
+    devices=st.integers(1, 50),
+    topology=st.sampled_from(["", "1,0|2,3"]),
+    fail=st.sampled_from(["", "server@3/chain; random:0.1", "cut:0|1@2-3"]),
+    on_head_failure=st.sampled_from(["", "elect", "drop"]),
+    seed=st.integers(0, 2**40),
+    deadline_s=st.none() | st.floats(0.001, 100),
+    train=st.builds(
+        TrainSpec,
+        lr=st.none() | st.floats(1e-6, 1),
+        batch_size=st.none() | st.integers(0, 64),
+        optimizer=st.sampled_from(["sgd", "momentum", "adam"]),
+    ),
+    model=st.builds(ModelSpec, hidden=st.lists(st.integers(1, 99), max_size=3).map(tuple), dropout=st.floats(0, 0.9)),
+    links=st.builds(Links, uplink=st.sampled_from(["serial", "parallel"]), latency_s=st.floats(0, 1)),
+    blobs=st.builds(BlobsSpec, n_features=st.integers(1, 64)),
+)
+
+
+@given(specs)
+def test_a_specification_comes_back_from_toml_as_it_was(spec: RunSpec) -> None:
+    assert RunSpec.from_toml(spec.to_toml()) == spec
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert RunSpec.from_toml("") == RunSpec()
+    assert RunSpec.from_toml("[train]\nepochs = 3").train == TrainSpec(epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("device = 4", "device"),
+        ("[train]\nlearning_rate = 0.1", "learning_rate"),
+        ("[model]\nlayers = 3", "layers"),
+        ("[links]\nspeed = 3", "speed"),
+        ("[blobs]\nn = 3", "`n`"),
+        ("devices = 'ten'", "devices"),
+        ("devices = 2.5", "devices"),
+        ("[train]\noptimizer = 'lbfgs'", "lbfgs"),
+        ("devices = ", "spec.toml"),
+    ],
+)
+def test_what_cannot_be_understood_is_an_error_that_names_it(text: str, named: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        RunSpec.from_toml(text, source="spec.toml")
+
+    assert named in str(caught.value)
+    assert str(caught.value).startswith("spec.toml: ")
+
+
+def test_a_file_is_read_and_named_when_it_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('scheme = "sbt"', encoding="utf-8")
+
+    assert RunSpec.from_file(path).scheme == "sbt"
+    with pytest.raises(SpecError, match=r"no\.toml"):
+        RunSpec.from_file(tmp_path / "no.toml")
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match=r"run\.toml"):
+        RunSpec.from_file(path)
+
+
+def test_the_default_specification_is_a_good_one() -> None:
+    assert RunSpec().check() == RunSpec()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"devices": 0}, "devices 0; use at least 1"),
+        ({"devices": -3}, "devices -3; use at least 1"),
+        ({"rounds": 0}, "rounds 0; use at least 1"),
+        ({"repetitions": 0}, "repetitions 0; use at least 1"),
+        ({"seed": -1}, "seed -1; use at least 0"),
+        ({"min_devices": 0}, "min devices 0; use at least 1"),
+        ({"min_devices": 11}, "min_devices 11 for 10 devices"),
+        ({"checkpoint_every": 0}, "checkpoint every 0; use at least 1"),
+        ({"evaluate_every": -1}, "evaluate every -1; use at least 0"),
+        ({"deadline_s": 0.0}, "deadline s 0; use a number above 0"),
+        ({"deadline_s": float("nan")}, "deadline s nan"),
+        ({"deadline_s": float("inf")}, "deadline s inf"),
+        ({"timing": "sundial"}, "unknown timing preset 'sundial'; choose one of: localhost, lan, wireless"),
+        ({"on_head_failure": "vote"}, "unknown on-head-failure policy 'vote'; choose one of: elect, drop"),
+        ({"train": TrainSpec(lr=0.0)}, "lr 0; use a number above 0"),
+        ({"train": TrainSpec(lr=-1.0)}, "lr -1; use a number above 0"),
+        ({"train": TrainSpec(lr=float("nan"))}, "lr nan"),
+        ({"train": TrainSpec(epochs=0)}, "epochs 0; use at least 1"),
+        ({"train": TrainSpec(batch_size=-1)}, "batch size -1; use at least 0"),
+        ({"train": TrainSpec(server_lr=0.0)}, "server lr 0; use a number above 0"),
+        ({"model": ModelSpec(dropout=1.0)}, "dropout 1; use at least 0 and less than 1"),
+        ({"model": ModelSpec(dropout=float("nan"))}, "dropout nan"),
+        ({"model": ModelSpec(hidden=(8, 0))}, "hidden layer 1 0; use at least 1"),
+        ({"model": ModelSpec(code=0)}, "code 0; use at least 1"),
+        ({"blobs": BlobsSpec(samples_per_device=0)}, "samples per device 0; use at least 1"),
+        ({"links": Links(bandwidth_bps=0)}, "bandwidth bps 0; use a number above 0"),
+    ],
+    ids=str,
+)
+def test_a_number_or_name_that_makes_no_sense_is_refused_in_one_sentence(
+    changes: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        msgspec.structs.replace(RunSpec(), **changes).check()
+
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [Links(latency_s=-1.0), Links(seconds_per_sample=-1.0), Links(speed_spread=-2.0), Links(latency_s=float("nan"))],
+    ids=str,
+)
+def test_links_that_run_backwards_are_refused(links: Links) -> None:
+    with pytest.raises(SpecError):
+        RunSpec(links=links).check()
+
+
+@pytest.mark.parametrize(("n_features", "lr"), [(32, 2e-2), (112, 2e-2), (784, 3e-3), (1024, 1e-3), (3072, 1e-3)])
+def test_a_step_that_was_left_open_shrinks_with_the_number_of_features(n_features: int, lr: float) -> None:
+    assert TrainSpec().settle(n_features, 200).lr == lr
+    assert TrainSpec(lr=0.5).settle(n_features, 200).lr == 0.5
+
+
+def test_a_batch_size_that_was_left_open_grows_with_the_samples() -> None:
+    assert TrainSpec().settle(32, 999).batch_size == 16
+    assert TrainSpec().settle(32, 1000).batch_size == 32
+    assert TrainSpec(batch_size=0).settle(32, 1000).batch_size == 0
+
+
+def test_presets_wait_longer_the_worse_the_network() -> None:
+    presets = [Timing.localhost(), Timing.lan(), Timing.wireless()]
+
+    assert [Timing.preset(name) for name in ("localhost", "lan", "wireless")] == presets
+    for quick, slow in zip(presets, presets[1:], strict=False):
+        assert quick.heartbeat_s < slow.heartbeat_s
+        assert quick.crash_detection_s < slow.crash_detection_s
+        assert quick.silence_detection_s < slow.silence_detection_s
+    for preset in presets:
+        assert preset.heartbeat_s < preset.crash_detection_s < preset.silence_detection_s
+
+
+def test_an_unknown_name_keeps_what_it_knows() -> None:
+    error = UnknownNameError("scheme", "x", ["a", "b"])
+
+    assert (error.what, error.name, error.known) == ("scheme", "x", ["a", "b"])

@@ -134,10 +134,7 @@ def _spec(spec: RunSpec, options: dict[str, object]) -> RunSpec:
         value = msgspec.to_builtins(option)
         is_partial = isinstance(option, dict) and isinstance(fields.get(key), dict)
         fields[key] = {**fields[key], **option} if is_partial and isinstance(option, dict) else value
-    try:
-        return msgspec.convert(fields, RunSpec)
-    except msgspec.ValidationError as error:
-        raise SpecError(f"simulate: {error}") from None
+    return RunSpec.from_fields(fields)
 
 
 def _as_dataset(

@@ -190,8 +190,9 @@ def test_rounds_before_a_failure_are_those_of_the_clean_run_to_the_last_bit(fail
     assert first is not None
 
     def before(result: Result) -> list[object]:
-        kept = [r for r in result.records if isinstance(r, RoundClosed | Evaluated) and (r.round or 0) < first]
-        return [(type(r), r.round, r.loss if isinstance(r, RoundClosed) else r.auroc) for r in kept]
+        versions = [record.version for record in history(result)[:first]]
+        kept = [r for r in result.records if isinstance(r, RoundClosed | Evaluated) and r.version in versions]
+        return [(r.version, r.loss if isinstance(r, RoundClosed) else r.auroc) for r in kept]
 
     assert before(simulated(disturbed, DATA)) == before(simulated(clean, DATA))
     assert len(before(simulated(clean, DATA))) == 2 * first
@@ -297,7 +298,10 @@ def test_random_failures_end_in_one_history_that_counts_every_survivor(seed: int
     result = simulated(spec, DATA)
     survivors = set(ended(result).survivors)
 
-    assert survivors == set(EVERYBODY) - {f.device for f in failure_plan(spec).failures}
+    planned = set(EVERYBODY) - {f.device for f in failure_plan(spec).failures}
+    assert survivors >= planned
+    if policy in ("elect", "isolate"):  # those who stopped with their cluster have no more rounds to die in
+        assert survivors == planned
     for record in closed(result):
         assert len(set(record.included)) == len(record.included)
         assert record.n_samples == sum(DATA.n_samples(device) for device in record.included)

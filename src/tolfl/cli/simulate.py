@@ -117,10 +117,7 @@ def spec_from_flags(spec: RunSpec, given: dict[str, Any]) -> RunSpec:
     for name, value in given.items():
         section = fields[_SECTIONS[name]] if name in _SECTIONS else fields
         section[name] = value
-    try:
-        return msgspec.convert(fields, RunSpec)
-    except msgspec.ValidationError as error:
-        raise SpecError(str(error)) from None
+    return RunSpec.from_fields(fields)
 
 
 def _resume(out: Path | None, spec: Path | None, given: dict[str, Any], shown: Format) -> None:

@@ -106,8 +106,10 @@ def _facts(summary: Summary) -> list[str]:
         return []
     rounds = max(1, summary["rounds_done"])
     messages, left = summary["messages"], len(summary["survivors"])
+    lost = f"; {summary['rounds_lost']} rounds of a lighter branch lost" if summary["rounds_lost"] else ""
+    done = f"{left} of {summary['n_devices']} devices left; {summary['rounds_done']} rounds"
     return [
-        f"{left} of {summary['n_devices']} devices left; {summary['rounds_done']} rounds; ended: {summary['ended']}",
+        f"{done}; ended: {summary['ended']}{lost}",
         f"training loss {number(summary['train_loss'], 4)}; stalled {summary['stall_s']:.2f} s by failures",
         f"{messages['unicast'] / rounds:.1f} models sent per round, {summary['bytes'] / 1e6:.1f} MB in all; "
         f"{summary['virtual_s']:.1f} s of virtual time, {summary['seconds_per_round']:.3f} s per round to compute",

@@ -39,6 +39,7 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     """A device closed a round: whose samples are in the model, who is missing and why."""
 
+    parent: str  #: the history that the round extends: the last part of the version before it
     included: tuple[int, ...]
     missing: dict[str, str]
     n_samples: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -93,9 +94,19 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def from_toml(cls, text: str, source: str = "spec") -> RunSpec:
         """Read a specification; an unknown key is an error."""
         try:
-            return msgspec.toml.decode(text, type=cls)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            return cls.from_fields(msgspec.toml.decode(text))
+        except msgspec.DecodeError as error:
             raise SpecError(f"{source}: {error}") from None
+        except SpecError as error:
+            raise SpecError(f"{source}: {error}") from None
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> RunSpec:
+        """Make a specification of plain values; a wrong one is named with what it may be."""
+        try:
+            return msgspec.convert(fields, cls)
+        except msgspec.ValidationError as error:
+            raise SpecError(_explain(str(error), cls)) from None
 
     @classmethod
     def from_file(cls, path: Path) -> RunSpec:
@@ -128,6 +139,25 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.min_devices > self.devices:
             raise SpecError(f"min_devices {self.min_devices} for {self.devices} devices; nobody could ever train")
         return self
+
+
+def _explain(problem: str, kind: Any) -> str:
+    """Turn msgspec's "Invalid enum value 'x' - at `$.train.optimizer`" into a sentence that says what to do."""
+    what, _, where = problem.partition(" - at `$.")
+    where = where.rstrip("`")
+    prefix = f"{where}: " if where else ""
+    if unknown := re.fullmatch(r"Object contains unknown field `(.+)`", what):
+        known = get_type_hints(_type_at(kind, where))
+        return f"{prefix}unknown key {unknown[1]!r}; known are: {', '.join(sorted(known))}"
+    if wrong := re.fullmatch(r"Invalid enum value (.+)", what):
+        return f"{prefix}unknown value {wrong[1]}; choose one of: {', '.join(get_args(_type_at(kind, where)))}"
+    return f"{prefix}{what[:1].lower()}{what[1:]}"
+
+
+def _type_at(kind: Any, path: str) -> Any:
+    for name in filter(None, path.split(".")):
+        kind = get_type_hints(kind)[name]
+    return kind
 
 
 def _at_least(lowest: int, **numbers: int) -> None:

@@ -63,6 +63,7 @@ class ClosedRound(msgspec.Struct, frozen=True, gc=False):
     version: Version
     roster: Roster  #: of the next round
     models: Models
+    parent: str = ""  #: the history that this record extends
     included: DeviceSet = DeviceSet()
     missing: dict[int, str] = {}
     n_samples: int = 0
@@ -81,13 +82,14 @@ class ClosedRound(msgspec.Struct, frozen=True, gc=False):
             0,
             self._extend(total.included, roster, "update"),
         )
-        return ClosedRound(version, roster, models, total.included, missing, total.n_samples)
+        parent = self.version.history
+        return ClosedRound(version, roster, models, parent, total.included, missing, total.n_samples)
 
     def with_roster(self, roster: Roster, is_over: bool = False) -> ClosedRound:
         """Return a record that changes the roster and not the model (rule 10)."""
         history = self._extend(DeviceSet(), roster, "over" if is_over else "roster")
         version = Version(self.version.work, self.version.round, self.version.revision + 1, history)
-        return ClosedRound(version, roster, self.models, is_over=is_over)
+        return ClosedRound(version, roster, self.models, self.version.history, is_over=is_over)
 
     def _extend(self, included: DeviceSet, roster: Roster, what: str) -> str:
         # The roster is part of the name: two records with one name and two rosters would never be reconciled.

@@ -191,7 +191,7 @@ def _result(simulation: Simulation, seconds_per_round: float) -> Result:
     spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
     scores = score_models(outcome.models, data, outcome.holders)
     summary = summarise(spec, data, outcome.models, outcome.holders, scores, simulation.records, ledger)
-    summary["seconds_per_round"] = seconds_per_round
+    summary |= {"rounds_lost": outcome.rounds_lost, "seconds_per_round": seconds_per_round}
     return Result(spec, summary, simulation.records, outcome.models, data, ledger)
 
 
@@ -199,5 +199,5 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
     ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=())]
     ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
     summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
-    summary |= {"rounds": 0, "seconds_per_round": 0.0, "survivors": list(range(spec.devices))}
+    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0, "survivors": list(range(spec.devices))}
     return Result(spec, summary, ended, {}, data, ledger)

@@ -34,6 +34,7 @@ class Outcome:
     models: dict[str, TrainedModel]
     holders: dict[str, int]
     survivors: tuple[int, ...]
+    rounds_lost: int  #: closed on a branch that nobody holds any more
 
 
 class Simulation:
@@ -170,7 +171,7 @@ class Simulation:
             for key, params in _models_of(device).items():
                 name = f"device-{device.id}" if key == GLOBAL else f"device-{device.id}-{key}"
                 models[name], holders[name] = TrainedModel(self.model, params), 1
-        return Outcome(models, holders, tuple(sorted(self.timeline.devices)))
+        return Outcome(models, holders, tuple(sorted(self.timeline.devices)), self.timeline.lost_rounds())
 
 
 def _models_of(device: Device) -> dict[str, Vector]:

@@ -50,7 +50,6 @@ class Closing:
     record: ClosedRound
     time_s: float
     device: int
-    started_from: str  #: the history that the round extends
     heads: tuple[int, ...]
     stall_s: float
     ledger: Ledger
@@ -62,13 +61,14 @@ class Closing:
 
     def line(self) -> RoundClosed:
         """Return the record line. Ask for it once the next round is closed: until then messages are still sent."""
-        started_from = self.started_from
+        started_from = self.record.parent
         return RoundClosed(
             time_s=self.time_s,
             device=self.device,
             round=self.round_index,
             version=str(self.record.version),
             included=tuple(self.record.included),
+            parent=started_from,
             missing={str(device): reason for device, reason in sorted(self.record.missing.items())},
             n_samples=self.record.n_samples,
             loss=self.step.loss,
@@ -102,7 +102,8 @@ class Timeline:
         self._returns: list[Failure] = []
         self._latest_round = 0
         self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
-        self._started_from: dict[str, str] = {}  #: the history before the round that led to a history
+        self._parents: dict[str, str] = {}  #: the history that each history extends
+        self._rounds: list[str] = []  #: histories that end in an update
         self._is_disturbed = False
         self._quiet: dict[Roster, tuple[float, float]] = {}
 
@@ -211,7 +212,7 @@ class Timeline:
         else:
             started_from = message.version.history
             if kind is Kind.MODEL:
-                started_from = self._started_from.get(started_from, started_from)
+                started_from = self._parents.get(started_from, started_from)
             round_index = max(0, message.version.round - (kind is Kind.MODEL))
             self.ledger.add(started_from, Entry(round_index, source, to, kind, self.fleet.model_bytes))
             arrival_s = self._links.arrival(self.now, to, self.fleet.model_bytes, has_model=True)
@@ -235,20 +236,17 @@ class Timeline:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _announce(self, device: int, announced: Announce) -> None:
-        record = announced.record
-        version = record.version
-        if announced.total is None:
-            self._closed_at[version.history] = self.now
-            return
-        step = record.models
+        record, step = announced.record, announced.record.models
         assert isinstance(step, Step)
-        assert step.version is not None
-        started_from = step.version.history
-        stall_s = self._stall(record, self.now - self._closed_at.get(started_from, 0.0))
+        version = record.version
+        started_s = self._closed_at.get(record.parent, 0.0)
         self._closed_at[version.history] = self.now
-        self._started_from[version.history] = started_from
-        closing = Closing(step, record, self.now, device, started_from, announced.heads, stall_s, self.ledger)
-        self._out.append(closing)
+        self._parents[version.history] = record.parent
+        if announced.total is None:
+            return
+        self._rounds.append(version.history)
+        stall_s = self._stall(record, self.now - started_s)
+        self._out.append(Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger))
         for joiner, life in announced.joined:
             self._out.append(
                 Joined(
@@ -335,6 +333,16 @@ class Timeline:
         for cut in cuts:
             self._heal(cut)
         return bool(cuts)
+
+    def lost_rounds(self) -> int:
+        """Return how many closed rounds are in no history that a live device holds: work of a lighter branch."""
+        kept: set[str] = set()
+        for injector in self.devices.values():
+            history: str | None = injector.device.version.history
+            while history is not None and history not in kept:
+                kept.add(history)
+                history = self._parents.get(history)
+        return sum(history not in kept for history in self._rounds)
 
     def _tick_everybody(self) -> None:
         for device in self.devices:

@@ -21,8 +21,8 @@ Vector = NDArray[np.floating[Any]]
 #: The key of the one model of Tol-FL, FL and SBT; schemes with several models use their own keys.
 GLOBAL = "global"
 
-#: Vectors merged by one matrix product: enough for BLAS, few enough that 10,000 devices never lie in memory at once.
-_MERGED_AT_ONCE = 64
+#: Contributions merged in one go: few enough that the models of 10,000 devices never lie in memory at once.
+_MERGED_AT_ONCE = 25
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -85,34 +85,57 @@ class Contribution(msgspec.Struct, frozen=True):
         Algorithm 1, unrolled. (The closed form printed below it in the paper is wrong for two or more clusters.)
         A contribution without samples changes nothing.
         """
-        stream = iter(contributions)
-        sums: dict[str, NDArray[np.float64]] = {}
-        counts: dict[str, int] = {}
-        dtypes: dict[str, np.dtype[Any]] = {}
-        bits, n_samples, loss = 0, 0, 0.0
-        while chunk := [pending.resolve() for pending in islice(stream, _MERGED_AT_ONCE)]:
-            for contribution in chunk:
-                if bits & contribution.included.bits:
-                    raise ValueError("a sample would be counted twice")
-                bits |= contribution.included.bits
-                n_samples += contribution.n_samples
-                loss += contribution.loss * contribution.n_samples
-            for key in sorted({key for contribution in chunk for key in contribution.parts}):
-                parts = [contribution.parts[key] for contribution in chunk if key in contribution.parts]
-                added = _weighted_sum(parts)
-                sums[key] = sums[key] + added if key in sums else added.astype(np.float64)
-                counts[key] = counts.get(key, 0) + sum(part.n_samples for part in parts)
-                dtypes[key] = parts[0].mean.dtype
-        merged = {key: Part(counts[key], (sums[key] / counts[key]).astype(dtypes[key])) for key in sums}
-        return cls(DeviceSet(bits), n_samples, merged, loss / n_samples if n_samples else 0.0)
+        stream, running = iter(contributions), _RunningSum()
+        while running.add(islice(stream, _MERGED_AT_ONCE)):
+            pass
+        return running.mean()
 
     def merge(self, other: Contribution) -> Contribution:
         """Return the contribution of both."""
         return Contribution.total([self, other])
 
 
+class _RunningSum:
+    """Sums over contributions. Each call of `add` lets go of what it added before the next is trained."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._counts: dict[str, int] = {}
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+        self._bits = self._n_samples = 0
+        self._loss = 0.0
+
+    def add(self, pending: Iterable[Pending]) -> bool:
+        """Add some contributions; tell whether there were any."""
+        chunk = [one.resolve() for one in pending]
+        for contribution in chunk:
+            if self._bits & contribution.included.bits:
+                raise ValueError("a sample would be counted twice")
+            self._bits |= contribution.included.bits
+            self._n_samples += contribution.n_samples
+            self._loss += contribution.loss * contribution.n_samples
+        for key in sorted({key for contribution in chunk for key in contribution.parts}):
+            parts = [contribution.parts[key] for contribution in chunk if key in contribution.parts]
+            self._dtypes[key] = parts[0].mean.dtype
+            self._counts[key] = self._counts.get(key, 0) + sum(part.n_samples for part in parts)
+            if key in self._sums:
+                self._sums[key] += _weighted_sum(parts)
+            else:
+                self._sums[key] = _weighted_sum(parts).astype(np.float64)
+        return bool(chunk)
+
+    def mean(self) -> Contribution:
+        """Return the contribution of all that was added."""
+        parts = {
+            key: Part(self._counts[key], (total / self._counts[key]).astype(self._dtypes[key]))
+            for key, total in self._sums.items()
+        }
+        loss = self._loss / self._n_samples if self._n_samples else 0.0
+        return Contribution(DeviceSet(self._bits), self._n_samples, parts, loss)
+
+
 def _weighted_sum(parts: Sequence[Part]) -> Vector:
-    """Return the sum of n_d * mean_d: one matrix-vector product for each run of vectors that lie in one block."""
+    """Return the sum of n_d * mean_d, in one go for each run of vectors that lie in one block."""
     total: Vector | None = None
     first = 0
     while first < len(parts):
@@ -120,7 +143,8 @@ def _weighted_sum(parts: Sequence[Part]) -> Vector:
         while last < len(parts) and _follows(parts[last - 1].mean, parts[last].mean):
             last += 1
         weights = np.array([part.n_samples for part in parts[first:last]], dtype=parts[first].mean.dtype)
-        added = weights @ _block(parts[first].mean, last - first)
+        # Not `weights @ block`: BLAS would start threads of its own, which fight with those that train.
+        added: Vector = np.einsum("i,ij->j", weights, _block(parts[first].mean, last - first))
         total = added if total is None else total + added
         first = last
     assert total is not None

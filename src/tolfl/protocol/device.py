@@ -192,28 +192,29 @@ class Device:
     # -- messages in --------------------------------------------------------------------------------------------
 
     def _receive(self, message: AnyMessage) -> None:
-        life = (message.sender, message.incarnation)
-        if self.fleet.is_buried(life):
+        fleet, life = self.fleet, (message.sender, message.incarnation)
+        if fleet.is_buried(life):
             self._argue(message)
             return
-        self._gathering.hear(message)
-        earlier = self.fleet.roster.incarnations.get(message.sender)
-        if earlier is not None and message.incarnation > earlier:
+        if not fleet.is_inside:
+            self._gathering.hear(message)
+        earlier = fleet.roster.incarnations.get(message.sender, message.incarnation)
+        if message.incarnation > earlier:
             self._bury(frozenset({(message.sender, earlier)}))
-        if message.version == self.version and (self.id, self.incarnation) in message.dead:
-            if not self.record.is_over:
-                self._step_aside(message)
-            return
-        if message.version == self.version and message.dead != self.fleet.dead:
+        if message.dead and message.version == self.version:
+            if (self.id, self.incarnation) in message.dead:
+                if not self.record.is_over:
+                    self._step_aside(message)
+                return
             self._bury(message.dead)
         if self.stopped == "dropped" or self.is_private:
             return
-        if message.version > self.version:
-            self._catch_up(message)
-        elif message.version < self.version:
-            self._answer_old(message)
-        else:
+        if message.version == self.version:
             self._take(message)
+        elif message.version > self.version:
+            self._catch_up(message)
+        else:
+            self._answer_old(message)
 
     def _take(self, message: AnyMessage) -> None:
         """Act on a message of the own version."""
@@ -423,8 +424,9 @@ class Device:
             self._send_mean(message.sender)
 
     def _message(self, kind: type[AnyMessage], **fields: object) -> AnyMessage:
-        header = {"sender": self.id, "incarnation": self.incarnation, "version": self.version, "dead": self.fleet.dead}
-        return kind(**header, **fields)  # type: ignore[arg-type]
+        fleet = self.fleet
+        header = (fleet.id, fleet.incarnation, self.record.version, fleet.dead)
+        return kind(*header, **fields)  # type: ignore[arg-type]
 
     def _send(self, to: int, kind: type[AnyMessage], **fields: object) -> None:
         self._effects.append(Send(to, self._message(kind, **fields)))

@@ -7,6 +7,7 @@ death cannot change the result. In the simulator the device stops; in a real net
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 import msgspec
 
@@ -32,10 +33,10 @@ class Injector:
 
     def handle(self, event: Event) -> list[Effect | Die]:
         """Handle an event; after a `Die` nothing more may be asked of this life."""
+        if not self._failures:
+            return cast("list[Effect | Die]", self.device.handle(event))
         before = self.device.version
         effects: list[Effect | Die] = list(self.device.handle(event))
-        if not self._failures:
-            return effects
         failure = self._failures[0]
         place = self._place_of_death(failure, event, before.round, effects)
         if place is None:

@@ -11,7 +11,7 @@ from tolfl.core.devices import DeviceSet
 from tolfl.protocol.history import ClosedRound, Life, Version
 
 
-class Message(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """The header of every message.
 
     Messages, events and effects never form cycles, so Python's garbage collector need not walk them (`gc=False`): a
@@ -31,14 +31,14 @@ class Payload(StrEnum):
     MEAN = "mean"
 
 
-class Report(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Report(Message, frozen=True, gc=False, tag=True):
     """A member's contribution, to its head."""
 
     contribution: Pending
     joiners: dict[int, int]
 
 
-class Mean(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Mean(Message, frozen=True, gc=False, tag=True):
     """A head's running mean, to the next head."""
 
     total: Pending
@@ -46,46 +46,46 @@ class Mean(Message, frozen=True, gc=False, tag=True, kw_only=True):
     joiners: dict[int, int]
 
 
-class Closed(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Closed(Message, frozen=True, gc=False, tag=True):
     """A closed round and its model."""
 
     record: ClosedRound
 
 
-class Offer(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Offer(Message, frozen=True, gc=False, tag=True):
     """Ask whether a payload that was sent and never acknowledged is there."""
 
     what: Payload
     included: DeviceSet
 
 
-class Want(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Want(Message, frozen=True, gc=False, tag=True):
     """No, send it again."""
 
     what: Payload
     included: DeviceSet
 
 
-class Ack(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Ack(Message, frozen=True, gc=False, tag=True):
     """A payload has arrived."""
 
     what: Payload
     included: DeviceSet
 
 
-class Heartbeat(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Heartbeat(Message, frozen=True, gc=False, tag=True):
     """Nothing but the header: I am here, and this is my version."""
 
 
-class Pull(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Pull(Message, frozen=True, gc=False, tag=True):
     """Send me your newest closed round."""
 
 
-class Join(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Join(Message, frozen=True, gc=False, tag=True):
     """I am outside the roster and want in."""
 
 
-class Goodbye(Message, frozen=True, gc=False, tag=True, kw_only=True):
+class Goodbye(Message, frozen=True, gc=False, tag=True):
     """I leave by choice."""
 
 

@@ -17,8 +17,9 @@ from tolfl.models import Autoencoder, Model, TrainJob, Update
 from tolfl.schemes import Scheme, Task, Train
 from tolfl.sim.promises import Share, Step
 
-#: Devices trained before their contributions are merged and dropped: the models of 10,000 never lie in memory at once.
-_DEVICES_AT_ONCE = 100
+#: Devices trained before their contributions are merged and dropped: the models of 10,000 never lie in memory at once,
+#: and memory that is still warm is used again.
+_DEVICES_AT_ONCE = 50
 
 
 @dataclass(frozen=True)

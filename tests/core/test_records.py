@@ -28,6 +28,7 @@ ONE_OF_EACH: list[AnyRecord] = [
         device=2,
         round=0,
         version="6.1.0.abc",
+        parent="",
         included=(0, 2),
         missing={"1": "failed"},
         n_samples=6,

@@ -51,7 +51,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ("[train]\nlearning_rate = 0.1", "learning_rate"),
         ("[model]\nlayers = 3", "layers"),
         ("[links]\nspeed = 3", "speed"),
-        ("[blobs]\nn = 3", "`n`"),
+        ("[blobs]\nsize = 3", "size"),
         ("devices = 'ten'", "devices"),
         ("devices = 2.5", "devices"),
         ("[train]\noptimizer = 'lbfgs'", "lbfgs"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -95,7 +96,8 @@ class RunDirectory:
                 os.fsync(file.fileno())
             scratch.replace(target)
         except OSError as error:
-            scratch.unlink(missing_ok=True)
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
             raise self._failed(error) from None
 
     def _failed(self, error: OSError) -> RunDirectoryError:

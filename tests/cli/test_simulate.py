@@ -1,0 +1,249 @@
+"""The command as a person types it: what it prints, what it leaves behind, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tolfl.cli import main
+from tolfl.core.spec import RunSpec
+from tolfl.runs.records import read_records
+
+Command = Callable[..., tuple[int, str, str]]
+
+SMALL = ("--devices", "6", "--clusters", "3", "--rounds", "4", "--samples-per-device", "20", "--features", "8")
+
+
+@pytest.fixture
+def tolfl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """Run `tolfl ...` in an empty folder; return exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tolfl", *arguments])
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        output = capsys.readouterr()
+        code = exit_info.value.code
+        return (code if isinstance(code, int) else 0), output.out, output.err
+
+    return run
+
+
+def test_json_is_all_that_standard_output_gets(tolfl: Command) -> None:
+    code, out, err = tolfl("simulate", *SMALL, "--fail", "server@2", "--format", "json")
+
+    summary = json.loads(out)
+    wanted = [
+        "scheme", "data", "n_devices", "n_clusters", "rounds", "seed", "auroc", "auroc_per_model", "auroc_all_models",
+        "train_loss", "survivors", "failures", "messages", "bytes", "stall_s", "seconds_per_round", "model_sha256",
+    ]  # fmt: skip
+    assert code == 0
+    assert err == ""
+    assert not [key for key in wanted if key not in summary]
+    assert summary["survivors"] == [1, 2, 3, 4, 5]
+    assert set(summary["messages"]) == {"unicast", "broadcast", "per_cluster", "hops", "paper"}
+
+
+def test_a_run_directory_holds_everything(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL, "--out", "x")
+
+    assert {path.name for path in (tmp_path / "x").iterdir()} == {
+        "spec.toml", "records.jsonl", "model.safetensors", "summary.json", "loss.png",
+    }  # fmt: skip
+    assert RunSpec.from_file(tmp_path / "x" / "spec.toml").devices == 6
+    assert len(read_records(tmp_path / "x")) == 6
+
+
+def test_devices_that_go_on_alone_leave_a_model_each(tolfl: Command, tmp_path: Path) -> None:
+    code, out, _ = tolfl("simulate", *SMALL, "--scheme", "fl", "--fail", "server@2", "--out", "x")
+
+    assert code == 0
+    assert sorted(path.stem for path in (tmp_path / "x" / "models").iterdir()) == [f"device-{d}" for d in range(1, 6)]
+    assert "mean over devices" in out
+    assert "mean-vector" in out
+
+
+def test_runs_get_the_next_free_folder(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL)
+    tolfl("simulate", *SMALL, "--scheme", "sbt")
+
+    assert [path.name for path in sorted((tmp_path / "runs").iterdir())] == ["001-tol-fl-blobs", "002-sbt-blobs"]
+
+
+def test_a_stored_specification_repeats_its_run(tolfl: Command) -> None:
+    _, first, _ = tolfl("simulate", *SMALL, "--fail", "random:0.2", "--seed", "7", "--out", "x", "--format", "json")
+    _, again, _ = tolfl("simulate", "x/spec.toml", "--out", "y", "--format", "json")
+
+    assert json.loads(first)["model_sha256"] == json.loads(again)["model_sha256"]
+
+
+def test_flags_override_the_file(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("devices = 4\nclusters = 2\nrounds = 2\n[blobs]\nsamples_per_device = 10\n")
+
+    _, out, _ = tolfl("simulate", "run.toml", "--clusters", "4", "--format", "json")
+
+    assert (json.loads(out)["n_devices"], json.loads(out)["n_clusters"]) == (4, 4)
+
+
+def test_repetitions_are_averaged_and_kept_apart(tolfl: Command, tmp_path: Path) -> None:
+    _, out, _ = tolfl("simulate", *SMALL, "--repetitions", "2", "--seed", "5", "--out", "x", "--format", "json")
+
+    summary = json.loads(out)
+    assert [one["seed"] for one in summary["repetitions"]] == [5, 6]
+    assert summary["auroc"] == pytest.approx(sum(one["auroc"] for one in summary["repetitions"]) / 2)
+    assert (tmp_path / "x" / "repetition-1" / "model.safetensors").is_file()
+
+
+def test_plain_baselines_run_on_their_own(tolfl: Command) -> None:
+    code, out, _ = tolfl("simulate", *SMALL, "--scheme", "mean-vector", "--format", "json")
+
+    assert code == 0
+    assert json.loads(out)["auroc"] == json.loads(out)["baselines"]["mean-vector"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence", "code"),
+    [
+        (["--clusters", "11"], "11 clusters for 10 devices; use at most 10", 2),
+        (["--devices", "0"], "devices 0; use at least 1", 2),
+        (["--scheme", "nope"], "unknown scheme 'nope'; choose one of:", 2),
+        (["--data", "nope"], "unknown data set 'nope'; choose one of: blobs", 2),
+        (["--fail", "device:99@3"], "failure plan 'device:99@3': there is no device 99; ids go from 0 to 9", 2),
+        (["--fail", "nonsense"], "failure plan 'nonsense': say when", 2),
+        (["--fail", "server@100"], "round 100 never comes in a run of 100 rounds", 2),
+        (["--on-head-failure", "pray"], "unknown on-head-failure policy 'pray'; choose one of: elect", 2),
+        (["--optimizer", "magic"], "train.optimizer: unknown value 'magic'; choose one of: sgd, momentum, adam", 2),
+        (["--topology", "0,1"], "topology '0,1': name each of the 10 devices", 2),
+        (["missing.toml"], "spec missing.toml: cannot be read", 2),
+        (["--resume"], "--resume needs --out", 2),
+        (["--resume", "--out", "nowhere"], "run directory nowhere: holds no run to resume", 1),
+        (["--lr", "50", "--rounds", "3"], "is not finite: training diverged; use a smaller --lr", 1),
+    ],
+)
+def test_a_bad_input_gets_one_sentence(tolfl: Command, arguments: list[str], sentence: str, code: int) -> None:
+    got, out, err = tolfl("simulate", *arguments)
+
+    assert got == code
+    assert out == ""
+    assert err.startswith("tolfl: ")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_unknown_key_of_a_file_is_named(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("[train]\nlearning_rate = 3\n")
+
+    code, _, err = tolfl("simulate", "run.toml")
+
+    assert code == 2
+    assert "spec run.toml: train: unknown key 'learning_rate'; known are: batch_size, epochs, lr" in err
+
+
+def test_a_folder_in_use_is_left_alone(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+
+    code, _, err = tolfl("simulate", *SMALL, "--out", "mine")
+
+    assert code == 1
+    assert "run directory mine: is not empty; choose another --out" in err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    code, _, err = tolfl("simulate", *SMALL, "--out", "file/below")
+
+    assert code == 1
+    assert "run directory file/below: cannot be written (Not a directory)" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the full disk is Linux's /dev/full")
+def test_a_full_disk_is_reported_in_one_sentence(tolfl: Command, tmp_path: Path) -> None:
+    _, whole, _ = tolfl("simulate", *SMALL, "--out", "y", "--format", "json")
+    (tmp_path / "y" / "summary.json").unlink()
+    (tmp_path / "y" / "model.safetensors.part").symlink_to("/dev/full")
+
+    code, _, err = tolfl("simulate", "--out", "y", "--resume")
+    after_making_room, out, _ = tolfl("simulate", "--out", "y", "--resume", "--format", "json")
+
+    assert code == 1
+    assert "run directory y: cannot be written (No space left on device); make room" in err
+    assert after_making_room == 0
+    assert json.loads(out)["model_sha256"] == json.loads(whole)["model_sha256"]
+
+
+def test_a_finished_run_is_shown_again(tolfl: Command) -> None:
+    _, first, _ = tolfl("simulate", *SMALL, "--out", "x", "--format", "json")
+    code, again, err = tolfl("simulate", "--out", "x", "--resume", "--format", "json")
+
+    assert code == 0
+    assert "is finished already" in err
+    assert json.loads(first) == json.loads(again)
+
+
+def test_another_specification_cannot_be_resumed(tolfl: Command) -> None:
+    tolfl("simulate", *SMALL, "--out", "x")
+    code, _, err = tolfl("simulate", "--out", "x", "--resume", "--seed", "9")
+
+    assert code == 1
+    assert "was started with other options" in err
+
+
+@pytest.mark.processes
+def test_ctrl_c_leaves_a_run_that_resume_continues(tmp_path: Path) -> None:
+    arguments = ["--rounds", "400", "--fail", "server@3", "--samples-per-device", "50", "--out", "x"]
+    command = [sys.executable, "-m", "tolfl", "simulate"]
+    process = subprocess.Popen([*command, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    records = tmp_path / "x" / "records.jsonl"
+    while process.poll() is None and (not records.exists() or records.stat().st_size < 1000):
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "to go on: tolfl simulate --out x --resume" in err
+    resumed = subprocess.run([*command, "--out", "x", "--resume", "--format", "json"],
+                             cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
+    whole = subprocess.run([*command, *arguments[:-1], "y", "--format", "json"],
+                           cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
+    assert json.loads(resumed.stdout)["model_sha256"] == json.loads(whole.stdout)["model_sha256"]
+    assert records.read_bytes() == (tmp_path / "y" / "records.jsonl").read_bytes()
+
+
+@pytest.mark.processes
+def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tolfl simulate {' '.join(SMALL)} --format json | head -c 5"
+    result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert "Traceback" not in result.stderr
+
+
+def test_help_has_examples(tolfl: Command) -> None:
+    for command in ("simulate", "demo"):
+        code, out, _ = tolfl(command, "--help")
+
+        assert code == 0
+        assert "Example: tolfl " in out
+
+
+def test_the_demo_tells_the_story(tolfl: Command, tmp_path: Path) -> None:
+    code, out, _ = tolfl("demo", "--rounds", "6", "--out", "d")
+
+    assert code == 0
+    for line in ("Tol-FL, a member takes over", "FL, training stops", "9 models, one per device", "mean-vector"):
+        assert line in out
+    assert (tmp_path / "d" / "server-lost.png").stat().st_size > 10_000
+
+
+def test_the_version_is_told(tolfl: Command) -> None:
+    assert tolfl("--version")[1] == "tolfl 0.1.0\n"

@@ -1,0 +1,153 @@
+"""Devices to talk to: one under test, with symbolic models, and messages from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.protocol.explore import Symbol, apply, merge
+from tolfl.core.contribution import Pending
+from tolfl.core.devices import DeviceSet
+from tolfl.core.topology import Topology
+from tolfl.protocol.device import Device
+from tolfl.protocol.effects import Effect, Send
+from tolfl.protocol.events import Received, Started, Trained
+from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.messages import Ack, AnyMessage, Closed, Goodbye, Heartbeat, Join, Mean, Offer, Payload, Pull, Report, Want
+from tolfl.protocol.rules import Rules
+
+FIRST = Version(0, 0, 0, "")
+NOBODY: frozenset[Life] = frozenset()
+
+#: The samples of device d are d + 1.
+
+
+def clusters(*ids: Sequence[int]) -> Topology:
+    return Topology(tuple(tuple(cluster) for cluster in ids))
+
+
+def first_record(topology: Topology) -> ClosedRound:
+    return ClosedRound.first(Roster(dict.fromkeys(sorted(topology.cluster_of), 0)), ())
+
+
+def device_in(
+    topology: Topology,
+    id: int,
+    *,
+    rounds: int = 3,
+    policy: str = "elect",
+    has_deadline: bool = False,
+    min_devices: int = 1,
+    incarnation: int = 0,
+) -> Device:
+    """Return a device before its first round."""
+    rules = Rules(topology, rounds, apply, merge, policy, min_devices, 1, has_deadline)
+    return Device(id, incarnation, first_record(topology), rules)
+
+
+def started(topology: Topology, id: int, **options: object) -> Device:
+    device = device_in(topology, id, **options)  # type: ignore[arg-type]
+    device.handle(Started())
+    return device
+
+
+def share(device: int, version: Version = FIRST) -> Pending:
+    return Symbol(DeviceSet.of([device]), device + 1, (((device, version), 1),))
+
+
+def shares(*devices: int, version: Version = FIRST) -> Pending:
+    return merge([share(device, version) for device in devices])
+
+
+def trained(device: int, version: Version = FIRST) -> Trained:
+    return Trained(version, share(device, version))
+
+
+# -- what others say --------------------------------------------------------------------------------------------------
+
+
+def report(sender: int, version: Version = FIRST, dead: frozenset[Life] = NOBODY, incarnation: int = 0) -> Received:
+    return Received(
+        Report(
+            sender=sender,
+            incarnation=incarnation,
+            version=version,
+            dead=dead,
+            contribution=share(sender, version),
+            joiners={},
+        )
+    )
+
+
+def mean(sender: int, *inside: int, missing: dict[int, str] | None = None, dead: frozenset[Life] = NOBODY) -> Received:
+    return Received(
+        Mean(
+            sender=sender,
+            incarnation=0,
+            version=FIRST,
+            dead=dead,
+            total=shares(*inside),
+            missing=missing or {},
+            joiners={},
+        )
+    )
+
+
+def closed(sender: int, record: ClosedRound, dead: frozenset[Life] = NOBODY) -> Received:
+    return Received(Closed(sender=sender, incarnation=0, version=record.version, dead=dead, record=record))
+
+
+def heartbeat(sender: int, version: Version = FIRST, dead: frozenset[Life] = NOBODY, incarnation: int = 0) -> Received:
+    return Received(Heartbeat(sender=sender, incarnation=incarnation, version=version, dead=dead))
+
+
+def join(sender: int, incarnation: int, version: Version = FIRST) -> Received:
+    return Received(Join(sender=sender, incarnation=incarnation, version=version, dead=NOBODY))
+
+
+def pull(sender: int, version: Version = FIRST) -> Received:
+    return Received(Pull(sender=sender, incarnation=0, version=version, dead=NOBODY))
+
+
+def goodbye(sender: int, version: Version = FIRST) -> Received:
+    return Received(Goodbye(sender=sender, incarnation=0, version=version, dead=NOBODY))
+
+
+def ack(sender: int, *inside: int, what: Payload = Payload.REPORT) -> Received:
+    return Received(
+        Ack(sender=sender, incarnation=0, version=FIRST, dead=NOBODY, what=what, included=DeviceSet.of(inside))
+    )
+
+
+def offer(sender: int, *inside: int, what: Payload = Payload.REPORT) -> Received:
+    return Received(
+        Offer(sender=sender, incarnation=0, version=FIRST, dead=NOBODY, what=what, included=DeviceSet.of(inside))
+    )
+
+
+def want(sender: int, *inside: int, what: Payload = Payload.REPORT) -> Received:
+    return Received(
+        Want(sender=sender, incarnation=0, version=FIRST, dead=NOBODY, what=what, included=DeviceSet.of(inside))
+    )
+
+
+def next_record(topology: Topology, *inside: int, without: Sequence[int] = ()) -> ClosedRound:
+    """Return the record of round 0, closed with these devices inside; `without` are out of the next roster."""
+    record = first_record(topology)
+    roster = Roster({device: 0 for device in sorted(topology.cluster_of) if device not in without})
+    return record.after(shares(*inside), {}, roster, ())
+
+
+# -- what the device says ---------------------------------------------------------------------------------------------
+
+
+def sent(effects: Sequence[Effect]) -> list[tuple[int, str]]:
+    """Return whom the device writes to, and what."""
+    return [(effect.to, type(effect.message).__name__) for effect in effects if isinstance(effect, Send)]
+
+
+def messages_to(effects: Sequence[Effect], to: int) -> list[AnyMessage]:
+    return [effect.message for effect in effects if isinstance(effect, Send) and effect.to == to]
+
+
+def only(effects: Sequence[Effect], kind: type[Effect]) -> list[Effect]:
+    return [effect for effect in effects if isinstance(effect, kind)]

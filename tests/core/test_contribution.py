@@ -129,7 +129,10 @@ def test_splitting_a_device_in_two_changes_nothing(fleet: list[Contribution], da
     halves = [of_device(50, 4, gradients[:4].mean(axis=0)), of_device(51, 6, gradients[4:].mean(axis=0))]
 
     np.testing.assert_allclose(
-        mean_of(Contribution.total([*fleet, *halves])), mean_of(Contribution.total([*fleet, whole])), rtol=1e-10, atol=1e-12
+        mean_of(Contribution.total([*fleet, *halves])),
+        mean_of(Contribution.total([*fleet, whole])),
+        rtol=1e-10,
+        atol=1e-12,
     )
 
 

@@ -111,7 +111,7 @@ def test_a_plan_that_cannot_be_read_is_named_with_what_is_wrong(text: str, probl
 
 
 def test_only_the_entry_at_fault_is_named() -> None:
-    with pytest.raises(FailurePlanError, match="^failure plan 'device:9@5': "):
+    with pytest.raises(FailurePlanError, match=r"^failure plan 'device:9@5': "):
         plan("server@3; device:9@5; client@1")
 
 

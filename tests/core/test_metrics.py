@@ -55,7 +55,7 @@ def test_average_precision_is_the_area_of_the_steps() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]])
 def test_a_test_set_of_one_kind_cannot_be_scored(labels: list[int]) -> None:
     for metric in (auroc, average_precision):
-        with pytest.raises(DataError, match="typical samples .* and anomalous ones"):
+        with pytest.raises(DataError, match=r"typical samples .* and anomalous ones"):
             metric([1.0, 2.0, 3.0], labels)
 
 
@@ -94,5 +94,5 @@ def test_expected_performance_is_linear_in_the_odds(p: float, fine: float, broke
 
 
 def test_odds_that_do_not_add_up_to_one_are_refused() -> None:
-    with pytest.raises(ValueError, match="add up to 0.9; they must add up to 1"):
+    with pytest.raises(ValueError, match=r"add up to 0.9; they must add up to 1"):
         expected_performance({"none": 1.0, "server": 0.0}, {"none": 0.8, "server": 0.1})

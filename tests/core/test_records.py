@@ -80,7 +80,7 @@ def test_empty_lines_and_text_are_read_too() -> None:
 def test_a_line_that_is_no_record_is_named_by_its_number(bad: bytes) -> None:
     good = encode_records(ONE_OF_EACH[:2]).splitlines()
 
-    with pytest.raises(TolFLError, match="^runs/a, line 4: "):
+    with pytest.raises(TolFLError, match=r"^runs/a, line 4: "):
         list(decode_records([good[0], b"", good[1], bad], source="runs/a"))
 
 

@@ -17,7 +17,9 @@ def unit(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     return (words >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
-def stream(seed: int = 0, purpose: Purpose = Purpose.DROPOUT, device: int = 0, round_index: int = 0) -> NDArray[np.float64]:
+def stream(
+    seed: int = 0, purpose: Purpose = Purpose.DROPOUT, device: int = 0, round_index: int = 0
+) -> NDArray[np.float64]:
     return unit(random_words(stream_keys([seed], purpose, [device], [round_index]), N_WORDS)[0])
 
 

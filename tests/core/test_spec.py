@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -150,7 +151,7 @@ def test_presets_wait_longer_the_worse_the_network() -> None:
     presets = [Timing.localhost(), Timing.lan(), Timing.wireless()]
 
     assert [Timing.preset(name) for name in ("localhost", "lan", "wireless")] == presets
-    for quick, slow in zip(presets, presets[1:], strict=False):
+    for quick, slow in pairwise(presets):
         assert quick.heartbeat_s < slow.heartbeat_s
         assert quick.crash_detection_s < slow.crash_detection_s
         assert quick.silence_detection_s < slow.silence_detection_s

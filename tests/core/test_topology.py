@@ -11,7 +11,9 @@ from tolfl.core.topology import Topology
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))))
-def test_contiguous_clusters_cover_every_device_once_in_sizes_that_differ_by_at_most_one(shape: tuple[int, int]) -> None:
+def test_contiguous_clusters_cover_every_device_once_in_sizes_that_differ_by_at_most_one(
+    shape: tuple[int, int],
+) -> None:
     n_devices, n_clusters = shape
     topology = Topology.contiguous(n_devices, n_clusters)
 
@@ -46,7 +48,9 @@ def test_the_first_live_device_of_a_cluster_is_its_head() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0,1", "0,1|1,2", "0|1|3", "0,1,2,3", "a|b", "", "0,1|", "0;1;2", "-1,0|1"], ids=lambda text: text or "empty"
+    "text",
+    ["0,1", "0,1|1,2", "0|1|3", "0,1,2,3", "a|b", "", "0,1|", "0;1;2", "-1,0|1"],
+    ids=lambda text: text or "empty",
 )
 def test_a_layout_that_does_not_name_every_device_once_is_refused_by_its_text(text: str) -> None:
     with pytest.raises(SpecError, match="topology ") as caught:
@@ -57,7 +61,7 @@ def test_a_layout_that_does_not_name_every_device_once_is_refused_by_its_text(te
 
 
 def test_more_clusters_than_devices_are_refused_with_both_numbers() -> None:
-    with pytest.raises(TooManyClustersError, match="^5 clusters for 4 devices; use at most 4$") as caught:
+    with pytest.raises(TooManyClustersError, match=r"^5 clusters for 4 devices; use at most 4$") as caught:
         Topology.contiguous(n_devices=4, n_clusters=5)
 
     assert (caught.value.n_clusters, caught.value.n_devices) == (5, 4)

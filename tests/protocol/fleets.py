@@ -12,7 +12,20 @@ from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Effect, Send
 from tolfl.protocol.events import Received, Started, Trained
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
-from tolfl.protocol.messages import Ack, AnyMessage, Closed, Goodbye, Heartbeat, Join, Mean, Offer, Payload, Pull, Report, Want
+from tolfl.protocol.messages import (
+    Ack,
+    AnyMessage,
+    Closed,
+    Goodbye,
+    Heartbeat,
+    Join,
+    Mean,
+    Offer,
+    Payload,
+    Pull,
+    Report,
+    Want,
+)
 from tolfl.protocol.rules import Rules
 
 FIRST = Version(0, 0, 0, "")

@@ -50,9 +50,9 @@ def history(result: Result | Sequence[RoundClosed], private: bool = False) -> li
 def roles(k: int) -> dict[str, int]:
     clusters = Topology.contiguous(N, k).clusters
     by_role = {"server": clusters[0][0], "closer": clusters[-1][0]}
-    by_role |= {"member": cluster[-1] for cluster in clusters if len(cluster) > 1}
-    by_role |= {"only device": cluster[0] for cluster in clusters[:-1] if len(cluster) == 1}
-    return by_role
+    members = [cluster[-1] for cluster in clusters if len(cluster) > 1]
+    loners = [cluster[0] for cluster in clusters[:-1] if len(cluster) == 1]
+    return by_role | dict(zip(("member",), members, strict=False)) | dict(zip(("only device",), loners, strict=False))
 
 
 CASES = [
@@ -111,9 +111,7 @@ def test_a_failure_is_written_down_with_its_phase_and_who_took_over() -> None:
 
     assert [(record.device, record.round, record.what) for record in died] == [(0, 2, "died (chain)")]
     assert {(record.device, record.round, record.cluster, record.previous) for record in taken} == {(1, 2, 0, 0)}
-    assert result.summary["failures"] == [
-        {"device": 0, "round": 2, "what": "died (chain)", "time_s": died[0].time_s}
-    ]
+    assert result.summary["failures"] == [{"device": 0, "round": 2, "what": "died (chain)", "time_s": died[0].time_s}]
 
 
 # -- losing a head equals losing a client -----------------------------------------------------------------------------
@@ -220,7 +218,9 @@ def test_fl_without_its_server_is_the_mean_of_devices_that_each_train_alone() ->
     model, alone = ModuleModel(_module(theta)), {}
     for device in EVERYBODY[1:]:
         own = FederatedDataset.from_arrays([DATA.slice_of(device)])
-        alone[f"device-{device}"] = params(simulated(RunSpec(devices=1, clusters=1, rounds=3, train=FULL_BATCH), own, _module(theta)))
+        alone[f"device-{device}"] = params(
+            simulated(RunSpec(devices=1, clusters=1, rounds=3, train=FULL_BATCH), own, _module(theta))
+        )
 
     assert model.n_params == theta.size
     assert list(result.models) == [f"device-{device}" for device in EVERYBODY[1:]]

@@ -195,4 +195,7 @@ def test_layouts_written_out_and_asked_for_by_number_are_the_same() -> None:
     spec = RunSpec(devices=5, clusters=2, rounds=2, train=FULL_BATCH)
     text = written([list(cluster) for cluster in clusters])
 
-    assert run(spec, slices, model)[0].records == run(msgspec.structs.replace(spec, topology=text), slices, model)[0].records
+    assert (
+        run(spec, slices, model)[0].records
+        == run(msgspec.structs.replace(spec, topology=text), slices, model)[0].records
+    )

@@ -28,7 +28,9 @@ def counts(result: Result) -> dict[str, int]:
 
 
 def test_the_papers_twenty_nine_and_fifteen_messages_come_out() -> None:
-    by_scheme = {scheme: counts(simulated(changed(scheme=scheme, clusters=5), DATA)) for scheme in ("fl", "sbt", "tol-fl")}
+    by_scheme = {
+        scheme: counts(simulated(changed(scheme=scheme, clusters=5), DATA)) for scheme in ("fl", "sbt", "tol-fl")
+    }
 
     assert {scheme: count["paper"] for scheme, count in by_scheme.items()} == {"fl": 20, "sbt": 9, "tol-fl": 15}
     assert by_scheme["tol-fl"] == {"unicast": 18, "broadcast": 10, "per_cluster": 14, "hops": 14, "paper": 15}

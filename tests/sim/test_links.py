@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -25,7 +27,7 @@ def changed(**changes: object) -> RunSpec:
 
 def durations(spec: RunSpec) -> list[float]:
     times = [0.0, *(record.time_s for record in closed(simulated(spec, DATA)))]
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def in_cluster(size: int, uplink: str) -> float:

@@ -18,7 +18,9 @@ from tolfl.runs.records import read_records
 from tolfl.sim.run import Result, Runs, run, run_forked
 
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
-SPEC = RunSpec(devices=6, clusters=3, rounds=7, train=FULL_BATCH, evaluate_every=2, links=Links(seconds_per_sample=0.05))
+SPEC = RunSpec(
+    devices=6, clusters=3, rounds=7, train=FULL_BATCH, evaluate_every=2, links=Links(seconds_per_sample=0.05)
+)
 
 #: What may happen before, at and after the interruption.
 PLANS = [
@@ -39,7 +41,7 @@ PLANS = [
 ]
 
 
-def changed(spec: RunSpec = SPEC, **changes: object) -> RunSpec:
+def changed(spec: RunSpec, **changes: object) -> RunSpec:
     return msgspec.structs.replace(spec, **changes)
 
 
@@ -63,7 +65,7 @@ def interrupted(spec: RunSpec, out: Path, after: int) -> None:
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 @pytest.mark.parametrize("after", [1, 3, 5])
 def test_a_resumed_run_is_the_undisturbed_run(tmp_path: Path, plan: dict[str, object], after: int) -> None:
-    spec = changed(**plan)
+    spec = changed(SPEC, **plan)
     whole = finished(small_runs(spec, tmp_path / "whole"))[0]
     interrupted(spec, tmp_path / "resumed", after)
     resumed = finished(small_runs(spec, tmp_path / "resumed", resume=True))[0]
@@ -77,7 +79,7 @@ def test_a_resumed_run_is_the_undisturbed_run(tmp_path: Path, plan: dict[str, ob
 
 
 def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
-    spec = changed(fail="server@2/chain; device:3@3-5")
+    spec = changed(SPEC, fail="server@2/chain; device:3@3-5")
     whole = finished(small_runs(spec))[0]
     interrupted(spec, tmp_path / "run", 2)
     for _ in range(2):
@@ -117,13 +119,13 @@ def test_a_run_of_another_specification_is_not_resumed(tmp_path: Path) -> None:
     interrupted(SPEC, tmp_path / "run", 2)
 
     with pytest.raises(RunDirectoryError, match="was started with another specification"):
-        small_runs(changed(seed=1), tmp_path / "run", resume=True)
+        small_runs(changed(SPEC, seed=1), tmp_path / "run", resume=True)
     with pytest.raises(RunDirectoryError, match="is not empty"):
         small_runs(SPEC, tmp_path / "run")
 
 
 def test_checkpoints_appear_as_often_as_asked_for(tmp_path: Path) -> None:
-    runs = small_runs(changed(checkpoint_every=3), tmp_path / "run")
+    runs = small_runs(changed(SPEC, checkpoint_every=3), tmp_path / "run")
     seen = [(progress.rounds_done, RunDirectory(tmp_path / "run").checkpoint()) for progress in runs]
 
     known = [0 if checkpoint is None else checkpoint.n_steps for _, checkpoint in seen]
@@ -183,7 +185,9 @@ def test_runs_that_differ_in_more_than_their_failures_are_not_forked() -> None:
         run_forked([BLOBS, changed(BLOBS, seed=1)])
 
 
-@pytest.mark.parametrize("plan", [{}, {"fail": "random:0.1"}, {"fail": "server@2", "on_head_failure": "isolate"}], ids=str)
+@pytest.mark.parametrize(
+    "plan", [{}, {"fail": "random:0.1"}, {"fail": "server@2", "on_head_failure": "isolate"}], ids=str
+)
 def test_repetitions_in_lock_step_are_the_runs_with_those_seeds(plan: dict[str, object]) -> None:
     together = run(changed(BLOBS, seed=10, repetitions=3, **plan))
     alone = [run(changed(BLOBS, seed=seed, **plan))[0] for seed in (10, 11, 12)]

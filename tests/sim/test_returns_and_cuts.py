@@ -201,8 +201,10 @@ def test_a_generous_deadline_changes_nothing() -> None:
 def test_speeds_are_drawn_once_per_seed_and_only_slow_devices_down() -> None:
     speeds = training_speeds(Links(speed_spread=3.0), 500, seed=1)
 
-    assert speeds == training_speeds(Links(speed_spread=3.0), 500, seed=1) != training_speeds(
-        Links(speed_spread=3.0), 500, seed=2
+    assert (
+        speeds
+        == training_speeds(Links(speed_spread=3.0), 500, seed=1)
+        != training_speeds(Links(speed_spread=3.0), 500, seed=2)
     )
     assert 0.25 <= min(speeds) < 0.3
     assert 0.9 < max(speeds) <= 1.0

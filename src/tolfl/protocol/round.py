@@ -84,9 +84,12 @@ class Round:
         return sum(counts) + (self.upstream.n_samples if self.upstream is not None else 0)
 
     def running_mean(self, merge: Callable[[Sequence[Pending]], Pending]) -> Pending:
-        """Merge the cluster in id order (never in arrival order), then append it to the chain."""
-        cluster = merge([self.received[device] for device in sorted(self.received)])
-        return cluster if self.upstream is None else merge([self.upstream, cluster])
+        """Append the cluster to the chain, device by device in id order: never in arrival order, never as a block.
+
+        So the devices of contiguous clusters are added in one and the same order, whatever the layout.
+        """
+        cluster = [self.received[device] for device in sorted(self.received)]
+        return merge(cluster if self.upstream is None else [self.upstream, *cluster])
 
     def acknowledge(self, ack: Ack) -> None:
         """Note that a payload has arrived where it was owed."""

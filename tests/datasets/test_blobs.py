@@ -1,0 +1,79 @@
+"""The built-in data: seeded, one subspace per group, anomalies off it, and no dependence on the number of clusters."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from tolfl.core.metrics import auroc
+from tolfl.core.spec import BlobsSpec, RunSpec
+from tolfl.datasets import blobs, load
+from tolfl.schemes.plain import pca
+
+SPEC = BlobsSpec(samples_per_device=50, n_features=12, n_groups=3, n_test=200)
+
+
+def test_the_same_seed_gives_the_same_data_and_another_seed_other_data() -> None:
+    one, same, other = (blobs(6, seed, SPEC) for seed in (4, 4, 5))
+
+    assert np.array_equal(one.pool, same.pool)
+    assert one.test is not None
+    assert same.test is not None
+    assert np.array_equal(one.test, same.test)
+    assert not np.array_equal(one.pool, other.pool)
+
+
+def test_the_number_of_clusters_does_not_touch_the_data() -> None:
+    spec = RunSpec(devices=6, blobs=SPEC)
+
+    assert np.array_equal(load(spec).pool, load(msgspec.structs.replace(spec, clusters=1)).pool)
+
+
+def test_every_device_has_as_many_samples_as_asked_for() -> None:
+    data = blobs(7, 0, SPEC)
+
+    assert {data.n_samples(device) for device in range(7)} == {50}
+    assert data.pool.shape == (350, 12)
+    assert data.pool.dtype == np.float32
+    assert np.isfinite(data.pool).all()
+
+
+def test_half_of_the_test_set_is_anomalous() -> None:
+    data = blobs(6, 0, SPEC)
+
+    assert data.is_anomalous is not None
+    assert (len(data.is_anomalous), int(data.is_anomalous.sum())) == (200, 100)
+
+
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_a_group_lies_near_a_subspace_of_three_dimensions_that_is_its_own(group: int) -> None:
+    data = blobs(6, 0, SPEC)
+    own = np.concatenate([data.slice_of(2 * group), data.slice_of(2 * group + 1)])
+    others = data.slice_of((2 * group + 2) % 6)
+    score = pca(own, 3)
+
+    assert score(own).mean() < 0.15  # nine directions of noise, 0.1 each
+    assert score(others).mean() > 5 * score(own).mean()
+
+
+def test_anomalies_can_be_told_from_typical_samples_but_not_for_nothing() -> None:
+    data = blobs(6, 0, SPEC)
+    assert data.test is not None
+    assert data.is_anomalous is not None
+    knows_all = auroc(pca(data.pool, 9)(data.test), data.is_anomalous)
+    knows_one_group = auroc(pca(data.pool[:100], 3)(data.test), data.is_anomalous)
+
+    assert knows_all > 0.75
+    assert knows_one_group < knows_all
+
+
+@pytest.mark.parametrize("n_devices", [1, 2, 3])
+def test_fleets_smaller_than_the_number_of_groups_have_fewer_groups(n_devices: int) -> None:
+    assert blobs(n_devices, 0, SPEC).n_devices == n_devices
+
+
+def test_a_single_feature_and_a_single_test_sample_do() -> None:
+    data = blobs(2, 0, BlobsSpec(samples_per_device=1, n_features=1, n_groups=1, n_test=1))
+
+    assert data.pool.shape == (2, 1)

@@ -106,6 +106,7 @@ def test_the_default_specification_is_a_good_one() -> None:
         ({"train": TrainSpec(epochs=0)}, "epochs 0; use at least 1"),
         ({"train": TrainSpec(batch_size=-1)}, "batch size -1; use at least 0"),
         ({"train": TrainSpec(server_lr=0.0)}, "server lr 0; use a number above 0"),
+        ({"train": TrainSpec(optimizer="momentum", momentum=1.5)}, "momentum 1.5"),
         ({"model": ModelSpec(dropout=1.0)}, "dropout 1; use at least 0 and less than 1"),
         ({"model": ModelSpec(dropout=float("nan"))}, "dropout nan"),
         ({"model": ModelSpec(hidden=(8, 0))}, "hidden layer 1 0; use at least 1"),

@@ -248,7 +248,15 @@ def test_without_its_head_a_dropped_member_stops_with_its_last_model(policy: str
     assert member.handle(PeerFailed(0, 0)) == [Stop("dropped")]
     assert member.version == FIRST
     assert member.handle(Ticked()) == []
-    assert member.handle(closed(2, next_record(TWO, 2, 3))) == []
+
+
+def test_a_device_that_stopped_declines_to_be_counted_on() -> None:
+    member = started(TWO, 1, policy="drop")
+    member.handle(PeerFailed(0, 0))
+    effects = member.handle(closed(2, next_record(TWO, 2, 3)))
+
+    assert sent(effects) == [(2, "Goodbye")]
+    assert member.version == FIRST
 
 
 def test_without_the_cluster_that_was_dropped_the_others_close() -> None:

@@ -11,17 +11,22 @@ from types import FrameType
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
-from tolfl.sim.run import Runs
+from tolfl.sim.run import Progress, Runs
 
 
-def follow(runs: Runs, title: str, out: Path | None = None) -> None:
+def follow(
+    runs: Runs, title: str, out: Path | None = None, on_progress: Callable[[Progress], None] | None = None
+) -> None:
     """Compute runs to their end, showing how far they are."""
     with _interruptible() as was_interrupted, progress_bar() as bar:
         task = bar.add_task(title, total=runs.spec.rounds, loss="")
         for progress in runs:
             loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
+            if on_progress is not None:
+                on_progress(progress)
             bar.update(task, completed=progress.rounds_done, loss=loss)
             if was_interrupted():
                 if out is None:
@@ -32,10 +37,10 @@ def follow(runs: Runs, title: str, out: Path | None = None) -> None:
                 raise typer.Exit(130)
 
 
-def progress_bar() -> Progress:
+def progress_bar() -> Bar:
     """Return a bar on standard error that shows nothing where nobody is watching."""
     console = Console(stderr=True)
-    return Progress(
+    return Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),

@@ -128,7 +128,7 @@ class _Entry:
         sides = [self._ids(side) for side in self.argument.split("|")]
         if len(sides) == 1:
             sides.append([device for device in range(self.topology.n_devices) if device not in sides[0]])
-        if len(sides) != 2 or set(sides[0]) & set(sides[1]):
+        if len(sides) != 2 or not sides[1] or set(sides[0]) & set(sides[1]):
             raise self._error("name two sides without a common device, as in cut:3|4,5@50-55")
         first, last = self._rounds()
         return [Cut(tuple(sides[0]), tuple(sides[1]), first, last)]

@@ -134,6 +134,10 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _at_least(1, **{f"hidden layer {index}": size for index, size in enumerate(self.model.hidden)})
         _positive(lr=self.train.lr, server_lr=self.train.server_lr, deadline_s=self.deadline_s)
         _positive(bandwidth_bps=self.links.bandwidth_bps)
+        _not_negative(latency_s=self.links.latency_s, seconds_per_sample=self.links.seconds_per_sample)
+        _not_negative(speed_spread=self.links.speed_spread)
+        if not 0 <= self.train.momentum < 1:
+            raise SpecError(f"momentum {self.train.momentum:g}; use at least 0 and less than 1")
         if not 0 <= self.model.dropout < 1:
             raise SpecError(f"dropout {self.model.dropout:g}; use at least 0 and less than 1")
         if self.min_devices > self.devices:
@@ -170,6 +174,12 @@ def _positive(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if number is not None and not (number > 0 and math.isfinite(number)):
             raise SpecError(f"{name.replace('_', ' ')} {number:g}; use a number above 0")
+
+
+def _not_negative(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if not (number >= 0 and math.isfinite(number)):
+            raise SpecError(f"{name.replace('_', ' ')} {number:g}; use at least 0")
 
 
 def _without_none(value: Any) -> Any:

@@ -86,7 +86,8 @@ class FederatedDataset:
 
 def _checked(array: ArrayLike, what: str) -> Samples:
     try:
-        samples = np.ascontiguousarray(array, dtype=np.float32)
+        with np.errstate(over="ignore"):  # too large for float32 becomes infinite, which has a sentence of its own
+            samples = np.ascontiguousarray(array, dtype=np.float32)
     except (TypeError, ValueError):
         raise DataError(f"{what} is not an array of numbers with rows of equal length") from None
     if samples.ndim < 2:

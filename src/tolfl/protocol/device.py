@@ -56,6 +56,8 @@ class Device:
         effects: list[Effect] = []
         self._effects = effects
         if self.stopped in ("left", "dropped") or (self.is_private and not isinstance(event, events.Trained)):
+            if isinstance(event, events.Received):
+                self._decline(event.message)
             return effects
         match event:
             case events.Received():
@@ -142,7 +144,9 @@ class Device:
         if self.version.round >= rules.rounds:
             # With the roster as it was, so that the end has one name, whoever of two closers in a row declares it.
             self._extend(self.record.with_roster(self.record.roster, is_over=True))
-        elif round_.included_bits().bit_count() < rules.min_devices or round_.n_samples() < rules.min_samples:
+        elif not self.is_private and (
+            round_.included_bits().bit_count() < rules.min_devices or round_.n_samples() < rules.min_samples
+        ):
             if self.fleet.joiners:
                 self._extend(self.record.with_roster(self.fleet.next_roster()))
         else:
@@ -357,6 +361,12 @@ class Device:
         for peer in sorted({*self.fleet.roles.heads, *self.fleet.members()} - {self.id}):
             self._send(peer, messages.Goodbye)
         self._stop("left")
+
+    def _decline(self, message: AnyMessage) -> None:
+        """Tell whoever counts on a device that stopped, or goes on alone, not to wait for it."""
+        if isinstance(message, messages.Closed) and (self.id, self.incarnation) in message.record.roster.lives:
+            goodbye = messages.Goodbye(self.id, self.incarnation, message.version, frozenset())
+            self._effects.append(Send(message.sender, goodbye))
 
     def _stop(self, reason: str) -> None:
         self.stopped = reason

@@ -15,6 +15,7 @@ from tolfl.core.failures import Failure, Phase
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, Send, Stop, Train
 from tolfl.protocol.events import Event, Received, Trained
+from tolfl.protocol.history import ClosedRound
 from tolfl.protocol.messages import Ack, Closed, Mean, Payload
 
 
@@ -22,6 +23,7 @@ class Die(msgspec.Struct, frozen=True):
     """Let all effects before this one take place, then die without another word."""
 
     failure: Failure
+    record: ClosedRound  #: what it leaves on its disk: a round that it closed and never announced did not happen
 
 
 class Injector:
@@ -35,13 +37,16 @@ class Injector:
         """Handle an event; after a `Die` nothing more may be asked of this life."""
         if not self._failures:
             return cast("list[Effect | Die]", self.device.handle(event))
-        before = self.device.version
+        before = self.device.record
         effects: list[Effect | Die] = list(self.device.handle(event))
         failure = self._failures[0]
-        place = self._place_of_death(failure, event, before.round, effects)
+        place = self._place_of_death(failure, event, before.version.round, effects)
         if place is None:
             return effects
-        return [*effects[:place], Die(failure)]
+        announced = [effect.record for effect in effects[:place] if isinstance(effect, Announce)]
+        is_unsaid = any(isinstance(effect, Announce) for effect in effects[place:])
+        kept = self.device.record if not is_unsaid else announced[-1] if announced else before
+        return [*effects[:place], Die(failure, kept)]
 
     def _place_of_death(
         self, failure: Failure, event: Event, round_before: int, effects: list[Effect | Die]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from tolfl.core.devices import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
@@ -53,27 +55,38 @@ class Closing:
     heads: tuple[int, ...]
     stall_s: float
     ledger: Ledger
+    traffic: tuple[int, dict[str, int]] | None = None  #: bytes and messages, once the next round is closed
 
     @property
     def round_index(self) -> int:
         """The round that was closed, from 0."""
         return self.record.version.round - 1
 
+    def settle(self) -> None:
+        """Count the messages, now that the next round is closed; what is sent later is in the totals only.
+
+        The moment belongs to the timeline, not to whoever writes records: a resumed run writes them later.
+        """
+        if self.traffic is None:
+            parent = self.record.parent
+            self.traffic = self.ledger.bytes_of(parent), self.ledger.counts(parent)
+
     def line(self) -> RoundClosed:
-        """Return the record line. Ask for it once the next round is closed: until then messages are still sent."""
-        started_from = self.record.parent
+        """Return the record line; not before the round has settled."""
+        assert self.traffic is not None
+        n_bytes, messages = self.traffic
         return RoundClosed(
             time_s=self.time_s,
             device=self.device,
             round=self.round_index,
             version=str(self.record.version),
             included=tuple(self.record.included),
-            parent=started_from,
+            parent=self.record.parent,
             missing={str(device): reason for device, reason in sorted(self.record.missing.items())},
             n_samples=self.record.n_samples,
             loss=self.step.loss,
-            bytes=self.ledger.bytes_of(started_from),
-            messages=self.ledger.counts(started_from),
+            bytes=n_bytes,
+            messages=messages,
             heads=self.heads,
             stall_s=self.stall_s,
         )
@@ -104,6 +117,7 @@ class Timeline:
         self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
         self._parents: dict[str, str] = {}  #: the history that each history extends
         self._rounds: list[str] = []  #: histories that end in an update
+        self._last: Closing | None = None
         self._is_disturbed = False
         self._quiet: dict[Roster, tuple[float, float]] = {}
 
@@ -129,6 +143,7 @@ class Timeline:
                 continue
             self.now, _, device, event = heapq.heappop(self._queue)
             self._happen(device, event)
+        self._settle(None)
         yield RunEnded(time_s=self.now, reason=self._reason(), survivors=tuple(sorted(self.devices)))
 
     def _flush(self) -> Iterator[AnyRecord | Closing]:
@@ -147,7 +162,7 @@ class Timeline:
             return "no device is left"
         if all(injector.device.stopped == "dropped" for injector in self.devices.values()):
             return "the server is gone, training stopped"
-        return "over" if self._is_finished() else "halted: too few devices are left to train"
+        return "over" if self._is_finished() else "halted: too few devices or samples are left to train"
 
     def _happen(self, device: int, event: Event | Cut) -> None:
         if isinstance(event, Cut):
@@ -186,7 +201,7 @@ class Timeline:
                     )
                 )
             case Die():
-                self._die(device, effect.failure)
+                self._die(device, effect.failure, effect.record)
             case KeepIncarnation() | Stop():
                 pass
 
@@ -232,6 +247,7 @@ class Timeline:
     def _train(self, device: int, version: Version) -> None:
         share = Share(device, DeviceSet.of([device]), self.fleet.n_samples[device])
         self._push(self.now + self.fleet.train_s[device], device, Trained(version, share))
+        self._start_cuts()
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -246,7 +262,9 @@ class Timeline:
             return
         self._rounds.append(version.history)
         stall_s = self._stall(record, self.now - started_s)
-        self._out.append(Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger))
+        closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger)
+        self._settle(closing)
+        self._out.append(closing)
         for joiner, life in announced.joined:
             self._out.append(
                 Joined(
@@ -258,6 +276,11 @@ class Timeline:
                 )
             )
         self._follow_plan(version.round)
+
+    def _settle(self, following: Closing | None) -> None:
+        if self._last is not None:
+            self._last.settle()
+        self._last = following
 
     def _stall(self, record: ClosedRound, duration_s: float) -> float:
         """Return how much longer a disturbed round took than the same round undisturbed."""
@@ -278,11 +301,27 @@ class Timeline:
         for failure in [f for f in self._returns if f.returns_at is not None and f.returns_at <= updates_done]:
             self._returns.remove(failure)
             self._restart(failure.device)
-        for cut in [c for c in self._planned_cuts if c.round_index <= updates_done]:
-            self._planned_cuts.remove(cut)
-            self._cut(cut)
+        for failure in self.plan.failures:
+            # A device that stopped with its cluster has no rounds of its own any more to die in.
+            injector = self.devices.get(failure.device)
+            is_due = failure.round_index <= updates_done
+            if injector is not None and injector.device.stopped == "dropped" and is_due:
+                self._die(failure.device, failure, injector.device.record)
+        self._start_cuts()
         for cut in [c for c in self._cuts if c.heals_at is not None and c.heals_at <= updates_done]:
             self._heal(cut)
+
+    def _start_cuts(self) -> None:
+        for cut in [c for c in self._planned_cuts if self._is_distributed(c.round_index)]:
+            self._planned_cuts.remove(cut)
+            self._cut(cut)
+
+    def _is_distributed(self, updates_done: int) -> bool:
+        """Tell whether all devices have so many updates; a cut while the last one spreads would disturb it."""
+        if self._latest_round != updates_done:
+            return self._latest_round > updates_done
+        states = [injector.device for injector in self.devices.values()]
+        return all(s.version.round >= updates_done or s.stopped or not s.fleet.is_inside for s in states)
 
     # -- failures -----------------------------------------------------------------------------------------------
 
@@ -290,9 +329,9 @@ class Timeline:
         self._is_disturbed = True
         self._out.append(FailureHappened(time_s=self.now, device=device, round=round_index, what=what))
 
-    def _die(self, device: int, failure: Failure) -> None:
+    def _die(self, device: int, failure: Failure, record: ClosedRound) -> None:
         state = self.devices.pop(device).device
-        self.dead[device] = (state.incarnation, state.record)
+        self.dead[device] = (state.incarnation, record)
         self._note(device, failure.round_index, f"died ({failure.phase.value})")
         noticed = self.now + self.fleet.timing.crash_detection_s
         for observer in self.devices:
@@ -351,7 +390,9 @@ class Timeline:
 
 def quiet_durations(fleet: Fleet, roster: Roster) -> tuple[float, float]:
     """Return how long the first and any later round of a roster last when nothing happens."""
-    timeline = Timeline(fleet, FailurePlan(), Step(None, None, None), roster)
+    # A device on its own trains whatever the fleet would need.
+    rules = msgspec.structs.replace(fleet.rules, min_devices=1, min_samples=0)
+    timeline = Timeline(replace(fleet, rules=rules), FailurePlan(), Step(None, None, None), roster)
     times = [item.time_s for item in _first_closings(timeline, 2)]
     return times[0], (times[1] - times[0]) if len(times) > 1 else times[0]
 

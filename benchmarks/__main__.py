@@ -6,6 +6,7 @@ python -m benchmarks [--repeats 5] [--devices 10 100 1000] [--no-memory]
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import resource
 import statistics
@@ -92,8 +93,10 @@ def main() -> None:
     if arguments.memory_of:
         memory_of_one_round(arguments.memory_of)
         return
-    torch.set_num_threads(1)
-    print(f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread")
+    system = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+    )
+    print(f"{system}; both as they come: torch's {torch.get_num_threads()} threads, tolfl's two workers")
     print(f"{N_SAMPLES} samples of {N_FEATURES} features in all, batch {BATCH_SIZE}, dropout 0.2, one local epoch\n")
     print(
         "| devices | research loop, s/round | tolfl, s/round (range) | ratio of medians | goal |\n|---|---|---|---|---|"

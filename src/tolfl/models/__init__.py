@@ -4,9 +4,9 @@ A model's parameters are one flat vector. `Model` is what both kinds offer; `Tra
 """
 
 from tolfl.models.autoencoder import Autoencoder
-from tolfl.models.jobs import TrainJob, Update, delta_block
+from tolfl.models.jobs import TrainJob, Update
 from tolfl.models.model import Model
 from tolfl.models.module_model import ModuleModel
 from tolfl.models.settings import TrainSettings
 
-__all__ = ["Autoencoder", "Model", "ModuleModel", "TrainJob", "TrainSettings", "Update", "delta_block"]
+__all__ = ["Autoencoder", "Model", "ModuleModel", "TrainJob", "TrainSettings", "Update"]

@@ -83,16 +83,3 @@ def updates_from(jobs: Sequence[TrainJob], deltas: Floats, losses: Floats) -> li
         diverged = jobs[int(np.argmin(healthy))]
         raise NonFiniteLossError(diverged.device, diverged.round_index)
     return [Update(delta, float(loss), job.n_samples) for job, delta, loss in zip(jobs, deltas, losses, strict=True)]
-
-
-def delta_block(updates: Sequence[Update]) -> Floats:
-    """Return all deltas as one array `(n_updates, n_params)`, without a copy if they are one group's, in order.
-
-    A weighted mean of a group is then one matrix-vector product: `weights @ delta_block(updates)`.
-    """
-    block = updates[0].delta.base
-    if block is not None and block.shape == (len(updates), updates[0].delta.size):
-        rows = zip(updates, block, strict=True)
-        if all(update.delta.ctypes.data == row.ctypes.data for update, row in rows):
-            return block
-    return np.stack([update.delta for update in updates])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from tolfl.models import Autoencoder, Model, TrainJob, Update
 from tolfl.schemes import Scheme, Task, Train
 from tolfl.sim.promises import Share, Step
 
-#: Devices trained before their contributions are merged and dropped: the models of 10,000 never lie in memory at once,
-#: and memory that is still warm is used again.
+#: Devices per thread that are trained before their contributions are merged and dropped: the models of 10,000 never
+#: lie in memory at once, and memory that is still warm is used again.
 _DEVICES_AT_ONCE = 50
+#: More than two threads would mostly wait for Python's lock between the small steps of training.
+_MAX_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -34,19 +37,18 @@ class Work:
 class Workshop:
     """Computes steps: trains every contribution that counts, merges, applies."""
 
-    def __init__(
-        self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float, n_threads: int = 1
-    ) -> None:
+    def __init__(self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float) -> None:
         self._scheme, self._model, self._settings, self._server_lr = scheme, model, settings, server_lr
         # One device at a time uses torch's global generator, which threads would share.
-        self._n_threads = n_threads if isinstance(model, Autoencoder) else 1
+        self._n_threads = min(_MAX_THREADS, os.cpu_count() or 1) if isinstance(model, Autoencoder) else 1
 
     def compute(self, works: Sequence[Work]) -> None:
         """Compute steps whose parents are done. Steps of one call are trained as one batch."""
         with _one_torch_thread(), ThreadPoolExecutor(self._n_threads) as pool:
             train = partial(self._train, pool)
             tasks = [_tasks(work) for work in works]
-            queue = _Queue([pair for pairs in tasks for pair in pairs], partial(self._contribute, train))
+            at_once = _DEVICES_AT_ONCE * self._n_threads
+            queue = _Queue([pair for pairs in tasks for pair in pairs], partial(self._contribute, train), at_once)
             for work, pairs in zip(works, tasks, strict=True):
                 self._finish(work, [task for _, task in pairs], train)
             queue.close()
@@ -78,16 +80,19 @@ class _Queue:
     """Shares in the order in which they will be merged; asking for one trains it together with those after it."""
 
     def __init__(
-        self, pairs: Sequence[tuple[Share, Task]], contribute: Callable[[Sequence[Task]], list[Contribution]]
+        self,
+        pairs: Sequence[tuple[Share, Task]],
+        contribute: Callable[[Sequence[Task]], list[Contribution]],
+        at_once: int,
     ) -> None:
-        self._pairs, self._contribute = pairs, contribute
+        self._pairs, self._contribute, self._at_once = pairs, contribute, at_once
         self._place = {id(share): place for place, (share, _) in enumerate(pairs)}
         for share, _ in pairs:
             share.producer = self.produce
 
     def produce(self, share: Share) -> None:
         first = self._place[id(share)]
-        chunk = self._pairs[first : first + _DEVICES_AT_ONCE]
+        chunk = self._pairs[first : first + self._at_once]
         for (follower, _), value in zip(chunk, self._contribute([task for _, task in chunk]), strict=True):
             follower.value = value
 

@@ -12,16 +12,30 @@ from tolfl.protocol.roles import Roles, roles_of
 class Membership:
     """The beliefs of one device about its fleet."""
 
-    __slots__ = ("_roles", "dead", "drops_clusters", "id", "incarnation", "joiners", "left", "roster", "topology")
+    __slots__ = (
+        "_roles",
+        "cluster",
+        "dead",
+        "drops_clusters",
+        "id",
+        "incarnation",
+        "is_inside",
+        "joiners",
+        "left",
+        "roster",
+        "topology",
+    )
 
     def __init__(self, device: int, incarnation: int, roster: Roster, topology: Topology, drops_clusters: bool) -> None:
         self.id, self.incarnation, self.roster, self.topology = device, incarnation, roster, topology
+        self.cluster = topology.cluster_of[device]
+        self.is_inside = False  #: whether this life of the device is in the roster
         self.drops_clusters = drops_clusters
         self.dead: frozenset[Life] = frozenset()
         self.left: frozenset[Life] = frozenset()  #: of the dead, those who said goodbye
         self.joiners: dict[int, int] = {}  #: never changed in place: messages carry it
         self._roles: Roles | None = None
-        self._bury_own_past()
+        self._find_oneself()
 
     @property
     def roles(self) -> Roles:
@@ -29,16 +43,6 @@ class Membership:
         if self._roles is None:
             self._roles = roles_of(self.topology, self.roster, self.dead, self.drops_clusters)
         return self._roles
-
-    @property
-    def cluster(self) -> int:
-        """The own cluster."""
-        return self.topology.cluster_of[self.id]
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether this life of the device is in the roster."""
-        return self.roster.incarnations.get(self.id) == self.incarnation
 
     @property
     def has_losses(self) -> bool:
@@ -96,18 +100,19 @@ class Membership:
         self.joiners = {
             device: life for device, life in self.joiners.items() if life > roster.incarnations.get(device, -1)
         }
-        self._bury_own_past()
+        self._find_oneself()
 
     def believe(self, dead: frozenset[Life], spared: frozenset[Life] = frozenset()) -> None:
         """Take over the beliefs of others: their dead, and the life of those they count with."""
         self.dead = (self.dead - spared) | dead - {(self.id, self.incarnation)}
         self._roles = None
-        self._bury_own_past()
+        self._find_oneself()
 
     def next_life(self) -> None:
         """Accept to be dead and begin the next life (rule 3)."""
         self.dead |= {(self.id, self.incarnation)}
         self.incarnation += 1
+        self.is_inside = False
         self._roles = None
 
     def is_smaller_side(self, their_dead: frozenset[Life]) -> bool:
@@ -135,7 +140,8 @@ class Membership:
         place = heads.index(self.id)
         return [*heads[max(0, place - 1) : place], *heads[place + 1 : place + 2]]
 
-    def _bury_own_past(self) -> None:
+    def _find_oneself(self) -> None:
+        self.is_inside = self.roster.incarnations.get(self.id) == self.incarnation
         past = self.roster.incarnations.get(self.id, self.incarnation)
         if past < self.incarnation:
             self.dead |= {(self.id, past)}

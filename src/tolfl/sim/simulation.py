@@ -21,9 +21,10 @@ from tolfl.protocol.rules import Rules
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.schemes import failure_plan, layout, policy, scheme_of
+from tolfl.sim.closing import Closing
 from tolfl.sim.links import training_speeds
 from tolfl.sim.promises import Step, apply, merge
-from tolfl.sim.timeline import Closing, Fleet, Timeline
+from tolfl.sim.timeline import Fleet, Timeline
 from tolfl.sim.workshop import Work
 
 

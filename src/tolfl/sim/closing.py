@@ -1,0 +1,58 @@
+"""A closed round on its way to becoming a record line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tolfl.core.records import RoundClosed
+from tolfl.protocol.history import ClosedRound
+from tolfl.sim.ledger import Ledger
+from tolfl.sim.promises import Step
+
+
+@dataclass
+class Closing:
+    """A closed round: its model as a promise, its record once all its messages are sent."""
+
+    step: Step
+    record: ClosedRound
+    time_s: float
+    device: int
+    heads: tuple[int, ...]
+    stall_s: float
+    ledger: Ledger
+    traffic: tuple[int, dict[str, int]] | None = None  #: bytes and messages, once the next round is closed
+
+    @property
+    def round_index(self) -> int:
+        """The round that was closed, from 0."""
+        return self.record.version.round - 1
+
+    def settle(self) -> None:
+        """Count the messages, now that the next round is closed; what is sent later is in the totals only.
+
+        The moment belongs to the timeline, not to whoever writes records: a resumed run writes them later.
+        """
+        if self.traffic is None:
+            parent = self.record.parent
+            self.traffic = self.ledger.bytes_of(parent), self.ledger.counts(parent)
+
+    def line(self) -> RoundClosed:
+        """Return the record line; not before the round has settled."""
+        assert self.traffic is not None
+        n_bytes, messages = self.traffic
+        return RoundClosed(
+            time_s=self.time_s,
+            device=self.device,
+            round=self.round_index,
+            version=str(self.record.version),
+            included=tuple(self.record.included),
+            parent=self.record.parent,
+            missing={str(device): reason for device, reason in sorted(self.record.missing.items())},
+            n_samples=self.record.n_samples,
+            loss=self.step.loss,
+            bytes=n_bytes,
+            messages=messages,
+            heads=self.heads,
+            stall_s=self.stall_s,
+        )

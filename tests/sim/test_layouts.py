@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 import numpy as np
 import pytest
@@ -199,3 +201,12 @@ def test_layouts_written_out_and_asked_for_by_number_are_the_same() -> None:
         run(spec, slices, model)[0].records
         == run(msgspec.structs.replace(spec, topology=text), slices, model)[0].records
     )
+
+
+def test_a_chain_may_be_longer_than_python_recurses() -> None:
+    n_devices = sys.getrecursionlimit() + 200
+    spec = RunSpec(scheme="sbt", devices=n_devices, rounds=1, fail="device:3@0", model=ModelSpec(hidden=(4,), code=2))
+    blobs_spec = BlobsSpec(samples_per_device=2, n_features=4, n_test=10)
+    result = run(msgspec.structs.replace(spec, blobs=blobs_spec))[0]
+
+    assert result.summary["survivors"] == [device for device in range(n_devices) if device != 3]

@@ -12,7 +12,18 @@ from tolfl.protocol.history import Life, Roster
 class Roles:
     """Who heads which cluster, in what order the chain runs, and who closes the round."""
 
-    __slots__ = ("dropped", "earlier", "head_of", "heads", "live", "member_lists", "members", "next_head", "takes_over")
+    __slots__ = (
+        "dropped",
+        "earlier",
+        "head_of",
+        "heads",
+        "live",
+        "member_lists",
+        "members",
+        "next_head",
+        "so_far",
+        "takes_over",
+    )
 
     def __init__(self, topology: Topology, roster: Roster, dead: frozenset[Life], drops_clusters: bool) -> None:
         # A later life that is over ends the earlier ones too.
@@ -22,10 +33,13 @@ class Roles:
         self.member_lists: dict[int, tuple[int, ...]] = {}  #: the same devices, first the head
         self.earlier: dict[int, int] = {}  #: cluster -> bits of the live devices of earlier clusters
         self.takes_over: dict[int, int] = {}  #: cluster -> the head of the roster, if that one is gone
-        dropped = live = 0
+        self.so_far: dict[int, int] = {}  #: cluster -> bits of the roster's devices up to it, dead ones too
+        dropped = live = so_far = 0
         for index, cluster in enumerate(topology.clusters):
             present = [device for device in cluster if device in roster.incarnations]
             alive = [device for device in present if device not in fallen]
+            so_far |= DeviceSet.of(present).bits
+            self.so_far[index] = so_far
             if drops_clusters and present and present[0] in fallen:
                 # Rule 11, the paper's: a dead head takes its cluster with it.
                 dropped |= DeviceSet.of(alive).bits

@@ -100,13 +100,9 @@ class Round:
 
     def missing(self, fleet: Membership) -> dict[int, str]:
         """Return who of the clusters so far is not in the mean, and why: failed, left, dropped or late."""
-        absent = fleet.roster.devices - DeviceSet(self.included_bits())
-        cluster_of = fleet.topology.cluster_of
-        return {
-            device: fleet.why_missing(device) or self.upstream_missing.get(device, "late")
-            for device in absent
-            if cluster_of[device] <= fleet.cluster or device not in fleet.roles.live
-        }
+        gone = fleet.roster.devices.bits & ~fleet.roles.live.bits
+        absent = DeviceSet((fleet.roles.so_far[fleet.cluster] | gone) & ~self.included_bits())
+        return {device: fleet.why_missing(device) or self.upstream_missing.get(device, "late") for device in absent}
 
     def clone(self) -> Round:
         """Return an independent copy; what it holds is immutable and shared."""

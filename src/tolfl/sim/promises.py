@@ -49,18 +49,24 @@ class Sum:
         self.included, self.n_samples = DeviceSet(bits), n_samples
 
     def resolve(self) -> Contribution:
-        """Merge now, in the order in which the devices merged."""
-        return Contribution.total(self.parts)
+        """Merge now, device by device in the order in which the devices merged."""
+        return Contribution.total(self.leaves())
+
+    def leaves(self) -> list[Pending]:
+        """Return the contributions inside, in merge order. A chain of 10,000 heads is 10,000 deep: no recursion."""
+        found: list[Pending] = []
+        stack: list[Pending] = [self]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, Sum):
+                stack.extend(reversed(part.parts))
+            else:
+                found.append(part)
+        return found
 
     def shares(self) -> list[Share]:
         """Return the devices' own contributions inside, in merge order."""
-        found: list[Share] = []
-        for part in self.parts:
-            if isinstance(part, Share):
-                found.append(part)
-            elif isinstance(part, Sum):
-                found += part.shares()
-        return found
+        return [leaf for leaf in self.leaves() if isinstance(leaf, Share)]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)

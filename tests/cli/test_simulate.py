@@ -102,6 +102,15 @@ def test_repetitions_are_averaged_and_kept_apart(tolfl: Command, tmp_path: Path)
     assert (tmp_path / "x" / "repetition-1" / "model.safetensors").is_file()
 
 
+def test_repetitions_stand_in_one_table_with_their_spread(tolfl: Command) -> None:
+    code, out, _ = tolfl("simulate", *SMALL, "--repetitions", "3", "--out", "x")
+
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if line.startswith((" 0", " 1", " 2"))] == ["0", "1", "2"]
+    assert "mean ± std" in out
+    assert "mean-vector (plain)" in out
+
+
 def test_plain_baselines_run_on_their_own(tolfl: Command) -> None:
     code, out, _ = tolfl("simulate", *SMALL, "--scheme", "mean-vector", "--format", "json")
 

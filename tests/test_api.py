@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import tolfl
+from tolfl.core.records import RoundClosed
 from tolfl.core.spec import TrainSpec
 
 RNG = np.random.default_rng(0)
@@ -60,6 +62,38 @@ def test_options_override_a_specification_field_by_field() -> None:
     assert (run.spec.devices, run.spec.rounds, run.spec.train.lr, run.spec.train.epochs) == (4, 3, 0.01, 1)
 
 
+def test_the_sizes_of_the_autoencoder_are_a_dictionary_and_numpy_numbers_are_numbers() -> None:
+    run = tolfl.simulate(devices=2, rounds=1, seed=np.int64(3), model={"hidden": [4], "code": 2})
+
+    assert run.spec.seed == 3
+    assert run.model.tensors()["encoder.0.weight"].shape == (4, 32)
+    assert isinstance(run.model.to_module(), nn.Module)
+
+
+def test_a_module_may_come_with_a_loss() -> None:
+    def loss(module: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        error: torch.Tensor = module(batch) - batch
+        return error.abs().sum(dim=1)
+
+    run = tolfl.simulate(data=SLICES, model=nn.Linear(6, 6), loss=loss, rounds=2)
+
+    sample = np.ones((1, 6), dtype=np.float32)
+    expected = loss(run.model.to_module(), torch.from_numpy(sample))
+    assert run.model.anomaly_score(sample)[0] == pytest.approx(expected[0].item(), rel=1e-5)
+
+
+def test_a_convolution_trains_on_standardised_data_as_it_comes() -> None:
+    slices = [np.random.default_rng(device).normal(size=(30, 1, 8, 8)) for device in range(3)]
+    module = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
+
+    run = tolfl.simulate(data=slices, model=module, rounds=5)
+
+    losses = [record.loss for record in run.records if isinstance(record, RoundClosed)]
+    assert losses[-1] is not None
+    assert losses[0] is not None
+    assert losses[-1] < losses[0]
+
+
 def test_a_run_can_be_kept(tmp_path: Path) -> None:
     tolfl.simulate(data=SLICES, rounds=2, out=tmp_path / "x")
 
@@ -78,6 +112,12 @@ def test_a_run_can_be_kept(tmp_path: Path) -> None:
         ({"data": [np.ones((3, 2))], "devices": 2, "clusters": 1}, "2 devices, but the data has slices for 1"),
         ({"data": "blobs", "test": TEST}, "test goes with arrays as data"),
         ({"repetitions": 2}, "simulate gives one run"),
+        ({"test": TEST}, "test goes with arrays as data"),
+        ({"data": [np.ones((3, 2))], "test": (np.ones((2, 2)), [0, 0])}, "needs typical samples .* and anomalous ones"),
+        ({"model": nn.Linear}, "give an nn.Module .an object, not its class."),
+        ({"loss": lambda module, batch: batch}, "loss goes with a module"),
+        ({"model": nn.Linear(3, 3), "rounds": 1}, "the model cannot be used on this data: mat1 and mat2"),
+        ({"data": [torch.ones(3, 2, requires_grad=True)]}, "is not an array of numbers"),
     ],
 )
 def test_a_bad_argument_gets_one_sentence(options: dict[str, object], sentence: str) -> None:

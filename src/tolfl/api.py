@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 from numpy.typing import ArrayLike
-from torch import nn
+from torch import Tensor, nn
 
 from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, Model, ModuleModel
 from tolfl.runs.evaluation import TrainedModel
@@ -53,7 +54,7 @@ class Run:
 
     @property
     def models(self) -> dict[str, TrainedModel]:
-        """Every model that a live device holds, by name."""
+        """The model of those who train together (the heaviest, after a cut for good), and of each who went on alone."""
         return self._result.models
 
     @property
@@ -76,7 +77,8 @@ class Run:
         return f"{self.spec.scheme} ({self.summary['on_head_failure']})"
 
     def __repr__(self) -> str:
-        auroc = "no test set" if self.auroc is None else f"AUROC {self.auroc:.3f}"
+        without = "no test set" if self.models else "no device left"
+        auroc = without if self.auroc is None else f"AUROC {self.auroc:.3f}"
         return f"<Run {self._label()} on {self.summary['data']}: {auroc}, {len(self._result.models)} model(s)>"
 
 
@@ -85,7 +87,8 @@ def simulate(
     *,
     data: str | Sequence[ArrayLike] | FederatedDataset | None = None,
     test: tuple[ArrayLike, ArrayLike] | None = None,
-    model: nn.Module | Model | None = None,
+    model: nn.Module | Model | ModelSpec | dict[str, object] | None = None,
+    loss: Callable[[nn.Module, Tensor], Tensor] | None = None,
     out: str | Path | None = None,
     **options: object,
 ) -> Run:
@@ -100,7 +103,10 @@ def simulate(
     test
         Samples and labels (1 = anomalous) to score the model on, with arrays as data.
     model
-        Any `nn.Module`; by default the paper's autoencoder.
+        Any `nn.Module`; by default the paper's autoencoder. A dictionary sets its sizes: `{"hidden": [64], "code": 8}`.
+    loss
+        With a module: one value per sample from the module and a batch; by default the squared reconstruction error,
+        summed over a sample, or the module's own method `sample_losses(batch)`.
     out
         A folder for the run directory; by default nothing is written.
 
@@ -113,25 +119,23 @@ def simulate(
     """
     if isinstance(data, str):
         options["data"] = data
-        if test is not None:
-            raise SpecError("test goes with arrays as data; a named data set brings its own")
+    if test is not None and (data is None or isinstance(data, str | FederatedDataset)):
+        raise SpecError("test goes with arrays as data; other data sets bring their own")
     slices = None if data is None or isinstance(data, str) else _as_dataset(data, test)
     if slices is not None:
         options = {"devices": slices.n_devices, **options, "data": slices.name}
-        if spec is None and "clusters" not in options:
-            options["clusters"] = min(RunSpec().clusters, slices.n_devices)
+    module = _as_model(model, loss, options)
     chosen = _spec(spec or RunSpec(), options)
     if chosen.repetitions != 1:
         raise SpecError("simulate gives one run; for repetitions call it once per seed, or use tolfl simulate")
-    result = run(chosen, slices, _as_model(model), None if out is None else Path(out))[0]
-    return Run(result)
+    return Run(run(chosen, slices, module, None if out is None else Path(out))[0])
 
 
 def _spec(spec: RunSpec, options: dict[str, object]) -> RunSpec:
     """Override fields; a dictionary changes only what it names (`train={"lr": 0.01}`)."""
     fields = msgspec.to_builtins(spec)
     for key, option in options.items():
-        value = msgspec.to_builtins(option)
+        value = option.item() if isinstance(option, np.generic) else msgspec.to_builtins(option)
         is_partial = isinstance(option, dict) and isinstance(fields.get(key), dict)
         fields[key] = {**fields[key], **option} if is_partial and isinstance(option, dict) else value
     return RunSpec.from_fields(fields)
@@ -145,8 +149,23 @@ def _as_dataset(
     return FederatedDataset.from_arrays(data, test)
 
 
-def _as_model(model: nn.Module | Model | None) -> Model | None:
-    return ModuleModel(model) if isinstance(model, nn.Module) else model
+def _as_model(
+    model: nn.Module | Model | ModelSpec | dict[str, object] | None,
+    loss: Callable[[nn.Module, Tensor], Tensor] | None,
+    options: dict[str, object],
+) -> Model | None:
+    """Return the model that was handed in; what only describes the autoencoder goes into the options."""
+    if isinstance(model, nn.Module):
+        options["model"] = {"module": type(model).__qualname__}
+        return ModuleModel(model, loss)
+    if loss is not None:
+        raise SpecError("loss goes with a module as model")
+    if isinstance(model, dict | ModelSpec):
+        options["model"] = model
+        return None
+    if model is not None and not hasattr(model, "sample_losses"):
+        raise SpecError(f"model {model!r}: give an nn.Module (an object, not its class), or a dictionary of sizes")
+    return model
 
 
 __all__ = ["Autoencoder", "FederatedDataset", "Run", "RunSpec", "simulate"]

@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from torch import nn
 
+import tolfl as tolfl_api
 from tolfl.cli import main
 from tolfl.core.spec import RunSpec
 from tolfl.runs.records import read_records
@@ -107,7 +110,7 @@ def test_repetitions_stand_in_one_table_with_their_spread(tolfl: Command) -> Non
 
     assert code == 0
     assert [line.split()[0] for line in out.splitlines() if line.startswith((" 0", " 1", " 2"))] == ["0", "1", "2"]
-    assert "mean ± std" in out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith((" mean ", " std "))] == ["mean", "std"]
     assert "mean-vector (plain)" in out
 
 
@@ -129,12 +132,19 @@ def test_plain_baselines_run_on_their_own(tolfl: Command) -> None:
         (["--fail", "nonsense"], "failure plan 'nonsense': say when", 2),
         (["--fail", "server@100"], "round 100 never comes in a run of 100 rounds", 2),
         (["--on-head-failure", "pray"], "unknown on-head-failure policy 'pray'; choose one of: elect", 2),
+        (["--fail", "server:3@1"], "server takes no id; for another device write device:3", 2),
+        (["--fail", "cut:0|1@1/chain"], "a cut has no phase", 2),
+        (["--fail", "device:3@2-200"], "round 200 never comes in a run of 100 rounds; leave out the return", 2),
+        (["--scheme", "mean-vector", "--fail", "server@999"], "round 999 never comes", 2),
+        (["--topology", "0,1,2,3,4|5,6,7,8,9", "--clusters", "3"], "has 2 clusters, not 3", 2),
+        (["--seed", "99999999999999999999"], "use a smaller one (below 2**63)", 2),
+        (["--rounds", "1", "--batch-size", "0", "--lr", "1e9"], "is not finite: training diverged", 1),
         (["--optimizer", "magic"], "train.optimizer: unknown value 'magic'; choose one of: sgd, momentum, adam", 2),
         (["--topology", "0,1"], "topology '0,1': name each of the 10 devices", 2),
         (["missing.toml"], "spec missing.toml: cannot be read", 2),
         (["--resume"], "--resume needs --out", 2),
         (["--resume", "--out", "nowhere"], "run directory nowhere: holds no run to resume", 1),
-        (["--lr", "50", "--rounds", "3"], "is not finite: training diverged; use a smaller --lr", 1),
+        (["--lr", "50", "--rounds", "3"], "is not finite: training diverged; use a smaller step (--lr", 1),
     ],
 )
 def test_a_bad_input_gets_one_sentence(tolfl: Command, arguments: list[str], sentence: str, code: int) -> None:
@@ -235,6 +245,40 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert "Traceback" not in result.stderr
+
+
+def test_help_tells_the_defaults(tolfl: Command) -> None:
+    _, out, _ = tolfl("simulate", "--help")
+
+    assert "default: 100" in out
+
+
+def test_a_small_fleet_needs_no_word_about_clusters(tolfl: Command) -> None:
+    code, out, _ = tolfl("simulate", "--devices", "3", "--rounds", "1", "--format", "json")
+
+    assert code == 0
+    assert json.loads(out)["n_clusters"] == 3
+
+
+def test_finished_repetitions_are_shown_again_as_repetitions(tolfl: Command, tmp_path: Path) -> None:
+    _, first, _ = tolfl("simulate", *SMALL, "--repetitions", "2", "--out", "x", "--format", "json")
+    code, again, _ = tolfl("simulate", "--out", "x", "--resume", "--format", "json")
+
+    assert code == 0
+    assert json.loads(first) == json.loads(again)
+    assert json.loads(first)["survivors"] is None
+    assert RunSpec.from_file(tmp_path / "x" / "spec.toml").repetitions == 2
+
+
+def test_what_was_handed_in_from_python_must_be_repeated_there(tolfl: Command, tmp_path: Path) -> None:
+    tolfl_api.simulate(data="blobs", model=nn.Linear(32, 32), rounds=1, out=tmp_path / "module")
+    tolfl_api.simulate(data=[np.ones((3, 2))], rounds=1, out=tmp_path / "arrays")
+
+    for folder, sentence in (("module", "model 'Linear' was handed in"), ("arrays", "data 'arrays' was handed in")):
+        code, _, err = tolfl("simulate", f"{folder}/spec.toml")
+
+        assert code == 2
+        assert f"{sentence} from Python; repeat the run there" in err
 
 
 def test_help_has_examples(tolfl: Command) -> None:

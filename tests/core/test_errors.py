@@ -51,7 +51,7 @@ def test_a_diverged_device_is_named_with_what_to_do() -> None:
 
     assert (error.device, error.round_index) == (3, 7)
     assert "device 3 in round 7" in str(error)
-    assert "smaller --lr" in str(error)
+    assert "use a smaller step (--lr" in str(error)
 
 
 def test_a_run_directory_is_named() -> None:

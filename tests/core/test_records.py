@@ -42,7 +42,7 @@ ONE_OF_EACH: list[AnyRecord] = [
     FailureHappened(time_s=1.0, round=0, what="cut 0 | 1,2"),
     TakenOver(time_s=1.2, device=1, round=0, version="0.0.0.", cluster=0, previous=0),
     Joined(time_s=2.0, device=1, round=2, version="12.2.0.def", incarnation=1),
-    Evaluated(time_s=2.0, device=2, round=1, auroc=0.75, repetition=4),
+    Evaluated(time_s=2.0, device=2, round=1, auroc=0.75),
     RunEnded(time_s=3.0, reason="over", survivors=(0, 2)),
 ]
 

@@ -33,7 +33,7 @@ def test_a_new_run_keeps_its_specification_and_an_empty_record_file(tmp_path: Pa
 
     assert files(directory.path) == {"spec.toml", "records.jsonl"}
     assert RunSpec.from_file(directory.path / "spec.toml") == SPEC
-    assert not directory.is_finished
+    assert not (directory.path / "summary.json").is_file()
 
 
 def test_an_empty_folder_will_do(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_file_that_does_not_fit_leaves_nothing_half_written(tmp_path: Path, na
         save()
     assert not any(file.endswith(".part") for file in files(tmp_path))
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
-    assert not directory.is_finished
+    assert not (directory.path / "summary.json").is_file()
 
 
 @needs_dev_full
@@ -162,7 +162,7 @@ def test_a_finished_run_leaves_its_model_and_summary_and_no_checkpoint(tmp_path:
     assert files(tmp_path) == {"spec.toml", "records.jsonl", "model.safetensors", "summary.json"}
     assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == {"auroc": 0.5, "models": None}
     assert safetensors.numpy.load_file(tmp_path / "model.safetensors")["theta"].tolist() == [0.0, 1.0, 2.0]
-    assert directory.is_finished
+    assert (directory.path / "summary.json").is_file()
 
 
 def test_several_models_get_a_folder(tmp_path: Path) -> None:

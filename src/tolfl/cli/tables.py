@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,56 +12,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tolfl.sim.run import Result
-
 Summary = Mapping[str, Any]
 
 
-def show_results(results: Sequence[Result], shown: str, out: Path) -> None:
+def show(summary: Summary, shown: str, out: Path) -> None:
     """Print the result of one run, or of its repetitions."""
-    summaries = [result.summary for result in results]
-    if len(summaries) == 1:
-        show_summary(summaries[0], shown, out)
-        return
-    together = _together(summaries)
-    (out / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(together), indent=2) + b"\n")
     if shown == "json":
-        _print_json(together)
-        return
-    console = console_for_tables()
-    console.print(_heading(summaries[0]) + f", {len(summaries)} repetitions")
-    table = Table("seed", "AUROC", "average precision", "devices left", "training loss", "stall", box=None)
-    for summary in summaries:
-        left = str(len(summary["survivors"]))  # type: ignore[arg-type]
-        cells = (summary["auroc"], summary["average_precision"])
-        table.add_row(
-            str(summary["seed"]),
-            *map(number, cells),
-            left,
-            number(summary["train_loss"]),
-            f"{summary['stall_s']:.2f} s",
-        )
-    mean, spread = together["auroc"], together["auroc_std"]
-    table.add_row("mean ± std", f"{number(mean)} ± {number(spread)}", end_section=True)
-    for name, value in together["baselines"].items():
-        table.add_row(f"{name} (plain)", number(value))
-    console.print(table)
-    console.print(f"run directory: {out}")
-
-
-def show_summary(summary: Summary, shown: str, out: Path) -> None:
-    """Print one run."""
-    if shown == "json":
-        _print_json(summary)
+        typer.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
         return
     console = console_for_tables()
     console.print(_heading(summary))
-    for failure in summary.get("failures", []):
-        who = "" if failure["device"] is None else f"device {failure['device']} "
-        console.print(f"  round {failure['round']}: {who}{failure['what']}")
-    console.print(_models_table(summary))
-    for line in _facts(summary):
-        console.print(line)
+    if summary.get("repetitions"):
+        console.print(_repetitions_table(summary))
+    else:
+        for failure in summary["failures"]:
+            who = "" if failure["device"] is None else f"device {failure['device']} "
+            console.print(f"  round {failure['round']}: {who}{failure['what']}")
+        console.print(_models_table(summary))
+        for line in _facts(summary):
+            console.print(line)
     console.print(f"run directory: {out}")
 
 
@@ -78,11 +46,25 @@ def number(value: object, digits: int = 3) -> str:
 
 def _heading(summary: Summary) -> str:
     clusters = f" in {summary['n_clusters']} clusters" if summary["n_clusters"] > 1 else ""
-    policy = f" ({summary['on_head_failure']})" if summary.get("fail") else ""
+    policy = f" ({summary['on_head_failure']})" if summary["fail"] and summary["on_head_failure"] else ""
+    times = f", {len(summary['repetitions'])} repetitions" if summary.get("repetitions") else ""
     return (
         f"{summary['scheme']}{policy} on {summary['data']}: {summary['n_devices']} devices{clusters}, "
-        f"{summary['rounds']} rounds, seed {summary['seed']}"
+        f"{summary['rounds']} rounds, seed {summary['seed']}{times}"
     )
+
+
+def _repetitions_table(summary: Summary) -> Table:
+    table = Table("seed", "AUROC", "average precision", "devices left", "training loss", "stall", box=None)
+    for one in summary["repetitions"]:
+        scores = number(one["auroc"]), number(one["average_precision"])
+        costs = number(one["train_loss"]), f"{one['stall_s']:.2f} s"
+        table.add_row(str(one["seed"]), *scores, str(len(one["survivors"])), *costs)
+    table.add_row("mean", number(summary["auroc"]), number(summary["average_precision"]))
+    table.add_row("std", number(summary["auroc_std"]), end_section=True)
+    for name, value in summary["baselines"].items():
+        table.add_row(f"{name} (plain)", number(value))
+    return table
 
 
 def _models_table(summary: Summary) -> Table:
@@ -114,23 +96,3 @@ def _facts(summary: Summary) -> list[str]:
         f"{messages['unicast'] / rounds:.1f} models sent per round, {summary['bytes'] / 1e6:.1f} MB in all; "
         f"{summary['virtual_s']:.1f} s of virtual time, {summary['seconds_per_round']:.3f} s per round to compute",
     ]
-
-
-def _together(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """Return the summary of repetitions: means, spread (ddof 1), and each run."""
-    first = dict(summaries[0])
-    aurocs = [summary["auroc"] for summary in summaries if summary["auroc"] is not None]
-    losses = [summary["train_loss"] for summary in summaries if summary["train_loss"] is not None]
-    names = list(first["baselines"])
-    first |= {
-        "auroc": statistics.fmean(aurocs) if aurocs else None,
-        "auroc_std": statistics.stdev(aurocs) if len(aurocs) > 1 else None,
-        "train_loss": statistics.fmean(losses) if losses else None,
-        "baselines": {name: statistics.fmean(s["baselines"][name] for s in summaries) for name in names},
-        "repetitions": [dict(summary) for summary in summaries],
-    }
-    return first
-
-
-def _print_json(value: object) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

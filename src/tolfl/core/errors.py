@@ -45,15 +45,34 @@ class DataError(TolFLError, ValueError):
     """Data handed in cannot be trained on: wrong shape, not finite, or empty."""
 
 
+#: What to do when training diverges, for both doors of the program.
+_SMALLER_STEP = "use a smaller step (--lr, or train={'lr': ...} in Python), or check the scale of the data"
+
+
 class NonFiniteLossError(TolFLError, ArithmeticError):
     """Training diverged: the loss of a device is no longer a finite number."""
 
     def __init__(self, device: int, round_index: int) -> None:
         super().__init__(
-            f"the loss of device {device} in round {round_index} is not finite: training diverged; "
-            "use a smaller --lr, or check the scale of the data"
+            f"the loss of device {device} in round {round_index} is not finite: training diverged; {_SMALLER_STEP}"
         )
         self.device, self.round_index = device, round_index
+
+
+class NonFiniteModelError(TolFLError, ArithmeticError):
+    """Training diverged: a model, or what it says of a sample, is no longer a finite number."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is not finite: training diverged; {_SMALLER_STEP}")
+        self.what = what
+
+
+class ModelError(TolFLError, RuntimeError):
+    """A module that was handed in cannot be trained on the data."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the model cannot be used on this data: {problem}")
+        self.problem = problem
 
 
 class RunDirectoryError(TolFLError, OSError):
@@ -62,7 +81,3 @@ class RunDirectoryError(TolFLError, OSError):
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"run directory {path}: {problem}")
         self.path, self.problem = path, problem
-
-
-class StuckError(TolFLError, RuntimeError):
-    """Nobody can go on: too few devices are left to close another round."""

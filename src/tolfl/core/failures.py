@@ -125,6 +125,8 @@ class _Entry:
     def cuts(self) -> list[Cut]:
         if self.kind != "cut":
             return []
+        if "/" in self.text:
+            raise self._error("a cut has no phase; it starts when the round before it is with everybody")
         sides = [self._ids(side) for side in self.argument.split("|")]
         if len(sides) == 1:
             sides.append([device for device in range(self.topology.n_devices) if device not in sides[0]])
@@ -144,9 +146,13 @@ class _Entry:
             )
         if last is not None and last <= first:
             raise self._error(f"a return at {last} is not after the failure at {first}")
+        if last is not None and last >= self.n_rounds:
+            raise self._error(f"round {last} never comes in a run of {self.n_rounds} rounds; leave out the return")
         return first, last
 
     def _devices(self) -> list[int]:
+        if self.kind in ("server", "client") and self.argument:
+            raise self._error(f"{self.kind} takes no id; for another device write device:{self.argument}")
         match self.kind:
             case "server":
                 return [self.topology.server]

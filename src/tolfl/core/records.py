@@ -22,7 +22,6 @@ class Record(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, tag=Tr
     device: int | None = None
     round: int | None = None
     version: str | None = None
-    repetition: int = 0
     schema: int = SCHEMA
 
 
@@ -73,7 +72,6 @@ class Evaluated(Record, frozen=True, tag="evaluation", kw_only=True):
     """The model was scored on the test set."""
 
     auroc: float | None
-    train_loss: float | None = None
 
 
 class RunEnded(Record, frozen=True, tag="run_ended", kw_only=True):

@@ -36,10 +36,12 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     momentum: float = 0.9
     server_lr: float = 1.0  #: step on the mean update; 1 is FedAvg
 
-    def settle(self, n_features: int, n_samples: int) -> TrainSettings:
+    def settle(self, n_features: int, n_samples: int, is_own_module: bool = False) -> TrainSettings:
         """Fill in what was left open, for devices with about `n_samples` samples each."""
-        # Starting steps on the summed squared error, found on validation loss at 112, 784 and 1024 inputs.
-        lr = self.lr if self.lr is not None else 2e-2 if n_features <= 128 else 3e-3 if n_features <= 784 else 1e-3
+        # Starting steps on the summed squared error, found on validation loss at 112, 784 and 1024 inputs. Of somebody
+        # else's module nothing is known (a convolution's weights get the gradient of every pixel): a careful one.
+        usual = 2e-2 if n_features <= 128 else 3e-3 if n_features <= 784 else 1e-3
+        lr = self.lr if self.lr is not None else min(usual, 1e-3) if is_own_module else usual
         batch_size = self.batch_size if self.batch_size is not None else 16 if n_samples < 1000 else 32
         return TrainSettings(lr, self.epochs, batch_size, self.optimizer, self.momentum)
 
@@ -51,6 +53,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: int = 32
     dropout: float = 0.2
     code_activation: Literal["linear", "relu"] = "linear"
+    module: str = ""  #: the name of a module that was handed in from Python instead
 
 
 class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +75,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheme: str = "tol-fl"
     data: str = "blobs"
     devices: int = 10
-    clusters: int = 5
+    clusters: int | None = None  #: None: 5, or one per device where there are fewer
     topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'
     rounds: int = 100
     fail: str = ""  #: a failure plan
@@ -130,12 +133,15 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
         _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)
         _at_least(1, epochs=self.train.epochs, n_features=self.blobs.n_features, n_groups=self.blobs.n_groups)
-        _at_least(1, samples_per_device=self.blobs.samples_per_device, n_test=self.blobs.n_test, code=self.model.code)
+        _at_least(1, samples_per_device=self.blobs.samples_per_device, code=self.model.code)
+        _at_least(2, n_test=self.blobs.n_test)
         _at_least(1, **{f"hidden layer {index}": size for index, size in enumerate(self.model.hidden)})
         _positive(lr=self.train.lr, server_lr=self.train.server_lr, deadline_s=self.deadline_s)
         _positive(bandwidth_bps=self.links.bandwidth_bps)
         _not_negative(latency_s=self.links.latency_s, seconds_per_sample=self.links.seconds_per_sample)
         _not_negative(speed_spread=self.links.speed_spread)
+        if self.seed + self.repetitions > 2**63:
+            raise SpecError(f"seed {self.seed}; use a smaller one (below 2**63)")
         if not 0 <= self.train.momentum < 1:
             raise SpecError(f"momentum {self.train.momentum:g}; use at least 0 and less than 1")
         if not 0 <= self.model.dropout < 1:

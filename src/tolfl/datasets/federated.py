@@ -58,6 +58,8 @@ class FederatedDataset:
             raise DataError(f"the test set has samples of shape {samples.shape[1:]}, the training data {shape}")
         if labels.shape != (len(samples),) or not np.isin(labels, (0, 1)).all():
             raise DataError(f"the test labels must be {len(samples)} values of 0 (typical) or 1 (anomalous)")
+        if labels.all() or not labels.any():
+            raise DataError("the test set needs typical samples (0) and anomalous ones (1) to be scored")
         return cls(name, np.concatenate(arrays), bounds, samples, labels.astype(bool))
 
     @property
@@ -88,7 +90,7 @@ def _checked(array: ArrayLike, what: str) -> Samples:
     try:
         with np.errstate(over="ignore"):  # too large for float32 becomes infinite, which has a sentence of its own
             samples = np.ascontiguousarray(array, dtype=np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor that is part of a graph
         raise DataError(f"{what} is not an array of numbers with rows of equal length") from None
     if samples.ndim < 2:
         raise DataError(f"{what} has shape {samples.shape}; give one row per sample")

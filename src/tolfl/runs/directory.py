@@ -36,7 +36,7 @@ class RunDirectory:
             raise RunDirectoryError(path, "is not empty; choose another --out, or continue the run in it with --resume")
         directory = cls(path)
         directory._write("spec.toml", spec.to_toml().encode())
-        directory._write("records.jsonl", b"")
+        directory._start_records(spec)
         return directory
 
     @classmethod
@@ -48,13 +48,12 @@ class RunDirectory:
         if spec is not None and spec != stored:
             raise RunDirectoryError(path, "was started with another specification; resume it without further options")
         directory = cls(path)
-        directory._write("records.jsonl", b"")
+        directory._start_records(stored)
         return directory, stored
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the run has its summary."""
-        return (self.path / "summary.json").is_file()
+    def _start_records(self, spec: RunSpec) -> None:
+        if spec.repetitions == 1:  # the folder above repetitions has no records of its own
+            self._write("records.jsonl", b"")
 
     def append(self, records: Iterable[AnyRecord]) -> None:
         """Add lines to the record file."""
@@ -77,11 +76,10 @@ class RunDirectory:
 
     def finish(self, models: Mapping[str, Tensors], summary: Mapping[str, object]) -> None:
         """Write models and summary; the checkpoint has served."""
-        if len(models) == 1:
-            self._write("model.safetensors", encode_model(next(iter(models.values()))))
-        else:
-            for name, tensors in models.items():
-                self._write(f"models/{name}.safetensors", encode_model(tensors))
+        for name, tensors in models.items():
+            self._write(
+                "model.safetensors" if len(models) == 1 else f"models/{name}.safetensors", encode_model(tensors)
+            )
         self._write("summary.json", msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 

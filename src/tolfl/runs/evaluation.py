@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from tolfl.core.contribution import Vector
+from tolfl.core.errors import NonFiniteModelError
 from tolfl.core.metrics import auroc, average_precision, lowest_scores
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Model
@@ -28,6 +30,10 @@ class TrainedModel:
     def tensors(self) -> dict[str, NDArray[np.floating]]:
         """Return the parameters by name."""
         return self.model.tensors(self.params)
+
+    def to_module(self) -> nn.Module:
+        """Return a PyTorch module in eval mode with these parameters."""
+        return self.model.to_module(self.params)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ def score_models(models: Mapping[str, TrainedModel], data: FederatedDataset, hol
     if data.test is None or data.is_anomalous is None or not models:
         return Scores()
     scores = {name: model.anomaly_score(data.test) for name, model in models.items()}
+    for name, values in scores.items():
+        if not np.isfinite(values).all():
+            raise NonFiniteModelError(f"a score of model {name!r}")
     per_model = {name: auroc(values, data.is_anomalous) for name, values in scores.items()}
     precision = {name: average_precision(values, data.is_anomalous) for name, values in scores.items()}
     weights = [holders[name] for name in models]

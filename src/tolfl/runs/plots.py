@@ -35,7 +35,7 @@ def plot_records(runs: Sequence[tuple[str, list[AnyRecord]]]) -> Figure:
     axes[-1].set(xlabel="round", ylabel="training loss")
     if has_auroc:
         axes[0].set(ylabel="AUROC on the test set")
-    if len(runs) > 1:
+    if 1 < len(runs) <= 10:
         axes[0].legend(frameon=False, fontsize=9)
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)

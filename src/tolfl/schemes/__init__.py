@@ -26,6 +26,9 @@ __all__ = [
     "scheme_of",
 ]
 
+#: The paper's k for its pictures.
+_USUAL_CLUSTERS = 5
+
 _ALL: tuple[Scheme, ...] = (TolFL(), FL(), SBT(), Batch(), BatchOfDeviceSize())
 
 #: Every scheme that trains in rounds, by the name that specifications use.
@@ -46,10 +49,12 @@ def is_plain(spec: RunSpec) -> bool:
 
 def layout(spec: RunSpec) -> Topology:
     """Return who is in which cluster."""
-    n_clusters = scheme_of(spec).n_clusters(spec.clusters, spec.devices)
+    asked = min(_USUAL_CLUSTERS, spec.devices) if spec.clusters is None else spec.clusters
     if not spec.topology:
-        return Topology.contiguous(spec.devices, n_clusters)
+        return Topology.contiguous(spec.devices, scheme_of(spec).n_clusters(asked, spec.devices))
     topology = Topology.parse(spec.topology, spec.devices)
+    if spec.clusters is not None and spec.clusters != topology.n_clusters:
+        raise SpecError(f"topology {spec.topology!r} has {topology.n_clusters} clusters, not {spec.clusters}")
     if scheme_of(spec).n_clusters(topology.n_clusters, spec.devices) != topology.n_clusters:
         raise SpecError(f"topology {spec.topology!r}: scheme {spec.scheme} has a layout of its own; use tol-fl")
     return topology
@@ -62,4 +67,5 @@ def policy(spec: RunSpec) -> str:
 
 def failure_plan(spec: RunSpec) -> FailurePlan:
     """Return the failure plan, with names and odds turned into devices and rounds."""
-    return FailurePlan.parse(spec.fail, layout(spec), spec.rounds, spec.seed)
+    topology = Topology.contiguous(spec.devices, 1) if is_plain(spec) else layout(spec)
+    return FailurePlan.parse(spec.fail, topology, spec.rounds, spec.seed)

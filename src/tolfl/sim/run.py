@@ -21,7 +21,7 @@ from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.schemes import failure_plan, is_plain, scheme_of
 from tolfl.sim.ledger import Ledger
 from tolfl.sim.simulation import Simulation, settle_training
-from tolfl.sim.summary import plain_scores, summarise
+from tolfl.sim.summary import plain_scores, summarise, summarise_repetitions
 from tolfl.sim.workshop import Workshop
 
 
@@ -67,10 +67,13 @@ class Runs:
         self.results: list[Result] = []
         specs = [msgspec.structs.replace(spec, seed=spec.seed + i, repetitions=1) for i in range(spec.repetitions)]
         for one in specs:
-            if not is_plain(one):
-                failure_plan(one)  # a bad one is found before anything is written
+            failure_plan(one)  # a bad one is found before anything is written
         self._datasets = [data or load(one) for one in specs]
-        self._directories = [_directory(out, one, i, spec.repetitions, resume) for i, one in enumerate(specs)]
+        self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
+        self._directories: list[RunDirectory | None] = [None] * len(specs)
+        if out is not None:
+            paths = [out] if self._above is None else [out / f"repetition-{i}" for i in range(len(specs))]
+            self._directories = [_directory(path, one, resume) for path, one in zip(paths, specs, strict=True)]
         self.simulations: list[Simulation] = []
         self._seconds, self._rounds_computed = 0.0, 0
         if is_plain(spec):
@@ -82,7 +85,7 @@ class Runs:
             Simulation(one, slices, self._model, checkpoint)
             for one, slices, checkpoint in zip(specs, self._datasets, known, strict=True)
         ]
-        settings = settle_training(spec, self._datasets[0])
+        settings = settle_training(spec, self._datasets[0], not isinstance(self._model, Autoencoder))
         self._workshop = Workshop(scheme_of(spec), self._model, settings, spec.train.server_lr)
 
     def __iter__(self) -> Iterator[Progress]:
@@ -124,6 +127,13 @@ class Runs:
             if directory is not None:
                 directory.save_checkpoint(simulation.checkpoint())
 
+    @property
+    def summary(self) -> dict[str, object]:
+        """The result as `summary.json` has it: of the one run, or of all repetitions together."""
+        if len(self.results) == 1:
+            return self.results[0].summary
+        return summarise_repetitions([result.summary for result in self.results])
+
     def _finish(self) -> None:
         seconds_per_round = self._seconds / max(1, self._rounds_computed)
         self.results = [_result(simulation, seconds_per_round) for simulation in self.simulations]
@@ -138,6 +148,8 @@ class Runs:
                     directory.append(result.records)
                 tensors = {name: model.tensors() for name, model in result.models.items()}
                 directory.finish(tensors, result.summary)
+        if self._above is not None:
+            self._above.finish({}, self.summary)
 
 
 def run(
@@ -168,16 +180,15 @@ def run_forked(specs: Sequence[RunSpec], data: FederatedDataset | None = None) -
     return results
 
 
-def _directory(out: Path | None, spec: RunSpec, index: int, n: int, resume: bool) -> RunDirectory | None:
-    if out is None:
-        return None
-    path = out if n == 1 else out / f"repetition-{index}"
+def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
     if resume and (path / "spec.toml").exists():
         return RunDirectory.reopen(path, spec)[0]
     return RunDirectory.create(path, spec)
 
 
 def _autoencoder(spec: RunSpec, data: FederatedDataset) -> Model:
+    if spec.model.module:
+        raise SpecError(f"model {spec.model.module!r} was handed in from Python; repeat the run there")
     if len(data.sample_shape) != 1:
         raise SpecError(
             f"samples of shape {data.sample_shape}: the built-in autoencoder takes flat ones; "

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
@@ -182,10 +180,10 @@ def _models_of(device: Device) -> dict[str, Vector]:
     return step.models
 
 
-def settle_training(spec: RunSpec, data: FederatedDataset) -> TrainSettings:
+def settle_training(spec: RunSpec, data: FederatedDataset, is_own_module: bool) -> TrainSettings:
     """Return the settings of local training, with what the specification leaves open chosen by the data."""
     sizes = [data.n_samples(device) for device in range(data.n_devices)]
-    settings = spec.train.settle(data.n_features, int(statistics.median(sizes)))
+    settings = spec.train.settle(data.n_features, int(statistics.median(sizes)), is_own_module)
     batch_size = scheme_of(spec).batch_size(settings.batch_size, spec.devices)
     return TrainSettings(settings.lr, settings.epochs, batch_size, settings.optimizer, settings.momentum)
 
@@ -215,7 +213,7 @@ def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
         rules,
         n_samples,
         train_s,
-        model.n_params * np.dtype(np.float32).itemsize if scheme.moves_models else 0,
+        model.initial(spec.seed).nbytes if scheme.moves_models else 0,
         spec.links,
         Timing.preset(spec.timing),
         spec.scheme,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded
@@ -53,6 +55,27 @@ def summarise(
         "virtual_s": ending.time_s,
         "model_sha256": models_sha256({name: model.tensors() for name, model in models.items()}),
     }
+
+
+def summarise_repetitions(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the summary of repetitions: means where a mean makes sense, the spread of AUROC, and each run."""
+    together: dict[str, Any] = dict(summaries[0])
+    for key in ("auroc", "average_precision", "auroc_all_models", "train_loss", "stall_s", "virtual_s", "bytes"):
+        together[key] = _mean([summary[key] for summary in summaries])
+    for key in ("messages", "baselines"):
+        names = summaries[0][key]
+        together[key] = {name: _mean([summary[key][name] for summary in summaries]) for name in names}
+    for key in ("survivors", "failures", "ended", "model_sha256", "auroc_per_model", "rounds_lost", "rounds_done"):
+        together[key] = None
+    aurocs = [summary["auroc"] for summary in summaries if summary["auroc"] is not None]
+    together["auroc_std"] = statistics.stdev(aurocs) if len(aurocs) > 1 else None
+    together["repetitions"] = [dict(summary) for summary in summaries]
+    return together
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def baseline_scores(data: FederatedDataset) -> dict[str, float]:

@@ -66,12 +66,13 @@ class Timeline:
         self._cuts: list[Cut] = []
         self._planned_cuts = list(plan.cuts)
         self._returns: list[Failure] = []
+        self._happened: set[Failure] = set()
         self._latest_round = 0
         self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
         self._parents: dict[str, str] = {}  #: the history that each history extends
         self._rounds: list[str] = []  #: histories that end in an update
         self._last: Closing | None = None
-        self._is_disturbed = False
+        self._disturbed_until_s = -1.0  #: rounds that start later have nothing to do with any failure so far
         self._quiet: dict[Roster, tuple[float, float]] = {}
 
     # -- the loop -----------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ class Timeline:
                 if self._is_finished():
                     break
                 idle += 1
-                if idle > _PATIENCE and not self._heal_all():
+                if idle > _PATIENCE and not self._lift_what_would_end():
                     break
                 self._tick_everybody()
                 continue
@@ -107,14 +108,20 @@ class Timeline:
         states = [injector.device for injector in self.devices.values()]
         if not all(state.stopped for state in states):
             return False
-        together = {state.version for state in states if state.stopped == "over" and not state.is_private}
-        return len(together) < 2 or bool(self._cuts)
+        return len(self._branches()) < 2 or bool(self._cuts)
+
+    def _branches(self) -> set[Version]:
+        """Return the versions at which devices that train together have ended."""
+        states = [injector.device for injector in self.devices.values()]
+        return {state.version for state in states if state.stopped == "over" and not state.is_private}
 
     def _reason(self) -> str:
         if not self.devices:
             return "no device is left"
         if all(injector.device.stopped == "dropped" for injector in self.devices.values()):
             return "the server is gone, training stopped"
+        if self._is_finished() and len(self._branches()) > 1:
+            return f"over, in {len(self._branches())} branches that a cut keeps apart"
         return "over" if self._is_finished() else "halted: too few devices or samples are left to train"
 
     def _happen(self, device: int, event: Event | Cut) -> None:
@@ -209,42 +216,40 @@ class Timeline:
         assert isinstance(step, Step)
         version = record.version
         started_s = self._closed_at.get(record.parent, 0.0)
-        self._closed_at[version.history] = self.now
+        # A record that only changes the roster closes no round: the clock of the round goes on.
+        self._closed_at[version.history] = started_s if announced.total is None else self.now
         self._parents[version.history] = record.parent
+        self._note_joined(announced)
         if announced.total is None:
             return
         self._rounds.append(version.history)
-        stall_s = self._stall(record, self.now - started_s)
+        stall_s = self._stall(record, started_s)
         closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger)
         self._settle(closing)
         self._out.append(closing)
-        for joiner, life in announced.joined:
-            self._out.append(
-                Joined(
-                    time_s=self.now,
-                    device=joiner,
-                    round=version.round,
-                    version=str(version),
-                    incarnation=life,
-                )
-            )
         self._follow_plan(version.round)
+
+    def _note_joined(self, announced: Announce) -> None:
+        version = announced.record.version
+        for device, life in announced.joined:
+            self._out.append(
+                Joined(time_s=self.now, device=device, round=version.round, version=str(version), incarnation=life)
+            )
 
     def _settle(self, following: Closing | None) -> None:
         if self._last is not None:
             self._last.settle()
         self._last = following
 
-    def _stall(self, record: ClosedRound, duration_s: float) -> float:
+    def _stall(self, record: ClosedRound, started_s: float) -> float:
         """Return how much longer a disturbed round took than the same round undisturbed."""
-        if not self._is_disturbed:
+        if started_s > self._disturbed_until_s:
             return 0.0
-        self._is_disturbed = False
         roster = Roster(dict.fromkeys(sorted([*record.included, *record.missing]), 0))
         if roster not in self._quiet:
             self._quiet[roster] = quiet_durations(self.fleet, roster)
         first, later = self._quiet[roster]
-        return max(0.0, duration_s - (later if record.version.round > 1 else first))
+        return max(0.0, self.now - started_s - (later if record.version.round > 1 else first))
 
     def _follow_plan(self, updates_done: int) -> None:
         """Bring devices back, cut links and heal them, as the plan says for this many updates."""
@@ -279,12 +284,14 @@ class Timeline:
     # -- failures -----------------------------------------------------------------------------------------------
 
     def _note(self, device: int | None, round_index: int, what: str) -> None:
-        self._is_disturbed = True
+        timing = self.fleet.timing
+        self._disturbed_until_s = self.now + max(timing.crash_detection_s, timing.silence_detection_s)
         self._out.append(FailureHappened(time_s=self.now, device=device, round=round_index, what=what))
 
     def _die(self, device: int, failure: Failure, record: ClosedRound) -> None:
         state = self.devices.pop(device).device
         self.dead[device] = (state.incarnation, record)
+        self._happened.add(failure)
         self._note(device, failure.round_index, f"died ({failure.phase.value})")
         noticed = self.now + self.fleet.timing.crash_detection_s
         for observer in self.devices:
@@ -292,11 +299,11 @@ class Timeline:
         if failure.returns_at is not None:
             self._returns.append(failure)
 
-    def _restart(self, device: int) -> None:
+    def _restart(self, device: int, why: str = "") -> None:
         incarnation, record = self.dead.pop(device)
-        later = [f for f in self.plan.of_device(device) if f.round_index >= self._latest_round]
+        later = [f for f in self.plan.of_device(device) if f not in self._happened]
         self.devices[device] = Injector(Device(device, incarnation + 1, record, self.fleet.rules), later)
-        self._note(device, self._latest_round, "came back")
+        self._note(device, self._latest_round, f"came back{why}")
         self._handle(device, Started())
 
     def _cut(self, cut: Cut) -> None:
@@ -314,17 +321,20 @@ class Timeline:
     def _is_cut(self, a: int, b: int) -> bool:
         return bool(self._cuts) and any(cut.separates(a, b) for cut in self._cuts)
 
-    def _heal(self, cut: Cut) -> None:
+    def _heal(self, cut: Cut, why: str = "") -> None:
         self._cuts.remove(cut)
-        self._note(None, self._latest_round, f"healed {_ids(cut.side)} | {_ids(cut.other_side)}")
+        self._note(None, self._latest_round, f"healed {_ids(cut.side)} | {_ids(cut.other_side)}{why}")
         self._tick_everybody()
 
-    def _heal_all(self) -> bool:
-        """Heal what keeps the fleet from ever reaching the round of its healing; tell whether there was anything."""
-        cuts = list(self._cuts)
+    def _lift_what_would_end(self) -> bool:
+        """End what keeps the fleet from ever reaching the round in which it would end; tell whether there was any."""
+        cuts, returns = [cut for cut in self._cuts if cut.heals_at is not None], list(self._returns)
         for cut in cuts:
-            self._heal(cut)
-        return bool(cuts)
+            self._heal(cut, " (nobody could go on)")
+        for failure in returns:
+            self._returns.remove(failure)
+            self._restart(failure.device, " (nobody could go on)")
+        return bool(cuts or returns)
 
     def lost_rounds(self) -> int:
         """Return how many closed rounds are in no history that a live device holds: work of a lighter branch."""

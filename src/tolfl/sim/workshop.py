@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from tolfl.core.contribution import Contribution
+from tolfl.core.errors import ModelError, NonFiniteModelError, TolFLError
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, Model, TrainJob, Update
@@ -61,11 +63,16 @@ class Workshop:
         if step.parent is None or step.total is None or step.parent.models is None:
             raise LookupError("a step can be computed once, after its parent")
         total = step.total.resolve()
-        step.finish(*self._scheme.apply(step.parent.models, total, tasks, train, self._server_lr))
+        models, loss = self._scheme.apply(step.parent.models, total, tasks, train, self._server_lr)
+        if not all(np.isfinite(params).all() for params in models.values()):
+            raise NonFiniteModelError(f"the model after round {step.version.round if step.version else 0}")
+        step.finish(models, loss)
 
     def _train(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob]) -> list[Update]:
         if not jobs:
             return []
+        if not isinstance(self._model, Autoencoder):
+            return self._train_module(jobs)
         groups = self._model.groups(jobs, self._settings) if self._n_threads > 1 else []
         if len(groups) <= 1:
             return self._model.train(jobs, self._settings)
@@ -74,6 +81,14 @@ class Workshop:
         for group, of_group in zip(groups, trained, strict=True):
             updates.update(zip(group, of_group, strict=True))
         return [updates[index] for index in range(len(jobs))]
+
+    def _train_module(self, jobs: Sequence[TrainJob]) -> list[Update]:
+        try:
+            return self._model.train(jobs, self._settings)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            if isinstance(error, TolFLError):
+                raise
+            raise ModelError(str(error).splitlines()[0] if str(error) else repr(error)) from error
 
 
 class _Queue:

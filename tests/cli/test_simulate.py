@@ -136,7 +136,6 @@ def test_plain_baselines_run_on_their_own(tolfl: Command) -> None:
         (["--fail", "cut:0|1@1/chain"], "a cut has no phase", 2),
         (["--fail", "device:3@2-200"], "round 200 never comes in a run of 100 rounds; leave out the return", 2),
         (["--scheme", "mean-vector", "--fail", "server@999"], "round 999 never comes", 2),
-        (["--topology", "0,1,2,3,4|5,6,7,8,9", "--clusters", "3"], "has 2 clusters, not 3", 2),
         (["--seed", "99999999999999999999"], "use a smaller one (below 2**63)", 2),
         (["--rounds", "1", "--batch-size", "0", "--lr", "1e9"], "is not finite: training diverged", 1),
         (["--optimizer", "magic"], "train.optimizer: unknown value 'magic'; choose one of: sgd, momentum, adam", 2),

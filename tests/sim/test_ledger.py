@@ -13,7 +13,7 @@ from tolfl.sim.run import Result
 N, ROUNDS = 10, 3
 DATA = some_data([3] * N)
 SPEC = RunSpec(devices=N, rounds=ROUNDS, train=FULL_BATCH)
-MODEL_BYTES = 12  # three parameters of four bytes
+MODEL_BYTES = 24  # three parameters in double precision
 
 
 def changed(**changes: object) -> RunSpec:

@@ -14,8 +14,8 @@ from tolfl.sim.links import LinkClock
 
 N = 12
 DATA = some_data([4] * N)
-C, TAU, LATENCY = 4.0, 1.0, 0.25  #: training, one model (12 bytes at 96 bit/s), latency
-LINKS = Links(latency_s=LATENCY, bandwidth_bps=96.0, seconds_per_sample=1.0)
+C, TAU, LATENCY = 4.0, 1.0, 0.25  #: training, one model (24 bytes at 192 bit/s), latency
+LINKS = Links(latency_s=LATENCY, bandwidth_bps=192.0, seconds_per_sample=1.0)
 SPEC = RunSpec(devices=N, clusters=3, rounds=3, train=FULL_BATCH, links=LINKS)
 
 HOP = TAU + LATENCY
@@ -115,14 +115,14 @@ def test_virtual_time_does_not_touch_the_model(fail: str) -> None:
 def test_a_receiver_takes_one_model_at_a_time_and_small_messages_pass_between() -> None:
     clock = LinkClock(LINKS)
 
-    assert clock.arrival(0.0, 1, 12, has_model=True) == TAU + LATENCY
-    assert clock.arrival(0.0, 1, 12, has_model=True) == 2 * TAU + LATENCY
+    assert clock.arrival(0.0, 1, 24, has_model=True) == TAU + LATENCY
+    assert clock.arrival(0.0, 1, 24, has_model=True) == 2 * TAU + LATENCY
     assert clock.arrival(0.5, 1, 0, has_model=False) == 0.5 + LATENCY
-    assert clock.arrival(0.0, 2, 12, has_model=True) == TAU + LATENCY
-    assert clock.arrival(9.0, 1, 12, has_model=True) == 9.0 + TAU + LATENCY
+    assert clock.arrival(0.0, 2, 24, has_model=True) == TAU + LATENCY
+    assert clock.arrival(9.0, 1, 24, has_model=True) == 9.0 + TAU + LATENCY
 
 
 def test_parallel_uplinks_never_wait() -> None:
     clock = LinkClock(msgspec.structs.replace(LINKS, uplink="parallel"))
 
-    assert [clock.arrival(0.0, 1, 12, has_model=True) for _ in range(3)] == [TAU + LATENCY] * 3
+    assert [clock.arrival(0.0, 1, 24, has_model=True) for _ in range(3)] == [TAU + LATENCY] * 3

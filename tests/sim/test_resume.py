@@ -214,6 +214,7 @@ def test_repetitions_are_kept_side_by_side_and_resumed_together(tmp_path: Path) 
             break
     resumed = finished(Runs(spec, out=tmp_path / "run", resume=True))
 
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["repetition-0", "repetition-1"]
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["repetition-0", "repetition-1", "spec.toml", "summary.json"]
     for one, other in zip(resumed, whole, strict=True):
         assert_same(one, other)

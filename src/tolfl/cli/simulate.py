@@ -50,7 +50,9 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     clusters: Annotated[
         int | None, typer.Option("--clusters", "-k", help="How many clusters, tol-fl. (default: 5, or fewer devices)")
     ] = None,
-    topology: Annotated[str | None, typer.Option(help="Another layout, such as '1,0|2,3', heads first.")] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="Another layout, such as '1,0|2,3', heads first; replaces --clusters.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds. (default: 100)")] = None,
     fail: Annotated[
         str | None,

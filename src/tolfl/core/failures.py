@@ -146,7 +146,7 @@ class _Entry:
             )
         if last is not None and last <= first:
             raise self._error(f"a return at {last} is not after the failure at {first}")
-        if last is not None and last >= self.n_rounds:
+        if last is not None and last > self.n_rounds:
             raise self._error(f"round {last} never comes in a run of {self.n_rounds} rounds; leave out the return")
         return first, last
 

@@ -76,7 +76,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str = "blobs"
     devices: int = 10
     clusters: int | None = None  #: None: 5, or one per device where there are fewer
-    topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'
+    topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'; replaces `clusters`
     rounds: int = 100
     fail: str = ""  #: a failure plan
     on_head_failure: str = ""  #: empty: the scheme's default

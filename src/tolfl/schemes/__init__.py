@@ -53,8 +53,6 @@ def layout(spec: RunSpec) -> Topology:
     if not spec.topology:
         return Topology.contiguous(spec.devices, scheme_of(spec).n_clusters(asked, spec.devices))
     topology = Topology.parse(spec.topology, spec.devices)
-    if spec.clusters is not None and spec.clusters != topology.n_clusters:
-        raise SpecError(f"topology {spec.topology!r} has {topology.n_clusters} clusters, not {spec.clusters}")
     if scheme_of(spec).n_clusters(topology.n_clusters, spec.devices) != topology.n_clusters:
         raise SpecError(f"topology {spec.topology!r}: scheme {spec.scheme} has a layout of its own; use tol-fl")
     return topology

@@ -1,4 +1,4 @@
-"""Without failures the layout does not matter; the properties of ALGORITHMS 7.4 that say so."""
+"""Without failures the layout does not matter: the properties that say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting messages: every accounting of ALGORITHMS 1.5 from one ledger."""
+"""Counting messages: every accounting from one ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual time: the formulas of ALGORITHMS 1.6, what a crash costs, and that none of it touches a model."""
+"""Virtual time: how long a round lasts, what a crash costs, and that none of it touches a model."""
 
 from __future__ import annotations
 

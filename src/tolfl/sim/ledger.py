@@ -55,7 +55,7 @@ class Ledger:
         return sum(entry.n_bytes for entry in self.by_history.get(history, ()))
 
     def counts(self, history: str) -> dict[str, int]:
-        """Return the messages of a round under every accounting (ALGORITHMS 1.5).
+        """Return the messages of a round under every accounting (docs/reference/run-directory.md).
 
         `unicast`: each one. `broadcast`: the new model goes out once, for everybody. `per_cluster`: once per cluster.
         `hops`: members up and down, heads only hop. `paper`: the reading under which the paper's 20 : 9 : 15 comes

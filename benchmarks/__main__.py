@@ -23,7 +23,7 @@ from tolfl.datasets import load
 from tolfl.models import Autoencoder
 from tolfl.sim.run import Runs
 
-#: One and the same work, shared out over more and more devices: 9,000 samples of 112 features in all, batch 32, dropout 0.2.
+#: One and the same work, shared out over more and more devices.
 N_SAMPLES, N_FEATURES, BATCH_SIZE, LR = 9000, 112, 32, 0.02
 GOALS = {10: 5, 100: 7, 1000: 20}
 MEMORY_GOAL_GIB = 1.5

@@ -80,7 +80,7 @@ def _tell(rounds: int, seed: int) -> list[tuple[str, Result]]:
             seed=seed,
             fail=f"server@{half}" if policy else "",
             on_head_failure=policy,
-            evaluate_every=max(1, rounds // 25),
+            evaluate_every=max(1, rounds // 50),
         )
         runs = Runs(spec, known=before_failure.get(scheme))
 

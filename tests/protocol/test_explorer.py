@@ -19,6 +19,9 @@ from tolfl.protocol.round import Round
 
 SCHEDULES_IN_CI = 4_000
 
+#: A slow machine may take its time: a search has no deadline of its own.
+pytestmark = pytest.mark.timeout(900)
+
 #: Complete in seconds: N, k, rounds, policy, crashes.
 SMALL_WORLDS = [
     *((3, k, 0, "elect", 2) for k in (1, 2, 3)),
@@ -33,6 +36,7 @@ LARGER_WORLDS = [
     (3, 1, 2, "elect", 2),
     (3, 2, 2, "elect", 2),
     (3, 3, 1, "elect", 2),
+    (3, 3, 2, "elect", 1),
     (4, 1, 1, "elect", 2),
     (4, 2, 1, "elect", 1),
     (4, 2, 1, "drop", 2),

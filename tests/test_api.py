@@ -94,6 +94,22 @@ def test_a_convolution_trains_on_standardised_data_as_it_comes() -> None:
     assert losses[-1] < losses[0]
 
 
+def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path) -> None:
+    for options in ({"devices": 9}, {"data": [np.ones((3, 2, 2))]}):
+        with pytest.raises(tolfl.TolFLError):
+            tolfl.simulate(**{"data": SLICES, "out": tmp_path / "x", **options})  # type: ignore[arg-type]
+
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_plain_baseline_says_that_it_has_no_model() -> None:
+    run = tolfl.simulate(scheme="mean-vector", devices=3)
+
+    assert repr(run).startswith("<Run mean-vector on blobs: AUROC 0.")
+    with pytest.raises(LookupError, match="this run left no model: no rounds"):
+        _ = run.model
+
+
 def test_a_run_can_be_kept(tmp_path: Path) -> None:
     tolfl.simulate(data=SLICES, rounds=2, out=tmp_path / "x")
 

@@ -61,7 +61,7 @@ class Run:
     def model(self) -> TrainedModel:
         """The model of the fleet; the first one where devices went on alone."""
         if not self.models:
-            raise LookupError("no device is left, so there is no model; see run.records for what happened")
+            raise LookupError(f"this run left no model: {self.summary['ended']}")
         return next(iter(self.models.values()))
 
     @property
@@ -74,10 +74,11 @@ class Run:
         return plot_records([(self._label(), self.records)])
 
     def _label(self) -> str:
-        return f"{self.spec.scheme} ({self.summary['on_head_failure']})"
+        policy = self.summary["on_head_failure"]
+        return f"{self.spec.scheme} ({policy})" if policy else self.spec.scheme
 
     def __repr__(self) -> str:
-        without = "no test set" if self.models else "no device left"
+        without = "no test set" if self.summary["survivors"] else "no device left"
         auroc = without if self.auroc is None else f"AUROC {self.auroc:.3f}"
         return f"<Run {self._label()} on {self.summary['data']}: {auroc}, {len(self._result.models)} model(s)>"
 

@@ -209,6 +209,20 @@ def test_a_finished_run_is_shown_again(tolfl: Command) -> None:
     assert json.loads(first) == json.loads(again)
 
 
+def test_a_torn_checkpoint_costs_no_records(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL, "--out", "x")
+    (tmp_path / "x" / "summary.json").unlink()
+    (tmp_path / "x" / "checkpoint.safetensors").write_bytes(b"torn")
+    before = (tmp_path / "x" / "records.jsonl").read_bytes()
+
+    code, _, err = tolfl("simulate", "--out", "x", "--resume")
+
+    assert code == 1
+    assert "is no checkpoint that can be read" in err
+    assert len(err.splitlines()) == 1
+    assert (tmp_path / "x" / "records.jsonl").read_bytes() == before
+
+
 def test_another_specification_cannot_be_resumed(tolfl: Command) -> None:
     tolfl("simulate", *SMALL, "--out", "x")
     code, _, err = tolfl("simulate", "--out", "x", "--resume", "--seed", "9")

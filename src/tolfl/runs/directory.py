@@ -26,6 +26,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._has_begun = False  #: whether this process has written records
 
     @classmethod
     def create(cls, path: Path, spec: RunSpec) -> RunDirectory:
@@ -36,7 +37,8 @@ class RunDirectory:
             raise RunDirectoryError(path, "is not empty; choose another --out, or continue the run in it with --resume")
         directory = cls(path)
         directory._write("spec.toml", spec.to_toml().encode())
-        directory._start_records(spec)
+        if spec.repetitions == 1:  # the folder above repetitions has no records of its own
+            directory._write("records.jsonl", b"")
         return directory
 
     @classmethod
@@ -47,21 +49,16 @@ class RunDirectory:
         stored = RunSpec.from_file(path / "spec.toml")
         if spec is not None and spec != stored:
             raise RunDirectoryError(path, "was started with another specification; resume it without further options")
-        directory = cls(path)
-        directory._start_records(stored)
-        return directory, stored
-
-    def _start_records(self, spec: RunSpec) -> None:
-        if spec.repetitions == 1:  # the folder above repetitions has no records of its own
-            self._write("records.jsonl", b"")
+        return cls(path), stored
 
     def append(self, records: Iterable[AnyRecord]) -> None:
-        """Add lines to the record file."""
+        """Add lines to the record file; a resumed run writes its records anew, but not before it has any."""
         lines = encode_records(records)
         if lines:
             try:
-                with (self.path / "records.jsonl").open("ab") as file:
+                with (self.path / "records.jsonl").open("ab" if self._has_begun else "wb") as file:
                     file.write(lines)
+                self._has_begun = True
             except OSError as error:
                 raise self._failed(error) from None
 

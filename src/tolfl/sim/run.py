@@ -69,6 +69,10 @@ class Runs:
         for one in specs:
             failure_plan(one)  # a bad one is found before anything is written
         self._datasets = [data or load(one) for one in specs]
+        if data is not None and data.n_devices != spec.devices:
+            raise SpecError(f"{spec.devices} devices, but the data has slices for {data.n_devices}")
+        if not is_plain(spec):
+            self._model = model or _autoencoder(spec, self._datasets[0])
         self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
         self._directories: list[RunDirectory | None] = [None] * len(specs)
         if out is not None:
@@ -80,7 +84,6 @@ class Runs:
             return
         if known is None:
             known = [(d.checkpoint() if d and resume else None) or Checkpoint([]) for d in self._directories]
-        self._model = model or _autoencoder(spec, self._datasets[0])
         self.simulations = [
             Simulation(one, slices, self._model, checkpoint)
             for one, slices, checkpoint in zip(specs, self._datasets, known, strict=True)
@@ -207,8 +210,9 @@ def _result(simulation: Simulation, seconds_per_round: float) -> Result:
 
 
 def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
-    ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=())]
+    everybody = tuple(range(spec.devices))
+    ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=everybody)]
     ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
     summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
-    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0, "survivors": list(range(spec.devices))}
+    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0}
     return Result(spec, summary, ended, {}, data, ledger)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from tolfl.core.contribution import GLOBAL, Vector
-from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
 from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.core.timing import Timing
@@ -28,11 +27,10 @@ from tolfl.sim.workshop import Work
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves behind: models by name, how many live devices hold each, and who is left."""
+    """What a run leaves behind: models by name, and how many live devices hold each."""
 
     models: dict[str, TrainedModel]
     holders: dict[str, int]
-    survivors: tuple[int, ...]
     rounds_lost: int  #: closed on a branch that nobody holds any more
 
 
@@ -40,8 +38,6 @@ class Simulation:
     """One run in virtual time, advanced from outside so that many can be computed as one batch."""
 
     def __init__(self, spec: RunSpec, data: FederatedDataset, model: Model, known: Checkpoint | None = None) -> None:
-        if data.n_devices != spec.devices:
-            raise SpecError(f"{spec.devices} devices, but the data has slices for {data.n_devices}")
         self.spec, self.data, self.model = spec, data, model
         self._known = known or Checkpoint([])
         scheme = scheme_of(spec)
@@ -49,7 +45,6 @@ class Simulation:
         first.finish(scheme.start(model, spec.seed), None)
         self.timeline = Timeline(fleet_of(spec, data, model), failure_plan(spec), first)
         self._items: Iterator[AnyRecord | Closing] | None = self.timeline.play()
-        self._first: Step | None = first  # kept until a device has it
         self._unwritten: list[AnyRecord | Closing] = [self._started()]
         self._next: Closing | None = None  #: pulled, but its parent is not computed yet
         self._computing: list[Closing] = []
@@ -89,7 +84,6 @@ class Simulation:
         return [Work(closing.step, self.spec.seed, self.data) for closing in self._computing]
 
     def _pull(self) -> Closing | None:
-        self._first = None
         for item in self._items or ():
             self._unwritten.append(item)
             if isinstance(item, Closing):
@@ -170,7 +164,7 @@ class Simulation:
             for key, params in _models_of(device).items():
                 name = f"device-{device.id}" if key == GLOBAL else f"device-{device.id}-{key}"
                 models[name], holders[name] = TrainedModel(self.model, params), 1
-        return Outcome(models, holders, tuple(sorted(self.timeline.devices)), self.timeline.lost_rounds())
+        return Outcome(models, holders, self.timeline.lost_rounds())
 
 
 def _models_of(device: Device) -> dict[str, Vector]:

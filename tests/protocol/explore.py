@@ -55,7 +55,7 @@ def merge(parts: Sequence[Pending]) -> Pending:
     return Symbol(DeviceSet(bits), n_samples, tuple(sorted(counts.items())))
 
 
-def apply(models: object, total: Pending, version: Version) -> object:
+def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:
     """Append a round to the model: here a model *is* the list of what went into it."""
     assert isinstance(models, tuple)
     assert isinstance(total, Symbol)

@@ -10,20 +10,38 @@ import pytest
 
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.contribution import GLOBAL, Contribution
+from tolfl.core.devices import DeviceSet
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.spec import POLICIES, RunSpec, TrainSettings
+from tolfl.core.spec import POLICIES, RunSpec, TrainSettings, TrainSpec
 from tolfl.models import ModuleModel, TrainJob, Update
-from tolfl.schemes import SCHEMES, Scheme, Task, failure_plan, is_plain, layout, policy, scheme_of
+from tolfl.schemes import SCHEMES, Closing, Scheme, Task, failure_plan, is_plain, layout, policy, scheme_of
 
 DATA = some_data([3, 0, 4, 2])
 MODEL = ModuleModel(Mean(3))
 SETTINGS = TrainSettings(lr=0.1, batch_size=0)
 
-every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=list(SCHEMES))
+SMALL = RunSpec(devices=4, clusters=2, rounds=10, train=TrainSpec(batch_size=0, lr=0.1))
+SEVERAL_MODELS = ("fedgroup", "ifca", "fesem")
 
 
-def train(jobs: Sequence[TrainJob]) -> list[Update]:
-    return MODEL.train(jobs, SETTINGS)
+def made(name: str, **options: object) -> Scheme:
+    return scheme_of(msgspec.structs.replace(SMALL, scheme=name, **options))
+
+
+every_scheme = pytest.mark.parametrize("scheme", [made(name) for name in SCHEMES], ids=list(SCHEMES))
+one_model = pytest.mark.parametrize(
+    "scheme",
+    [made(name) for name in SCHEMES if name not in SEVERAL_MODELS],
+    ids=[name for name in SCHEMES if name not in SEVERAL_MODELS],
+)
+
+
+def train(jobs: Sequence[TrainJob], epochs: int | None = None) -> list[Update]:
+    return MODEL.train(jobs, SETTINGS if epochs is None else msgspec.structs.replace(SETTINGS, epochs=epochs))
+
+
+def closing(round_index: int = 0, server_lr: float = 1.0) -> Closing:
+    return Closing(0, round_index, DeviceSet.of(range(4)), server_lr)
 
 
 def tasks(scheme: Scheme, round_index: int = 0, devices: tuple[int, ...] = (0, 1, 2, 3)) -> list[Task]:
@@ -33,10 +51,13 @@ def tasks(scheme: Scheme, round_index: int = 0, devices: tuple[int, ...] = (0, 1
 
 @every_scheme
 def test_a_scheme_knows_its_name_and_a_policy_that_exists(scheme: Scheme) -> None:
-    assert SCHEMES[scheme.name] is scheme
-    assert scheme.default_policy in POLICIES
-    assert policy(RunSpec(scheme=scheme.name)) == scheme.default_policy
-    assert policy(RunSpec(scheme=scheme.name, on_head_failure="drop")) == "drop"
+    assert isinstance(scheme, SCHEMES[scheme.name])  # type: ignore[arg-type]
+    assert set(scheme.policies) <= set(POLICIES)
+    assert policy(RunSpec(scheme=scheme.name)) == scheme.policies[0]
+    assert policy(RunSpec(scheme=scheme.name, on_head_failure=scheme.policies[1])) == scheme.policies[1]
+    unknown = next(name for name in POLICIES if name not in scheme.policies)
+    with pytest.raises(SpecError, match=f"policy '{unknown}' means nothing to {scheme.name}; choose one of: "):
+        policy(RunSpec(scheme=scheme.name, on_head_failure=unknown))
 
 
 @every_scheme
@@ -54,38 +75,68 @@ def test_contributions_say_whose_and_how_many_samples_are_inside(scheme: Scheme)
     assert [one.n_samples for one in contributions] == [3, 0, 4, 2]
 
 
-@every_scheme
+@one_model
 def test_a_step_is_the_gradient_step_on_all_samples_and_changes_nothing_it_was_given(scheme: Scheme) -> None:
     given = tasks(scheme)
     start = {key: value.copy() for key, value in given[0].models.items()}
     total = Contribution.total(scheme.contribute(given, MODEL, train))
-    models, loss = scheme.apply(given[0].models, total, given, train, 1.0)
-    half, _ = scheme.apply(given[0].models, total, given, train, 0.5)
+    full = scheme.apply(given[0].models, total, closing(), given, train)
+    half = scheme.apply(given[0].models, total, closing(server_lr=0.5), given, train)
 
-    np.testing.assert_allclose(models[GLOBAL], 0.2 * DATA.pool.astype(float).mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(half[GLOBAL], models[GLOBAL] / 2, rtol=1e-12)
-    assert loss == pytest.approx(float(np.square(DATA.pool.astype(float)).sum(1).mean()), rel=1e-6)
+    np.testing.assert_allclose(full.models[GLOBAL], 0.2 * DATA.pool.astype(float).mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(half.models[GLOBAL], full.models[GLOBAL] / 2, rtol=1e-12)
+    assert full.loss == pytest.approx(float(np.square(DATA.pool.astype(float)).sum(1).mean()), rel=1e-6)
     assert np.array_equal(given[0].models[GLOBAL], start[GLOBAL])
 
 
 @every_scheme
 def test_the_same_calls_give_the_same_results(scheme: Scheme) -> None:
-    def step() -> np.ndarray:
+    def step() -> dict[str, np.ndarray]:
         given = tasks(scheme, round_index=3)
         total = Contribution.total(scheme.contribute(given, MODEL, train))
-        return np.asarray(scheme.apply(given[0].models, total, given, train, 1.0)[0][GLOBAL])
+        return scheme.apply(given[0].models, total, closing(3), given, train).models
 
-    assert np.array_equal(step(), step())
+    first, second = step(), step()
+
+    assert first.keys() == second.keys()
+    assert all(np.array_equal(first[key], second[key]) for key in first)
 
 
 @every_scheme
 def test_without_a_sample_nothing_changes(scheme: Scheme) -> None:
     given = tasks(scheme, devices=(1,))
     total = Contribution.total(scheme.contribute(given, MODEL, train))
-    models, loss = scheme.apply(given[0].models, total, given, train, 1.0)
+    applied = scheme.apply(given[0].models, total, closing(), given, train)
+    before, after = (scheme.serving(models, [1]) for models in (given[0].models, applied.models))
 
-    assert models is given[0].models
-    assert loss == 0.0
+    assert {name: model.params.tolist() for name, model in after.items()} == {
+        name: model.params.tolist() for name, model in before.items()
+    }
+    assert applied.loss == 0.0
+    assert applied.groups == {}
+
+
+@every_scheme
+def test_a_scheme_serves_a_model_to_every_device_with_samples(scheme: Scheme) -> None:
+    given = tasks(scheme)
+    total = Contribution.total(scheme.contribute(given, MODEL, train))
+    models = scheme.apply(given[0].models, total, closing(), given, train).models
+    served = scheme.serving(models, [0, 2, 3])
+
+    assert sum(model.n_devices for model in served.values()) == 3
+    assert all(model.params.shape == (3,) for model in served.values())
+    assert scheme.models_up(0) >= 1
+    assert scheme.models_down(0) >= 1
+
+
+@every_scheme
+def test_a_scheme_tells_whom_its_devices_report_to(scheme: Scheme) -> None:
+    clusters = layout(msgspec.structs.replace(SMALL, scheme=scheme.name))
+    wired = scheme.wiring(clusters)
+
+    assert sorted(wired.cluster_of) == sorted(clusters.cluster_of)
+    assert wired.server == clusters.server
+    assert scheme.protocol_policy(scheme.policies[0]) in ("elect", "drop", "isolate", "freeze")
 
 
 def test_fl_is_a_star_sbt_a_chain_and_tol_fl_what_is_asked_for() -> None:
@@ -118,23 +169,23 @@ def test_an_unknown_scheme_is_refused_with_those_that_exist() -> None:
 
 
 def test_batch_training_scales_its_batches_with_the_fleet_and_its_twin_does_not() -> None:
-    assert SCHEMES["batch"].batch_size(16, 10) == 160
-    assert SCHEMES["batch"].batch_size(0, 10) == 0
-    assert SCHEMES["batch-small"].batch_size(16, 10) == 16
-    assert SCHEMES["fl"].batch_size(16, 10) == 16
+    assert made("batch").batch_size(16, 10) == 160
+    assert made("batch").batch_size(0, 10) == 0
+    for name in ("batch-small", "fl", "ifca"):
+        assert made(name).batch_size(16, 10) == 16
 
 
 def test_batch_training_reads_neighbouring_devices_in_place_and_others_too() -> None:
-    batch = SCHEMES["batch"]
+    batch = made("batch")
     asked: list[TrainJob] = []
 
-    def spy(jobs: Sequence[TrainJob]) -> list[Update]:
+    def spy(jobs: Sequence[TrainJob], epochs: int | None = None) -> list[Update]:
         asked.extend(jobs)
-        return train(jobs)
+        return train(jobs, epochs)
 
     for devices in ((0, 1, 2, 3), (0, 3)):
         given = tasks(batch, devices=devices)
-        batch.apply(given[0].models, Contribution.empty(), given, spy, 1.0)
+        batch.apply(given[0].models, Contribution.empty(), closing(), given, spy)
     whole, picked = asked
 
     assert whole.pool is DATA.pool

@@ -33,6 +33,7 @@ class Part(msgspec.Struct, frozen=True):
     n_samples: int
     vector: Vector
     weight: int = 1
+    included: DeviceSet = DeviceSet()  #: whose updates are inside
 
     @property
     def mean(self) -> Vector:
@@ -74,10 +75,14 @@ class Contribution(msgspec.Struct, frozen=True):
     loss: float
 
     @classmethod
-    def of_device(cls, device: int, n_samples: int, means: Mapping[str, Vector], loss: float) -> Contribution:
-        """Return what one device contributes from `n_samples` samples."""
-        parts = {key: Part(n_samples, mean, n_samples) for key, mean in means.items()} if n_samples else {}
-        return cls(DeviceSet.of([device]), n_samples, parts, loss if n_samples else 0.0)
+    def of_device(
+        cls, device: int, n_samples: int, means: Mapping[str, Vector], loss: float, weight: int | None = None
+    ) -> Contribution:
+        """Return what one device contributes from `n_samples` samples; its updates weigh as much, or `weight`."""
+        included = DeviceSet.of([device])
+        weight = n_samples if weight is None else weight
+        parts = {key: Part(weight, mean, weight, included) for key, mean in means.items()} if n_samples else {}
+        return cls(included, n_samples, parts, loss if n_samples else 0.0)
 
     @classmethod
     def empty(cls) -> Contribution:
@@ -112,6 +117,7 @@ class _RunningSum:
     def __init__(self) -> None:
         self._sums: dict[str, Vector] = {}
         self._counts: dict[str, int] = {}
+        self._inside: dict[str, int] = {}
         self._scratch: Vector | None = None
         self._bits = self._n_samples = 0
         self._loss = 0.0
@@ -124,6 +130,7 @@ class _RunningSum:
         self._loss += contribution.loss * contribution.n_samples
         for key, part in contribution.parts.items():
             self._counts[key] = self._counts.get(key, 0) + part.n_samples
+            self._inside[key] = self._inside.get(key, 0) | part.included.bits
             if key not in self._sums:
                 self._sums[key] = part.vector * part.vector.dtype.type(part.weight)
             else:
@@ -137,6 +144,8 @@ class _RunningSum:
         return np.multiply(part.vector, part.vector.dtype.type(part.weight), out=self._scratch)
 
     def total(self) -> Contribution:
-        parts = {key: Part(self._counts[key], self._sums[key]) for key in sorted(self._sums)}
+        parts = {
+            key: Part(self._counts[key], self._sums[key], 1, DeviceSet(self._inside[key])) for key in sorted(self._sums)
+        }
         loss = self._loss / self._n_samples if self._n_samples else 0.0
         return Contribution(DeviceSet(self._bits), self._n_samples, parts, loss)

@@ -33,6 +33,7 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
     seed: int
     clusters: tuple[tuple[int, ...], ...]
     model_bytes: int
+    hosts: tuple[int, ...] = ()  #: who keeps which model, where there are several
 
 
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
@@ -47,6 +48,7 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     messages: dict[str, int]
     heads: tuple[int, ...]
     stall_s: float
+    groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
 
 
 class FailureHappened(Record, frozen=True, tag="failure", kw_only=True):

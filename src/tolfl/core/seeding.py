@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     FAILURES = 6
     MODULE = 7
     COMPUTE_SPEED = 8
+    CLUSTERING = 9
 
 
 def rng_for(seed: int, purpose: Purpose, device: int = 0, round_index: int = 0) -> np.random.Generator:

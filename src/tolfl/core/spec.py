@@ -9,11 +9,13 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
+from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec, check_clustering
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.timing import Links, Timing
 
 #: What may happen when a head dies: another member takes over; the cluster is lost; its members go on alone; they stop.
-POLICIES = ("elect", "drop", "isolate", "freeze")
+#: With a model per cluster: those who train the lost model are out, or they find another.
+POLICIES = ("elect", "drop", "isolate", "freeze", "strict", "rehome")
 
 
 class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +65,7 @@ class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n_features: int = 32
     n_groups: int = 5
     n_test: int = 1000
+    n_validation: int = 500  #: typical samples held back, to choose between models without their labels
 
 
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +83,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: int = 100
     fail: str = ""  #: a failure plan
     on_head_failure: str = ""  #: empty: the scheme's default
+    lost_model: Literal["lost", "frozen"] = "lost"  #: a cluster's model whose head is gone: not scored, or as it was
     seed: int = 0
     repetitions: int = 1  #: seeds seed, seed + 1, ...
     min_devices: int = 1  #: fewer live devices do not train; more than half the fleet keeps a minority side still
@@ -92,6 +96,9 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: ModelSpec = ModelSpec()
     links: Links = Links()
     blobs: BlobsSpec = BlobsSpec()
+    fedgroup: FedGroupSpec = FedGroupSpec()
+    ifca: IFCASpec = IFCASpec()
+    fesem: FeSEMSpec = FeSEMSpec()
 
     @classmethod
     def from_toml(cls, text: str, source: str = "spec") -> RunSpec:
@@ -129,12 +136,14 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.on_head_failure and self.on_head_failure not in POLICIES:
             raise UnknownNameError("on-head-failure policy", self.on_head_failure, list(POLICIES))
         Timing.preset(self.timing)
+        check_clustering(self.fedgroup, self.ifca, self.fesem)
         _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions)
         _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
         _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)
         _at_least(1, epochs=self.train.epochs, n_features=self.blobs.n_features, n_groups=self.blobs.n_groups)
         _at_least(1, samples_per_device=self.blobs.samples_per_device, code=self.model.code)
         _at_least(2, n_test=self.blobs.n_test)
+        _at_least(0, n_validation=self.blobs.n_validation)
         _at_least(1, **{f"hidden layer {index}": size for index, size in enumerate(self.model.hidden)})
         _positive(lr=self.train.lr, server_lr=self.train.server_lr, deadline_s=self.deadline_s)
         _positive(bandwidth_bps=self.links.bandwidth_bps)

@@ -21,7 +21,7 @@ _ANOMALY = 0.25  #: off the subspace, anomalous samples
 _SHARE_OF_ANOMALIES = 0.5
 
 #: Streams beyond the device ids, for what belongs to no device.
-_TEST_STREAM, _SHAPE_STREAM = 2**31 - 1, 2**31 - 2
+_TEST_STREAM, _SHAPE_STREAM, _VALIDATION_STREAM = 2**31 - 1, 2**31 - 2, 2**31 - 3
 
 
 def blobs(n_devices: int, seed: int, spec: BlobsSpec) -> FederatedDataset:
@@ -43,7 +43,18 @@ def blobs(n_devices: int, seed: int, spec: BlobsSpec) -> FederatedDataset:
         _draw(rng_for(seed, Purpose.DATA, device), means[group], bases[group], _NOISE, rows)
     bounds = tuple(range(0, len(pool) + 1, spec.samples_per_device))
     test, is_anomalous = _test_set(seed, spec.n_test, means, bases)
-    return FederatedDataset("blobs", pool, bounds, test, is_anomalous)
+    return FederatedDataset("blobs", pool, bounds, test, is_anomalous, _validation_set(seed, spec, means, bases))
+
+
+def _validation_set(seed: int, spec: BlobsSpec, means: Samples, bases: list[Samples]) -> Samples | None:
+    if not spec.n_validation:
+        return None
+    rng = rng_for(seed, Purpose.DATA, _VALIDATION_STREAM)
+    samples = np.empty((spec.n_validation, spec.n_features), dtype=np.float32)
+    for row in range(spec.n_validation):
+        group = row % len(means)
+        _draw(rng, means[group], bases[group], _NOISE, samples[row : row + 1])
+    return samples
 
 
 def _test_set(seed: int, n_test: int, means: Samples, bases: list[Samples]) -> tuple[Samples, NDArray[np.bool_]]:

@@ -31,10 +31,16 @@ class FederatedDataset:
     """Device d has the rows from `bounds[d]` to `bounds[d + 1]`."""
     test: Samples | None = None
     is_anomalous: NDArray[np.bool_] | None = None
+    validation: Samples | None = None
+    """Typical samples that nobody trains on, to choose between models without looking at the test set."""
 
     @classmethod
     def from_arrays(
-        cls, slices: Sequence[ArrayLike], test: tuple[ArrayLike, ArrayLike] | None = None, name: str = "arrays"
+        cls,
+        slices: Sequence[ArrayLike],
+        test: tuple[ArrayLike, ArrayLike] | None = None,
+        name: str = "arrays",
+        validation: ArrayLike | None = None,
     ) -> FederatedDataset:
         """Return a data set of one array per device; `test` is samples and labels, 1 = anomalous."""
         if len(slices) == 0:
@@ -51,8 +57,11 @@ class FederatedDataset:
                     "all devices need the same features"
                 )
         bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, arrays)]))
+        held_back = None if validation is None else _checked(validation, "the validation set")
+        if held_back is not None and held_back.shape[1:] != shape:
+            raise DataError(f"the validation set has samples of shape {held_back.shape[1:]}, the training data {shape}")
         if test is None:
-            return cls(name, np.concatenate(arrays), bounds)
+            return cls(name, np.concatenate(arrays), bounds, validation=held_back)
         samples, labels = _checked(test[0], "the test set"), np.asarray(test[1])
         if samples.shape[1:] != shape:
             raise DataError(f"the test set has samples of shape {samples.shape[1:]}, the training data {shape}")
@@ -60,7 +69,7 @@ class FederatedDataset:
             raise DataError(f"the test labels must be {len(samples)} values of 0 (typical) or 1 (anomalous)")
         if labels.all() or not labels.any():
             raise DataError("the test set needs typical samples (0) and anomalous ones (1) to be scored")
-        return cls(name, np.concatenate(arrays), bounds, samples, labels.astype(bool))
+        return cls(name, np.concatenate(arrays), bounds, samples, labels.astype(bool), held_back)
 
     @property
     def n_devices(self) -> int:

@@ -151,10 +151,9 @@ class Device:
                 self._extend(self.record.with_roster(self.fleet.next_roster()))
         else:
             total = round_.running_mean(rules.merge)
-            models = rules.apply(self.record.models, total, self.version)
-            self._extend(
-                self.record.after(total, self.round.missing(self.fleet), self.fleet.next_roster(), models), total
-            )
+            roster = self.fleet.next_roster()
+            models = rules.apply(self.record.models, total, self.version, roster.devices)
+            self._extend(self.record.after(total, self.round.missing(self.fleet), roster, models), total)
 
     def _extend(self, record: ClosedRound, total: Pending | None = None) -> None:
         """Announce a record of one's own and go on from it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tolfl.core.contribution import Contribution, Pending
+from tolfl.core.devices import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.history import Models, Version
 
@@ -16,7 +17,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     topology: Topology
     rounds: int
-    apply: Callable[[Models, Pending, Version], Models]  #: the next models from the mean of a round
+    apply: Callable[[Models, Pending, Version, DeviceSet], Models]  #: the next models, from a mean and who goes on
     merge: Callable[[Sequence[Pending]], Pending] = Contribution.total
     policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
     min_devices: int = 1

@@ -43,7 +43,11 @@ class Scores:
     auroc: float | None = None
     average_precision: float | None = None
     auroc_per_model: dict[str, float] = field(default_factory=dict)
-    auroc_all_models: float | None = None
+    auroc_all_models: float | None = None  #: all models together: the least of their scores, sample by sample
+    auroc_best: float | None = None  #: of the best single model: an oracle, chosen on the test set
+    auroc_chosen: float | None = None  #: of the single model that one would choose without the test set
+    chosen_model: str | None = None
+    chosen_by: str | None = None  #: `validation loss`, or `training loss` where nothing was held back
 
 
 def score_models(models: Mapping[str, TrainedModel], data: FederatedDataset, holders: Mapping[str, int]) -> Scores:
@@ -60,18 +64,37 @@ def score_models(models: Mapping[str, TrainedModel], data: FederatedDataset, hol
             raise NonFiniteModelError(f"a score of model {name!r}")
     per_model = {name: auroc(values, data.is_anomalous) for name, values in scores.items()}
     precision = {name: average_precision(values, data.is_anomalous) for name, values in scores.items()}
-    weights = [holders[name] for name in models]
+    chosen, chosen_by = choose_model(models, data)
     return Scores(
-        auroc=float(np.average(list(per_model.values()), weights=weights)),
-        average_precision=float(np.average(list(precision.values()), weights=weights)),
+        auroc=mean_over_devices(per_model, holders),
+        average_precision=mean_over_devices(precision, holders),
         auroc_per_model=per_model,
         auroc_all_models=auroc(lowest_scores(list(scores.values())), data.is_anomalous),
+        auroc_best=max(per_model.values()),
+        auroc_chosen=per_model[chosen],
+        chosen_model=chosen,
+        chosen_by=chosen_by,
     )
+
+
+def choose_model(models: Mapping[str, TrainedModel], data: FederatedDataset) -> tuple[str, str]:
+    """Return the model with the least loss on held-back typical samples (without any: on all training samples)."""
+    samples, name = (data.pool, "training loss") if data.validation is None else (data.validation, "validation loss")
+    if len(models) == 1:
+        return next(iter(models)), name
+    losses = {key: float(np.mean(model.anomaly_score(samples), dtype=np.float64)) for key, model in models.items()}
+    return min(losses, key=losses.__getitem__), name
+
+
+def mean_over_devices(values: Mapping[str, float], holders: Mapping[str, int]) -> float:
+    """Return the mean over devices of a number of each model; of the models, where no device uses any of them."""
+    weights = np.array([holders[name] for name in values], dtype=float)
+    return float(np.average(list(values.values()), weights=weights if weights.any() else None))
 
 
 def train_loss(models: Mapping[str, TrainedModel], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:
     """Return the mean loss over all training samples, dropout off; with several models, the mean over devices."""
     if not models or not len(data.pool):
         return None
-    losses = [float(np.mean(model.anomaly_score(data.pool))) for model in models.values()]
-    return float(np.average(losses, weights=[holders[name] for name in models]))
+    losses = {name: float(np.mean(model.anomaly_score(data.pool))) for name, model in models.items()}
+    return mean_over_devices(losses, holders)

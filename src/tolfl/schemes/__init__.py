@@ -3,22 +3,32 @@
 To add one: write the file, put the class into `SCHEMES`, and the contract tests take it up (see CONTRIBUTING).
 """
 
+from collections.abc import Callable
+
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.failures import FailurePlan
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
 from tolfl.schemes.averaging import FL, SBT, TolFL
 from tolfl.schemes.batch import Batch, BatchOfDeviceSize
+from tolfl.schemes.fedgroup import FedGroup
+from tolfl.schemes.fesem import FeSEM
+from tolfl.schemes.ifca import IFCA
+from tolfl.schemes.layout import asked_layout
 from tolfl.schemes.plain import PLAIN_BASELINES, PlainBaseline
-from tolfl.schemes.scheme import Scheme, Task, Train
+from tolfl.schemes.scheme import Applied, Closing, Scheme, Served, Task, Train
 
 __all__ = [
     "PLAIN_BASELINES",
     "SCHEMES",
+    "Applied",
+    "Closing",
     "PlainBaseline",
     "Scheme",
+    "Served",
     "Task",
     "Train",
+    "asked_layout",
     "failure_plan",
     "is_plain",
     "layout",
@@ -26,20 +36,17 @@ __all__ = [
     "scheme_of",
 ]
 
-#: The paper's k for its pictures.
-_USUAL_CLUSTERS = 5
-
-_ALL: tuple[Scheme, ...] = (TolFL(), FL(), SBT(), Batch(), BatchOfDeviceSize())
-
-#: Every scheme that trains in rounds, by the name that specifications use.
-SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in _ALL}
+#: Every scheme that trains in rounds, by the name that specifications use; made from the specification of a run.
+SCHEMES: dict[str, Callable[[RunSpec], Scheme]] = {
+    kind.name: kind for kind in (TolFL, FL, SBT, Batch, BatchOfDeviceSize, FedGroup, IFCA, FeSEM)
+}
 
 
 def scheme_of(spec: RunSpec) -> Scheme:
     """Return the scheme of a run."""
     if spec.scheme not in SCHEMES:
         raise UnknownNameError("scheme", spec.scheme, sorted([*SCHEMES, *PLAIN_BASELINES]))
-    return SCHEMES[spec.scheme]
+    return SCHEMES[spec.scheme](spec)
 
 
 def is_plain(spec: RunSpec) -> bool:
@@ -48,19 +55,25 @@ def is_plain(spec: RunSpec) -> bool:
 
 
 def layout(spec: RunSpec) -> Topology:
-    """Return who is in which cluster."""
-    asked = min(_USUAL_CLUSTERS, spec.devices) if spec.clusters is None else spec.clusters
-    if not spec.topology:
-        return Topology.contiguous(spec.devices, scheme_of(spec).n_clusters(asked, spec.devices))
-    topology = Topology.parse(spec.topology, spec.devices)
-    if scheme_of(spec).n_clusters(topology.n_clusters, spec.devices) != topology.n_clusters:
+    """Return who is in which cluster; its heads keep the models of schemes with one per cluster."""
+    asked = asked_layout(spec)
+    n_clusters = scheme_of(spec).n_clusters(asked.n_clusters, spec.devices)
+    if n_clusters == asked.n_clusters:
+        return asked
+    if spec.topology:
         raise SpecError(f"topology {spec.topology!r}: scheme {spec.scheme} has a layout of its own; use tol-fl")
-    return topology
+    return Topology.contiguous(spec.devices, n_clusters)
 
 
 def policy(spec: RunSpec) -> str:
-    """Return what happens when a head dies: `elect`, `drop`, `isolate` or `freeze`."""
-    return spec.on_head_failure or scheme_of(spec).default_policy
+    """Return what happens when a head dies: `elect`, `drop`, `isolate`, `freeze`, `strict` or `rehome`."""
+    possible = scheme_of(spec).policies
+    if spec.on_head_failure and spec.on_head_failure not in possible:
+        raise SpecError(
+            f"on-head-failure policy {spec.on_head_failure!r} means nothing to {spec.scheme}; "
+            f"choose one of: {', '.join(possible)}"
+        )
+    return spec.on_head_failure or possible[0]
 
 
 def failure_plan(spec: RunSpec) -> FailurePlan:

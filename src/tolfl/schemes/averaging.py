@@ -12,14 +12,15 @@ from collections.abc import Sequence
 
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.models import Model
-from tolfl.schemes.scheme import Models, Task, Train
+from tolfl.schemes.one_model import OneModel, stepped
+from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
 
 
-class TolFL:
+class TolFL(OneModel):
     """FedAvg inside clusters, a running mean from head to head."""
 
     name = "tol-fl"
-    default_policy = "elect"
+    policies = ("elect", "drop", "isolate", "freeze")
     moves_models = True
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002  (SBT's depends on it)
@@ -29,10 +30,6 @@ class TolFL:
     def batch_size(self, asked: int, n_devices: int) -> int:  # noqa: ARG002  (batch training's depends on it)
         """Return the devices' own."""
         return asked
-
-    def start(self, model: Model, seed: int) -> Models:
-        """Return one model, from the seed that everybody knows."""
-        return {GLOBAL: model.initial(seed)}
 
     def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:  # noqa: ARG002
         """Return each device's delta: the start minus its trained parameters.
@@ -56,23 +53,22 @@ class TolFL:
         self,
         models: Models,
         total: Contribution,
+        closing: Closing,
         tasks: Sequence[Task],  # noqa: ARG002  (for schemes that train when the round closes)
         train: Train,  # noqa: ARG002
-        server_lr: float,
-    ) -> tuple[Models, float]:
+    ) -> Applied:
         """Return theta_{t+1} = theta_t - server_lr * mean delta; without a sample nothing changes."""
         if GLOBAL not in total.parts:
-            return models, total.loss
+            return Applied(models, total.loss)
         start, delta = models[GLOBAL], total.parts[GLOBAL].mean
-        step = delta if server_lr == 1.0 else start.dtype.type(server_lr) * delta
-        return {GLOBAL: start - step}, total.loss
+        return Applied({GLOBAL: stepped(start, delta, closing.server_lr)}, total.loss)
 
 
 class FL(TolFL):
     """Federated averaging with a member as the server: one cluster."""
 
     name = "fl"
-    default_policy = "isolate"
+    policies = ("isolate", "freeze", "elect", "drop")
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
         """Return 1."""

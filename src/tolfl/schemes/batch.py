@@ -14,14 +14,15 @@ import numpy as np
 
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.models import Model, TrainJob
-from tolfl.schemes.scheme import Models, Task, Train
+from tolfl.schemes.one_model import OneModel, stepped
+from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
 
 
-class Batch:
+class Batch(OneModel):
     """All data in one place."""
 
     name = "batch"
-    default_policy = "freeze"
+    policies = ("freeze", "elect", "drop", "isolate")
     moves_models = False
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
@@ -32,29 +33,19 @@ class Batch:
         """Return N times the devices' own, so that a round has as many updates as theirs."""
         return asked * n_devices
 
-    def start(self, model: Model, seed: int) -> Models:
-        """Return one model, from the seed that everybody knows."""
-        return {GLOBAL: model.initial(seed)}
-
     def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:  # noqa: ARG002
         """Return who has how many samples: training is done when the round closes."""
         return [Contribution.of_device(task.device, task.n_samples, {}, 0.0) for task in tasks]
 
     def apply(
-        self,
-        models: Models,
-        total: Contribution,
-        tasks: Sequence[Task],
-        train: Train,
-        server_lr: float,
-    ) -> tuple[Models, float]:
+        self, models: Models, total: Contribution, closing: Closing, tasks: Sequence[Task], train: Train
+    ) -> Applied:
         """Return the model after local training on the samples of all devices that are left."""
         tasks = [task for task in tasks if task.n_samples]
         if not tasks:
-            return models, total.loss
+            return Applied(models, total.loss)
         update = train([_together(tasks, models)])[0]
-        start = models[GLOBAL]
-        return {GLOBAL: start - start.dtype.type(server_lr) * update.delta}, update.loss
+        return Applied({GLOBAL: stepped(models[GLOBAL], update.delta, closing.server_lr)}, update.loss)
 
 
 class BatchOfDeviceSize(Batch):

@@ -21,6 +21,7 @@ class Closing:
     heads: tuple[int, ...]
     stall_s: float
     ledger: Ledger
+    n_samples: tuple[int, ...]  #: by device
     traffic: tuple[int, dict[str, int]] | None = None  #: bytes and messages, once the next round is closed
 
     @property
@@ -41,18 +42,21 @@ class Closing:
         """Return the record line; not before the round has settled."""
         assert self.traffic is not None
         n_bytes, messages = self.traffic
+        left_out = self.step.note.left_out
+        missing = {**self.record.missing, **left_out}
         return RoundClosed(
             time_s=self.time_s,
             device=self.device,
             round=self.round_index,
             version=str(self.record.version),
-            included=tuple(self.record.included),
+            included=tuple(device for device in self.record.included if device not in left_out),
             parent=self.record.parent,
-            missing={str(device): reason for device, reason in sorted(self.record.missing.items())},
-            n_samples=self.record.n_samples,
+            missing={str(device): reason for device, reason in sorted(missing.items())},
+            n_samples=self.record.n_samples - sum(self.n_samples[device] for device in left_out),
             loss=self.step.loss,
             bytes=n_bytes,
             messages=messages,
             heads=self.heads,
             stall_s=self.stall_s,
+            groups=self.step.note.groups,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tolfl.core.contribution import Contribution, Pending, Vector
 from tolfl.core.devices import DeviceSet
 from tolfl.protocol.history import Version
+from tolfl.runs.checkpoint import NO_NOTE, Note
 
 
 class Share:
@@ -76,13 +77,15 @@ class Step:
     version: Version | None  #: that the round started from
     parent: Step | None
     total: Sum | None
+    present: DeviceSet = field(default_factory=DeviceSet)  #: who goes on from here
     models: dict[str, Vector] | None = None  #: None: not computed yet, or not kept in a checkpoint
     loss: float | None = None
+    note: Note = NO_NOTE
     is_done: bool = field(default=False)
 
-    def finish(self, models: dict[str, Vector] | None, loss: float | None) -> None:
+    def finish(self, models: dict[str, Vector] | None, loss: float | None, note: Note = NO_NOTE) -> None:
         """Keep the result and let go of what led to it."""
-        self.models, self.loss, self.is_done = models, loss, True
+        self.models, self.loss, self.note, self.is_done = models, loss, note, True
         self.parent = self.total = None
 
 
@@ -91,8 +94,8 @@ def merge(parts: Sequence[Pending]) -> Pending:
     return Sum(parts)
 
 
-def apply(models: object, total: Pending, version: Version) -> object:
+def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:
     """Promise the models after a round."""
     assert isinstance(models, Step)
     assert isinstance(total, Sum)
-    return Step(version, models, total)
+    return Step(version, models, total, present)

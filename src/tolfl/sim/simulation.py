@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from tolfl.core.contribution import GLOBAL, Vector
+from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
 from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.core.timing import Timing
@@ -15,10 +15,11 @@ from tolfl.datasets import FederatedDataset
 from tolfl.models import Model
 from tolfl.protocol.device import Device
 from tolfl.protocol.rules import Rules
-from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.checkpoint import NO_NOTE, Checkpoint, Note
 from tolfl.runs.evaluation import TrainedModel, score_models
-from tolfl.schemes import failure_plan, layout, policy, scheme_of
+from tolfl.schemes import Scheme, Served, failure_plan, layout, policy, scheme_of
 from tolfl.sim.closing import Closing
+from tolfl.sim.ledger import Kind
 from tolfl.sim.links import training_speeds
 from tolfl.sim.promises import Step, apply, merge
 from tolfl.sim.timeline import Fleet, Timeline
@@ -40,9 +41,9 @@ class Simulation:
     def __init__(self, spec: RunSpec, data: FederatedDataset, model: Model, known: Checkpoint | None = None) -> None:
         self.spec, self.data, self.model = spec, data, model
         self._known = known or Checkpoint([])
-        scheme = scheme_of(spec)
+        self._scheme = scheme_of(spec)
         first = Step(None, None, None)
-        first.finish(scheme.start(model, spec.seed), None)
+        first.finish(self._scheme.start(model, spec.seed), None)
         self.timeline = Timeline(fleet_of(spec, data, model), failure_plan(spec), first)
         self._items: Iterator[AnyRecord | Closing] | None = self.timeline.play()
         self._unwritten: list[AnyRecord | Closing] = [self._started()]
@@ -51,6 +52,7 @@ class Simulation:
         self._steps: WeakValueDictionary[int, Step] = WeakValueDictionary()
         self.losses: list[float | None] = []
         self.evaluations: dict[int, float | None] = {}
+        self.notes: dict[int, Note] = {}
         self.records: list[AnyRecord] = []
         self.rounds_done = 0
 
@@ -62,7 +64,13 @@ class Simulation:
             seed=self.spec.seed,
             clusters=self.timeline.fleet.rules.topology.clusters,
             model_bytes=self.timeline.fleet.model_bytes,
+            hosts=self._hosts(),
         )
+
+    def _hosts(self) -> tuple[int, ...]:
+        clusters = layout(self.spec)
+        is_one_star = self._scheme.wiring(clusters) != clusters
+        return tuple(cluster[0] for cluster in clusters.clusters) if is_one_star else ()
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -94,7 +102,8 @@ class Simulation:
     def _recall(self, closing: Closing) -> None:
         """Take a round from the checkpoint instead of training it."""
         step = len(self.losses)
-        closing.step.finish(self._known.models.get(step), self._known.losses[step])
+        note = self._known.notes.get(step, NO_NOTE)
+        closing.step.finish(self._known.models.get(step), self._known.losses[step], note)
         self._close(closing)
 
     def collect(self) -> list[AnyRecord]:
@@ -107,11 +116,13 @@ class Simulation:
     def _close(self, closing: Closing) -> None:
         step = len(self.losses)
         self.losses.append(closing.step.loss)
+        if closing.step.note != NO_NOTE:
+            self.notes[step] = closing.step.note
         self._steps[step] = closing.step
         self.rounds_done = max(self.rounds_done, closing.round_index + 1)
         every = self.spec.evaluate_every
         if every and (closing.round_index + 1) % every == 0:
-            self.evaluations[step] = self._evaluate(step, closing.step)
+            self.evaluations[step] = self._evaluate(step, closing)
             place = self._unwritten.index(closing)
             self._unwritten.insert(
                 place + 1,
@@ -124,13 +135,14 @@ class Simulation:
                 ),
             )
 
-    def _evaluate(self, step: int, computed: Step) -> float | None:
+    def _evaluate(self, step: int, closing: Closing) -> float | None:
         if step in self._known.evaluations:
             return self._known.evaluations[step]
-        if computed.models is None:
+        if closing.step.models is None:
             return None
-        model = {GLOBAL: TrainedModel(self.model, computed.models[GLOBAL])}
-        return score_models(model, self.data, {GLOBAL: 1}).auroc
+        served = self._scheme.serving(closing.step.models, closing.record.included)
+        models = {name: TrainedModel(self.model, one.params) for name, one in served.items()}
+        return score_models(models, self.data, {name: one.n_devices for name, one in served.items()}).auroc
 
     def _written(self) -> list[AnyRecord]:
         """Return the lines that will not change any more: all but the last closed round and what follows it."""
@@ -144,7 +156,7 @@ class Simulation:
     def checkpoint(self) -> Checkpoint:
         """Return what must be known to go on from here without training again."""
         models = {step: kept.models for step, kept in self._steps.items() if kept.models is not None}
-        return Checkpoint(list(self.losses), dict(self.evaluations), models)
+        return Checkpoint(list(self.losses), dict(self.evaluations), models, dict(self.notes))
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -157,21 +169,21 @@ class Simulation:
         holders: dict[str, int] = {}
         if together:
             heaviest = max(together, key=lambda device: device.version)
-            for key, params in _models_of(heaviest).items():
-                models[key] = TrainedModel(self.model, params)
-                holders[key] = sum(device.version == heaviest.version for device in together)
+            users = [device.id for device in together if device.version == heaviest.version]
+            for name, served in _served(self._scheme, heaviest, users).items():
+                models[name], holders[name] = TrainedModel(self.model, served.params), served.n_devices
         for device in sorted(alone, key=lambda device: device.id):
-            for key, params in _models_of(device).items():
+            for key, served in _served(self._scheme, device, [device.id]).items():
                 name = f"device-{device.id}" if key == GLOBAL else f"device-{device.id}-{key}"
-                models[name], holders[name] = TrainedModel(self.model, params), 1
+                models[name], holders[name] = TrainedModel(self.model, served.params), 1
         return Outcome(models, holders, self.timeline.lost_rounds())
 
 
-def _models_of(device: Device) -> dict[str, Vector]:
+def _served(scheme: Scheme, device: Device, users: list[int]) -> dict[str, Served]:
     step = device.record.models
     if not isinstance(step, Step) or step.models is None:
         raise LookupError(f"the model of device {device.id} has not been computed")
-    return step.models
+    return scheme.serving(step.models, users)
 
 
 def settle_training(spec: RunSpec, data: FederatedDataset, is_own_module: bool) -> TrainSettings:
@@ -186,11 +198,11 @@ def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
     """Return what a timeline needs to know of a run."""
     scheme = scheme_of(spec)
     rules = Rules(
-        layout(spec),
+        scheme.wiring(layout(spec)),
         spec.rounds,
         apply,
         merge,
-        policy(spec),
+        scheme.protocol_policy(policy(spec)),
         spec.min_devices,
         spec.min_samples,
         spec.deadline_s is not None,
@@ -211,5 +223,6 @@ def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
         spec.links,
         Timing.preset(spec.timing),
         spec.scheme,
+        lambda kind, index: scheme.models_down(index) if kind is Kind.MODEL else scheme.models_up(index),
         spec.deadline_s,
     )

@@ -42,6 +42,13 @@ def summarise(
         "average_precision": scores.average_precision,
         "auroc_per_model": scores.auroc_per_model,
         "auroc_all_models": scores.auroc_all_models,
+        "auroc_best": scores.auroc_best,
+        "auroc_chosen": scores.auroc_chosen,
+        "chosen_model": scores.chosen_model,
+        "chosen_by": scores.chosen_by,
+        "clusters_in_use": _clusters_in_use(closed),
+        "devices_in_last_round": len(closed[-1].included) if closed else 0,
+        "devices_lost_with_head": _lost_with_head(closed),
         "baselines": baseline_scores(data),
         "train_loss": train_loss(models, data, holders),
         "survivors": list(ending.survivors) if isinstance(ending, RunEnded) else [],
@@ -57,15 +64,55 @@ def summarise(
     }
 
 
+_AVERAGED = (
+    "auroc",
+    "average_precision",
+    "auroc_all_models",
+    "auroc_best",
+    "auroc_chosen",
+    "clusters_in_use",
+    "devices_in_last_round",
+    "devices_lost_with_head",
+    "train_loss",
+    "stall_s",
+    "virtual_s",
+    "bytes",
+)
+_WITHOUT_MEAN = (
+    "survivors",
+    "failures",
+    "ended",
+    "model_sha256",
+    "auroc_per_model",
+    "chosen_model",
+    "rounds_lost",
+    "rounds_done",
+)
+
+
+def _clusters_in_use(closed: Sequence[RoundClosed]) -> int | None:
+    """Return how many models were trained in the last round; None where there is one for everybody."""
+    if not any(record.groups for record in closed):
+        return None
+    return len(closed[-1].groups)
+
+
+def _lost_with_head(closed: Sequence[RoundClosed]) -> int:
+    """Return how many live devices are out of training because a head is gone."""
+    if not closed:
+        return 0
+    return sum(reason in ("orphaned", "dropped") for reason in closed[-1].missing.values())
+
+
 def summarise_repetitions(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the summary of repetitions: means where a mean makes sense, the spread of AUROC, and each run."""
     together: dict[str, Any] = dict(summaries[0])
-    for key in ("auroc", "average_precision", "auroc_all_models", "train_loss", "stall_s", "virtual_s", "bytes"):
+    for key in _AVERAGED:
         together[key] = _mean([summary[key] for summary in summaries])
     for key in ("messages", "baselines"):
         names = summaries[0][key]
         together[key] = {name: _mean([summary[key][name] for summary in summaries]) for name in names}
-    for key in ("survivors", "failures", "ended", "model_sha256", "auroc_per_model", "rounds_lost", "rounds_done"):
+    for key in _WITHOUT_MEAN:
         together[key] = None
     aurocs = [summary["auroc"] for summary in summaries if summary["auroc"] is not None]
     together["auroc_std"] = statistics.stdev(aurocs) if len(aurocs) > 1 else None

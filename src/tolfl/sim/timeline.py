@@ -6,7 +6,7 @@ No aggregation and no failure policy here: the devices decide, this is the world
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -42,6 +42,7 @@ class Fleet:
     links: Links
     timing: Timing
     scheme: str
+    models_in: Callable[[Kind, int], int]  #: how many models a message of a kind carries in a round
     deadline_s: float | None = None
 
 
@@ -189,8 +190,9 @@ class Timeline:
             if kind is Kind.MODEL:
                 started_from = self._parents.get(started_from, started_from)
             round_index = max(0, message.version.round - (kind is Kind.MODEL))
-            self.ledger.add(started_from, Entry(round_index, source, to, kind, self.fleet.model_bytes))
-            arrival_s = self._links.arrival(self.now, to, self.fleet.model_bytes, has_model=True)
+            n_bytes = self.fleet.model_bytes * self.fleet.models_in(kind, round_index)
+            self.ledger.add(started_from, Entry(round_index, source, to, kind, n_bytes))
+            arrival_s = self._links.arrival(self.now, to, n_bytes, has_model=True)
         self._push(arrival_s, to, Received(message))
 
     def _kind_of_model_inside(self, message: AnyMessage) -> Kind | None:
@@ -224,7 +226,7 @@ class Timeline:
             return
         self._rounds.append(version.history)
         stall_s = self._stall(record, started_s)
-        closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger)
+        closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.fleet.n_samples)
         self._settle(closing)
         self._out.append(closing)
         self._follow_plan(version.round)

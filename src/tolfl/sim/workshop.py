@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 import torch
 
@@ -17,7 +18,8 @@ from tolfl.core.errors import ModelError, NonFiniteModelError, TolFLError
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, Model, TrainJob, Update
-from tolfl.schemes import Scheme, Task, Train
+from tolfl.runs.checkpoint import Note
+from tolfl.schemes import Closing, Scheme, Task, Train
 from tolfl.sim.promises import Share, Step
 
 #: Devices per thread that are trained before their contributions are merged and dropped: the models of 10,000 never
@@ -60,31 +62,33 @@ class Workshop:
 
     def _finish(self, work: Work, tasks: Sequence[Task], train: Train) -> None:
         step = work.step
-        if step.parent is None or step.total is None or step.parent.models is None:
+        if step.version is None or step.parent is None or step.total is None or step.parent.models is None:
             raise LookupError("a step can be computed once, after its parent")
         total = step.total.resolve()
-        models, loss = self._scheme.apply(step.parent.models, total, tasks, train, self._server_lr)
-        if not all(np.isfinite(params).all() for params in models.values()):
-            raise NonFiniteModelError(f"the model after round {step.version.round if step.version else 0}")
-        step.finish(models, loss)
+        closing = Closing(work.seed, step.version.round, step.present, self._server_lr)
+        applied = self._scheme.apply(step.parent.models, total, closing, tasks, train)
+        if not all(np.isfinite(params).all() for params in applied.models.values()):
+            raise NonFiniteModelError(f"the model after round {step.version.round}")
+        step.finish(applied.models, applied.loss, Note(applied.groups, applied.left_out))
 
-    def _train(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob]) -> list[Update]:
+    def _train(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob], epochs: int | None = None) -> list[Update]:
         if not jobs:
             return []
+        settings = self._settings if epochs is None else msgspec.structs.replace(self._settings, epochs=epochs)
         if not isinstance(self._model, Autoencoder):
-            return self._train_module(jobs)
-        groups = self._model.groups(jobs, self._settings) if self._n_threads > 1 else []
+            return self._train_module(jobs, settings)
+        groups = self._model.groups(jobs, settings) if self._n_threads > 1 else []
         if len(groups) <= 1:
-            return self._model.train(jobs, self._settings)
-        trained = pool.map(lambda group: self._model.train([jobs[i] for i in group], self._settings), groups)
+            return self._model.train(jobs, settings)
+        trained = pool.map(lambda group: self._model.train([jobs[i] for i in group], settings), groups)
         updates: dict[int, Update] = {}
         for group, of_group in zip(groups, trained, strict=True):
             updates.update(zip(group, of_group, strict=True))
         return [updates[index] for index in range(len(jobs))]
 
-    def _train_module(self, jobs: Sequence[TrainJob]) -> list[Update]:
+    def _train_module(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         try:
-            return self._model.train(jobs, self._settings)
+            return self._model.train(jobs, settings)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             if isinstance(error, TolFLError):
                 raise

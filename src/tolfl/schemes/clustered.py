@@ -1,0 +1,224 @@
+"""What FedGroup, IFCA and FeSEM have in common: m models, each kept by a host, each device trains one of them.
+
+Their authors have one server with all models, and if it died everything would stop. The paper's comparison lets one of
+m cluster heads die instead: the model it keeps is lost, and so are the devices that train it (`strict`), or they join
+another model (`rehome`). The host of model j is the head of cluster j of the layout: the same device that Tol-FL loses.
+A host that comes back brings its model as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.devices import DeviceSet
+from tolfl.core.seeding import Purpose, rng_for
+from tolfl.core.spec import RunSpec
+from tolfl.core.topology import Topology
+from tolfl.models import Model, Update
+from tolfl.schemes.layout import asked_layout
+from tolfl.schemes.one_model import stepped
+from tolfl.schemes.scheme import Applied, Closing, Models, Served, Task, Train
+
+Labels = NDArray[np.int64]
+
+#: A device that trains no model yet.
+NOBODYS = -1
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The models of a round, whose each device trains, and which of them have a host. Also as `Models`, to travel."""
+
+    centres: tuple[Vector, ...]
+    members: Labels  #: by device; `NOBODYS`: none
+    is_hosted: NDArray[np.bool_]  #: by model
+
+    @classmethod
+    def of(cls, models: Models, prefix: str = "") -> Clusters:
+        """Read clusters that travelled."""
+        is_hosted = models["hosted"].astype(bool)
+        centres = tuple(models[f"{prefix}{name_of(cluster)}"] for cluster in range(len(is_hosted)))
+        return cls(centres, models[f"{prefix}members"].astype(np.int64), is_hosted)
+
+    def to_models(self, prefix: str = "") -> Models:
+        """Return arrays that can travel, be kept and be read again."""
+        centres = {f"{prefix}{name_of(cluster)}": centre for cluster, centre in enumerate(self.centres)}
+        members = self.members.astype(np.float64)
+        return {**centres, f"{prefix}members": members, "hosted": self.is_hosted.astype(np.float64)}
+
+    @property
+    def hosted(self) -> Labels:
+        """The models that have a host."""
+        return np.flatnonzero(self.is_hosted)
+
+    def is_orphan(self, device: int) -> bool:
+        """Tell whether the model that a device trains is lost."""
+        return bool(self.members[device] != NOBODYS and not self.is_hosted[self.members[device]])
+
+
+class Clustered:
+    """One model per cluster, hosts that may die, and the step inside each group."""
+
+    policies = ("strict", "rehome")
+    moves_models = True
+    weight = "samples"
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.n_devices, self.rounds = spec.devices, spec.rounds
+        self.hosts = tuple(cluster[0] for cluster in asked_layout(spec).clusters)
+        self.rehomes = spec.on_head_failure == "rehome"
+        self.keeps_lost_models = spec.lost_model == "frozen"
+
+    @property
+    def m(self) -> int:
+        """How many models there are."""
+        return len(self.hosts)
+
+    def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
+        """Return the number asked for."""
+        return asked
+
+    def wiring(self, clusters: Topology) -> Topology:
+        """Return a star: the authors have one server, here a device that another can replace."""
+        return Topology((tuple(device for cluster in clusters.clusters for device in cluster),))
+
+    def protocol_policy(self, policy: str) -> str:  # noqa: ARG002
+        """Return `elect`: what is lost with a host is the scheme's affair, the round goes on."""
+        return "elect"
+
+    def batch_size(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
+        """Return the devices' own."""
+        return asked
+
+    def models_up(self, round_index: int) -> int:  # noqa: ARG002
+        """Return 1: the device's own update."""
+        return 1
+
+    def models_down(self, round_index: int) -> int:  # noqa: ARG002
+        """Return 1: the model of the device's group. Devices here see all, but an authors' server would send one."""
+        return 1
+
+    # -- a round ------------------------------------------------------------------------------------------------
+
+    def blank(self, model: Model, seed: int) -> Clusters:
+        """Return m times the untrained model, with nobody in any group."""
+        centre = model.initial(seed)
+        return Clusters((centre,) * self.m, np.full(self.n_devices, NOBODYS), np.ones(self.m, dtype=bool))
+
+    def is_out(self, clusters: Clusters, device: int) -> bool:
+        """Tell whether a device has nothing to train: its model is lost and it stays with it, or all are lost."""
+        return not clusters.is_hosted.any() or (clusters.is_orphan(device) and not self.rehomes)
+
+    def contribution(self, task: Task, means: Models, loss: float) -> Contribution:
+        """Return what a device adds to its group; nothing, where it trained nothing."""
+        n_samples = task.n_samples if means else 0
+        return Contribution.of_device(task.device, n_samples, means, loss, 1 if self.weight == "equal" else None)
+
+    def present_hosts(self, present: DeviceSet) -> NDArray[np.bool_]:
+        """Return which models have a host."""
+        return np.array([host in present for host in self.hosts])
+
+    def after_step(self, clusters: Clusters, total: Contribution, closing: Closing, prefix: str = "") -> Clusters:
+        """Return the clusters after a step inside every group whose host is there; an empty one keeps its model."""
+        is_hosted = self.present_hosts(closing.present)
+        centres, members = list(clusters.centres), clusters.members.copy()
+        for cluster, centre in enumerate(clusters.centres):
+            part = total.parts.get(f"{prefix}{name_of(cluster)}")
+            if part is None:
+                continue
+            members[list(part.included)] = cluster
+            if is_hosted[cluster]:
+                centres[cluster] = stepped(centre, part.mean, closing.server_lr)
+        return Clusters(tuple(centres), members, is_hosted)
+
+    def applied(self, clusters: Clusters, total: Contribution, extra: Models | None = None) -> Applied:
+        """Return what a round led to, and say who trained which model and who is out."""
+        left_out = {device: "orphaned" for device in total.included if clusters.is_orphan(device)}
+        trained = DeviceSet.of(device for part in total.parts.values() for device in part.included)
+        groups: dict[str, tuple[int, ...]] = {}
+        for cluster in clusters.hosted:
+            members = tuple(device for device in trained if clusters.members[device] == cluster)
+            if members:
+                groups[name_of(int(cluster))] = members
+        return Applied({**clusters.to_models(), **(extra or {})}, total.loss, groups, left_out)
+
+    # -- what is left -------------------------------------------------------------------------------------------
+
+    def serving(self, models: Models, devices: Iterable[int]) -> dict[str, Served]:
+        """Return the models whose host is there (with `frozen`, the others as they were) and how many use each."""
+        clusters = Clusters.of(models)
+        users = clusters.members[list(devices)]
+        return {
+            name_of(cluster): Served(centre, int((users == cluster).sum()))
+            for cluster, centre in enumerate(clusters.centres)
+            if clusters.is_hosted[cluster] or self.keeps_lost_models
+        }
+
+
+def name_of(cluster: int) -> str:
+    """Return the key of a cluster's model."""
+    return f"cluster-{cluster}"
+
+
+def clusters_of(tasks: Sequence[Task], prefix: str = "") -> Iterator[tuple[Task, Clusters]]:
+    """Yield tasks with the clusters they start from, which are read once where tasks share their models."""
+    known: dict[int, Clusters] = {}
+    for task in tasks:
+        if id(task.models) not in known:
+            known[id(task.models)] = Clusters.of(task.models, prefix)
+        yield task, known[id(task.models)]
+
+
+def trained(jobs: Sequence[tuple[Task, Vector]], train: Train) -> list[Update]:
+    """Train tasks, each from its own model."""
+    return train([task.job(start) for task, start in jobs])
+
+
+def clustering_seed(seed: int, trial: int = 0) -> int:
+    """Return the seed of a clustering: scikit-learn takes 32 bits."""
+    return int(rng_for(seed, Purpose.CLUSTERING, trial).integers(2**32))
+
+
+def k_means(points: Vector, n_clusters: int, seed: int, max_iter: int = 300) -> Labels:
+    """Return scikit-learn's k-means++ and Lloyd, numbered by lowest member; fewer where points coincide."""
+    n_clusters = min(n_clusters, len(points))
+    with one_thread(), catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)  # coinciding points leave clusters empty, which is in order
+        fitted = KMeans(n_clusters, n_init=10, max_iter=max_iter, random_state=clustering_seed(seed)).fit(points)
+    return in_order(fitted.labels_)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep scikit-learn to one thread: sums of several come out in an order that depends on the machine."""
+    with threadpool_limits(limits=1):
+        yield
+
+
+def in_order(labels: NDArray[np.integer]) -> Labels:
+    """Return the labels numbered by first member, so that one means the same however the groups were found.
+
+    >>> in_order(np.array([2, 2, 0, 1, 0])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def assigned(clusters: Clusters, devices: Sequence[int], labels: Labels) -> Clusters:
+    """Return the clusters with devices put into groups; groups take the models that have a host, in order."""
+    members = clusters.members.copy()
+    members[list(devices)] = clusters.hosted[labels]
+    return replace(clusters, members=members)

@@ -1,0 +1,250 @@
+"""FedGroup: devices whose first updates point the same way form a group, and keep to it.
+
+Duan, Liu, Ji, Wu, Liang, Chen, Tan, Ren: "FedGroup: Efficient Federated Learning via Decomposed Similarity-Based
+Clustering", 2021, and its extension FlexCFL (Duan et al., "Flexible Clustered Federated Learning for Client-Level Data
+Distribution Shift", 2022), whose code the defaults follow. Its weighted mean is not followed: it drops all members
+of a group but the first.
+
+Round 0 is the cold start: devices pre-train the same model, the directions of their updates give the groups. Who was
+not there (or was not drawn, in a large fleet) is a newcomer: it pre-trains and joins the group whose direction its own
+update is nearest to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.decomposition import TruncatedSVD
+
+from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.seeding import Purpose, rng_for
+from tolfl.core.spec import RunSpec
+from tolfl.models import Model, Update
+from tolfl.schemes.clustered import (
+    NOBODYS,
+    Clustered,
+    Clusters,
+    Labels,
+    assigned,
+    clustering_seed,
+    clusters_of,
+    in_order,
+    k_means,
+    one_thread,
+    trained,
+)
+from tolfl.schemes.cold_start import device_key, group_means, local_updates
+from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
+
+Floats = NDArray[np.float64]
+
+
+class FedGroup(Clustered):
+    """Static groups from the directions of the first updates."""
+
+    name = "fedgroup"
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(spec)
+        self.settings = spec.fedgroup
+        self.weight = self.settings.weight
+        self.train_spec = spec.train
+
+    def start(self, model: Model, seed: int) -> Models:
+        """Return m times the model that everybody knows, and no direction yet."""
+        clusters = self.blank(model, seed)
+        return {**clusters.to_models(), **_named([np.zeros_like(centre) for centre in clusters.centres])}
+
+    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+        """Return pre-trained updates in the cold start, afterwards each device's update of its group's model."""
+        if tasks and tasks[0].round_index == 0:
+            return self._cold_start(tasks, model, train)
+        choice = {id(task): group for task, group in self._groups(tasks, model, train)}
+        jobs = [
+            (task, clusters.centres[choice[id(task)]])
+            for task, clusters in clusters_of(tasks)
+            if choice[id(task)] != NOBODYS
+        ]
+        updates = iter(trained(jobs, train))
+        contributions = []
+        for task in tasks:
+            update = next(updates) if choice[id(task)] != NOBODYS else None
+            means = {} if update is None else {f"cluster-{choice[id(task)]}": update.delta}
+            contributions.append(self.contribution(task, means, 0.0 if update is None else update.loss))
+        return contributions
+
+    def apply(
+        self,
+        models: Models,
+        total: Contribution,
+        closing: Closing,
+        tasks: Sequence[Task],  # noqa: ARG002
+        train: Train,  # noqa: ARG002
+    ) -> Applied:
+        """Form the groups after round 0; afterwards step inside each, and between them if that is asked for."""
+        clusters, directions = Clusters.of(models), _directions(models, self.m)
+        if closing.round_index == 0:
+            clusters, directions = self._formed(clusters, total, closing)
+        else:
+            clusters = self.after_step(clusters, total, closing)
+            if self.settings.inter_group_lr:
+                clusters = self._between_groups(clusters)
+        applied = self.applied(clusters, total, _named(directions))
+        if closing.round_index == 0:
+            waiting = set(range(self.n_devices)) - set(self._drawn(closing.seed))
+            applied.left_out.update(dict.fromkeys(sorted(waiting & set(total.included)), "waits for a group"))
+        return applied
+
+    # -- the cold start -----------------------------------------------------------------------------------------
+
+    def _drawn(self, seed: int) -> list[int]:
+        """Return who forms the groups: everybody, but in a large fleet a sample."""
+        n_drawn = min(self.settings.pretrain_scale * self.m, self.n_devices)
+        order = rng_for(seed, Purpose.CLUSTERING, device=1).permutation(self.n_devices)
+        return sorted(int(device) for device in order[:n_drawn])
+
+    def _cold_start(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+        drawn = {seed: set(self._drawn(seed)) for seed in {task.seed for task in tasks}}
+        pretrained = self._pretrained([task for task in tasks if task.device in drawn[task.seed]], model, train)
+        contributions = []
+        for task in tasks:
+            update = pretrained.get(id(task))
+            means = {} if update is None else {device_key(task.device): update.delta}
+            contributions.append(self.contribution(task, means, 0.0 if update is None else update.loss))
+        return contributions
+
+    def _pretrained(self, tasks: Sequence[Task], model: Model, train: Train) -> dict[int, Update]:
+        """Return each task's update from the model that everybody knows, after the same number of mini-batches."""
+        by_epochs: dict[int, list[Task]] = {}
+        for task in tasks:
+            if task.n_samples:
+                by_epochs.setdefault(self._epochs(task.n_samples), []).append(task)
+        initial = {seed: model.initial(seed) for seed in {task.seed for task in tasks}}
+        updates: dict[int, Update] = {}
+        for epochs, alike in sorted(by_epochs.items()):
+            jobs = [task.job(initial[task.seed]) for task in alike]
+            updates.update(zip(map(id, alike), train(jobs, epochs), strict=True))
+        return updates
+
+    def _epochs(self, n_samples: int) -> int:
+        batch_size = self.train_spec.settle(0, n_samples).batch_size
+        n_batches = math.ceil(n_samples / batch_size) if batch_size else 1
+        return math.ceil(self.settings.pretrain_iterations / n_batches)
+
+    def _formed(self, clusters: Clusters, total: Contribution, closing: Closing) -> tuple[Clusters, list[Vector]]:
+        is_hosted = self.present_hosts(closing.present)
+        clusters = Clusters(clusters.centres, clusters.members, is_hosted)
+        devices, deltas = local_updates(total)
+        directions = [np.zeros_like(centre) for centre in clusters.centres]
+        if not devices or not is_hosted.any():
+            return clusters, directions
+        # An update is start minus trained; only its direction counts, and all have the same sign.
+        labels = self.group(deltas, len(clusters.hosted), closing.seed)
+        clusters = assigned(clusters, devices, labels)
+        means = group_means(deltas, labels)
+        centres = list(clusters.centres)
+        overall = deltas.mean(axis=0)
+        for place, cluster in enumerate(clusters.hosted):
+            mean = means[place] if place < len(means) else None
+            centres[cluster] = centres[cluster] - (overall if mean is None else mean)
+            directions[cluster] = directions[cluster] if mean is None else mean
+        return Clusters(tuple(centres), clusters.members, is_hosted), directions
+
+    def group(self, updates: Vector, n_groups: int, seed: int) -> Labels:
+        """Return a group for each update, rows of `(n_devices, n_params)`; only their directions count."""
+        n_groups = min(n_groups, len(updates))
+        if self.settings.measure == "madc":
+            distances = madc(updates)
+            if len(updates) == 1:
+                return np.zeros(1, dtype=np.int64)
+            fitted = AgglomerativeClustering(n_groups, metric="precomputed", linkage="complete").fit(distances)
+            return in_order(fitted.labels_)
+        features = cosine_features(updates, n_groups, seed)
+        return k_means(features, n_groups, seed, self.settings.kmeans_iterations)
+
+    # -- newcomers ----------------------------------------------------------------------------------------------
+
+    def _groups(self, tasks: Sequence[Task], model: Model, train: Train) -> list[tuple[Task, int]]:
+        """Return the group of each task: its own, the nearest for newcomers, none for who is out."""
+        newcomers, known = [], {}
+        for task, clusters in clusters_of(tasks):
+            if not task.n_samples or self.is_out(clusters, task.device):
+                known[id(task)] = NOBODYS
+            elif clusters.members[task.device] == NOBODYS or clusters.is_orphan(task.device):
+                newcomers.append((task, clusters))
+            else:
+                known[id(task)] = int(clusters.members[task.device])
+        updates = self._pretrained([task for task, _ in newcomers], model, train)
+        for task, clusters in newcomers:
+            distances = dissimilarities(updates[id(task)].delta, _directions(task.models, self.m))
+            known[id(task)] = int(clusters.hosted[np.argmin(distances[clusters.hosted])])
+        return [(task, known[id(task)]) for task in tasks]
+
+    def _between_groups(self, clusters: Clusters) -> Clusters:
+        """Move every model a little towards the others, each counted by its direction alone (FlexCFL)."""
+        rate, centres = self.settings.inter_group_lr, list(clusters.centres)
+        norms = {int(cluster): float(np.linalg.norm(clusters.centres[cluster])) for cluster in clusters.hosted}
+        for cluster in norms:
+            others = [other for other in norms if other != cluster and norms[other] > 0]
+            pull = sum(clusters.centres[other].astype(np.float64) / norms[other] for other in others)
+            scale = 1 + rate * sum(1 / norms[other] for other in others)
+            moved = (clusters.centres[cluster] + rate * pull) / scale
+            centres[cluster] = moved.astype(clusters.centres[cluster].dtype)
+        return Clusters(tuple(centres), clusters.members, clusters.is_hosted)
+
+
+def cosine_features(updates: Vector, n_directions: int, seed: int) -> Floats:
+    """Return the cosines of each update to the leading singular directions, shape `(n_devices, n_directions)`.
+
+    The Euclidean distance of two rows, divided by `n_directions`, is the paper's EDC.
+    """
+    rows = updates.astype(np.float64)
+    n_directions = min(n_directions, *rows.shape)
+    with one_thread():
+        svd = TruncatedSVD(n_directions, random_state=clustering_seed(seed, trial=2)).fit(rows)
+    return cosines(rows, svd.components_)
+
+
+def madc(updates: Vector) -> Floats:
+    """Return the mean difference of the cosines that two updates have with all others: the paper's MADC."""
+    cosine = cosines(updates, updates)
+    n = len(cosine)
+    distances = np.zeros((n, n))
+    for a in range(n):
+        for b in range(a):
+            others = [z for z in range(n) if z not in (a, b)]
+            gap = np.abs(cosine[a, others] - cosine[b, others]).mean() if others else 1 - cosine[a, b]
+            distances[a, b] = distances[b, a] = gap
+    return distances
+
+
+def dissimilarities(update: Vector, directions: Sequence[Vector]) -> Floats:
+    """Return (1 - cos) / 2 of an update to each direction: 0 is the same way, 1 the opposite."""
+    distances: Floats = (1 - cosines(update[None], np.stack(list(directions)))[0]) / 2
+    return distances
+
+
+def cosines(rows: Vector, others: Vector) -> Floats:
+    """Return the cosine of each row with each other row; a zero vector is at a right angle to everything."""
+    unit, units = _unit(rows), _unit(others)
+    product: Floats = unit @ units.T
+    return product
+
+
+def _unit(rows: Vector) -> Floats:
+    doubles = rows.astype(np.float64)
+    norms = np.linalg.norm(doubles, axis=1, keepdims=True)
+    unit: Floats = np.divide(doubles, norms, out=np.zeros_like(doubles), where=norms > 0)
+    return unit
+
+
+def _named(directions: Sequence[Vector]) -> Models:
+    return {f"direction-{group}": direction for group, direction in enumerate(directions)}
+
+
+def _directions(models: Models, m: int) -> list[Vector]:
+    return [models[f"direction-{group}"] for group in range(m)]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tolfl.api import Autoencoder, FederatedDataset, Run, RunSpec, simulate
+    from tolfl.api import Autoencoder, Comparison, FederatedDataset, Run, RunSpec, compare, simulate
     from tolfl.core.errors import TolFLError
 
-__all__ = ["Autoencoder", "FederatedDataset", "Run", "RunSpec", "TolFLError", "simulate"]
+__all__ = ["Autoencoder", "Comparison", "FederatedDataset", "Run", "RunSpec", "TolFLError", "compare", "simulate"]
 __version__ = "0.1.0"
 
 

@@ -15,6 +15,8 @@ from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.experiments.compare import Comparing, parse_schemes
+from tolfl.experiments.comparison import Comparison
 from tolfl.models import Autoencoder, Model, ModuleModel
 from tolfl.runs.evaluation import TrainedModel
 from tolfl.runs.plots import plot_records
@@ -88,6 +90,7 @@ def simulate(
     *,
     data: str | Sequence[ArrayLike] | FederatedDataset | None = None,
     test: tuple[ArrayLike, ArrayLike] | None = None,
+    validation: ArrayLike | None = None,
     model: nn.Module | Model | ModelSpec | dict[str, object] | None = None,
     loss: Callable[[nn.Module, Tensor], Tensor] | None = None,
     out: str | Path | None = None,
@@ -103,6 +106,8 @@ def simulate(
         The name of a data set, or one array of typical samples per device, shape `(n_samples, ...)` each.
     test
         Samples and labels (1 = anomalous) to score the model on, with arrays as data.
+    validation
+        Typical samples that nobody trains on, with arrays as data: to choose between models, where there are several.
     model
         Any `nn.Module`; by default the paper's autoencoder. A dictionary sets its sizes: `{"hidden": [64], "code": 8}`.
     loss
@@ -118,18 +123,74 @@ def simulate(
     >>> run.summary["survivors"]
     [1, 2, 3, 4, 5]
     """
-    if isinstance(data, str):
-        options["data"] = data
-    if test is not None and (data is None or isinstance(data, str | FederatedDataset)):
-        raise SpecError("test goes with arrays as data; other data sets bring their own")
-    slices = None if data is None or isinstance(data, str) else _as_dataset(data, test)
-    if slices is not None:
-        options = {"devices": slices.n_devices, **options, "data": slices.name}
-    module = _as_model(model, loss, options)
-    chosen = _spec(spec or RunSpec(), options)
+    slices = _as_dataset(data, test, validation)
+    chosen, module = _settle(spec or RunSpec(), data, slices, model, loss, options)
     if chosen.repetitions != 1:
         raise SpecError("simulate gives one run; for repetitions call it once per seed, or use tolfl simulate")
     return Run(run(chosen, slices, module, None if out is None else Path(out))[0])
+
+
+def compare(  # noqa: PLR0913  (each by its name)
+    schemes: str | Sequence[str] = "all",
+    spec: RunSpec | None = None,
+    *,
+    data: str | Sequence[ArrayLike] | FederatedDataset | None = None,
+    test: tuple[ArrayLike, ArrayLike] | None = None,
+    validation: ArrayLike | None = None,
+    model: nn.Module | Model | ModelSpec | dict[str, object] | None = None,
+    loss: Callable[[nn.Module, Tensor], Tensor] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **options: object,
+) -> Comparison:
+    """Run several schemes under one failure plan, on the same data with the same seeds, and return them side by side.
+
+    Parameters
+    ----------
+    schemes
+        `"all"`, or some of them: `["tol-fl", "fl", "ifca"]`.
+    spec, data, test, validation, model, loss, options
+        As in `simulate`; `repetitions` (by default 3) is how many seeds.
+    out
+        A folder for the comparison and every run in it; by default nothing is written.
+    resume
+        Go on with the comparison in `out`.
+
+    Examples
+    --------
+    >>> import tolfl
+    >>> found = tolfl.compare(["tol-fl", "fl"], devices=4, clusters=2, rounds=4, fail="server@2", repetitions=2)
+    >>> [row.label for row in found.rows][:4]
+    ['tol-fl (elect)', 'tol-fl (drop)', 'fl (isolate)', 'fl (freeze)']
+    >>> found["fl (freeze)"].differences["auroc"].mean is None
+    False
+    """
+    slices = _as_dataset(data, test, validation)
+    names = parse_schemes(schemes if isinstance(schemes, str) else ",".join(schemes))
+    chosen, module = _settle(spec or RunSpec(repetitions=3), data, slices, model, loss, options)
+    if chosen.on_head_failure:
+        raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
+    comparing = Comparing(chosen, names, slices, module, None if out is None else Path(out), resume)
+    for _ in comparing:
+        pass
+    return comparing.result
+
+
+def _settle(
+    spec: RunSpec,
+    data: object,
+    slices: FederatedDataset | None,
+    model: nn.Module | Model | ModelSpec | dict[str, object] | None,
+    loss: Callable[[nn.Module, Tensor], Tensor] | None,
+    options: dict[str, object],
+) -> tuple[RunSpec, Model | None]:
+    """Return the specification that data, model and options add up to, and the model if one was handed in."""
+    if isinstance(data, str):
+        options["data"] = data
+    if slices is not None:
+        options = {"devices": slices.n_devices, **options, "data": slices.name}
+    module = _as_model(model, loss, options)
+    return _spec(spec, options), module
 
 
 def _spec(spec: RunSpec, options: dict[str, object]) -> RunSpec:
@@ -143,11 +204,17 @@ def _spec(spec: RunSpec, options: dict[str, object]) -> RunSpec:
 
 
 def _as_dataset(
-    data: Sequence[ArrayLike] | FederatedDataset, test: tuple[ArrayLike, ArrayLike] | None
-) -> FederatedDataset:
-    if isinstance(data, FederatedDataset):
-        return data
-    return FederatedDataset.from_arrays(data, test)
+    data: str | Sequence[ArrayLike] | FederatedDataset | None,
+    test: tuple[ArrayLike, ArrayLike] | None,
+    validation: ArrayLike | None,
+) -> FederatedDataset | None:
+    """Return data that were handed in; None where a data set is named."""
+    if data is None or isinstance(data, str | FederatedDataset):
+        for name, value in (("test", test), ("validation", validation)):
+            if value is not None:
+                raise SpecError(f"{name} goes with arrays as data; other data sets bring their own")
+        return data if isinstance(data, FederatedDataset) else None
+    return FederatedDataset.from_arrays(data, test, validation=validation)
 
 
 def _as_model(
@@ -169,4 +236,4 @@ def _as_model(
     return model
 
 
-__all__ = ["Autoencoder", "FederatedDataset", "Run", "RunSpec", "simulate"]
+__all__ = ["Autoencoder", "Comparison", "FederatedDataset", "Run", "RunSpec", "compare", "simulate"]

@@ -11,6 +11,7 @@ import sys
 
 import typer
 
+from tolfl.cli.compare import compare
 from tolfl.cli.demo import demo
 from tolfl.cli.simulate import simulate
 from tolfl.core.errors import SpecError, TolFLError
@@ -22,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command()(simulate)
+app.command()(compare)
 app.command()(demo)
 
 

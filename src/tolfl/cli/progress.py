@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from tolfl.experiments.compare import Comparing
 from tolfl.sim.run import Progress, Runs
 
 
@@ -24,17 +25,36 @@ def follow(
     with _interruptible() as was_interrupted, progress_bar() as bar:
         task = bar.add_task(title, total=runs.spec.rounds, loss="")
         for progress in runs:
-            loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
             if on_progress is not None:
                 on_progress(progress)
-            bar.update(task, completed=progress.rounds_done, loss=loss)
+            bar.update(task, completed=progress.rounds_done, loss=_loss(progress))
             if was_interrupted():
-                if out is None:
-                    raise KeyboardInterrupt
-                runs.save_checkpoints()
-                typer.echo(f"tolfl: stopped after round {progress.rounds_done}; to go on: "
-                           f"tolfl simulate --out {out} --resume", err=True)  # fmt: skip
-                raise typer.Exit(130)
+                _stop(runs, f"after round {progress.rounds_done}", "simulate", out)
+
+
+def follow_comparison(comparing: Comparing, out: Path | None) -> None:
+    """Compute a comparison to its end, showing how far it is."""
+    rounds = comparing.spec.rounds
+    with _interruptible() as was_interrupted, progress_bar() as bar:
+        task = bar.add_task("", total=comparing.n_rows * rounds, loss="")
+        for progress in comparing:
+            done = progress.rows_done * rounds + progress.run.rounds_done
+            bar.update(task, description=f"{progress.label:<18}", completed=done, loss=_loss(progress.run))
+            if was_interrupted():
+                where = f"in row {progress.rows_done + 1} of {progress.n_rows} ({progress.label})"
+                _stop(comparing, where, "compare", out)
+
+
+def _loss(progress: Progress) -> str:
+    return "" if progress.loss is None else f"loss {progress.loss:.4g}"
+
+
+def _stop(work: Runs | Comparing, where: str, command: str, out: Path | None) -> None:
+    if out is None:
+        raise KeyboardInterrupt
+    work.save_checkpoints()
+    typer.echo(f"tolfl: stopped {where}; to go on: tolfl {command} --out {out} --resume", err=True)
+    raise typer.Exit(130)
 
 
 def progress_bar() -> Bar:

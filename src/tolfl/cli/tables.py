@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tolfl.experiments.comparison import SCORES, Comparison, Row, Statistic
+
 Summary = Mapping[str, Any]
 
 
@@ -96,3 +98,61 @@ def _facts(summary: Summary) -> list[str]:
         f"{messages['unicast'] / rounds:.1f} models sent per round, {summary['bytes'] / 1e6:.1f} MB in all; "
         f"{summary['virtual_s']:.1f} s of virtual time, {summary['seconds_per_round']:.3f} s per round to compute",
     ]
+
+
+def show_comparison(comparison: Comparison, n_devices: int, out: Path) -> None:
+    """Print schemes side by side, and what the columns are."""
+    console = console_for_tables()
+    seeds = comparison.seeds
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    what = f"fail {comparison.fail}" if comparison.fail else "nobody fails"
+    console.print(f"{comparison.data}: {n_devices} devices, {comparison.rounds} rounds, {which}; {what}")
+    console.print(_comparison_table(comparison))
+    for line in _legend(comparison):
+        console.print(line)
+    console.print(f"folder: {out}  (comparison.png, comparison.json, one run directory per row)")
+
+
+def _comparison_table(comparison: Comparison) -> Table:
+    table = Table("", "AUROC", "best*", "chosen", "all", box=None, padding=(0, 2, 0, 0))
+    table.add_column("difference" if comparison.reference else "", no_wrap=True)
+    table.add_column("devices")
+    table.add_column("models")
+    for row in comparison.rows:
+        single = {score: row.scores[score].mean if score in row.scores else None for score in SCORES}
+        # One model: the four numbers are one.
+        is_one = row.is_plain or single["auroc_best"] == single["auroc"] == single["auroc_all_models"]
+        others = ["", "", ""] if is_one else [number(single[score]) for score in list(SCORES)[1:]]
+        difference = row.differences.get("auroc")
+        is_reference = row.label == comparison.reference
+        gap = "" if difference is None or is_reference else _with_spread(difference, signed=True)
+        table.add_row(row.label, _with_spread(row.scores["auroc"]), *others, gap, *_in_last_round(row))
+    return table
+
+
+def _in_last_round(row: Row) -> tuple[str, str]:
+    if row.is_plain:
+        return "", ""
+    devices, models = row.counts["devices_in_last_round"], row.counts["clusters_in_use"]
+    return f"{devices:.3g}", "" if models is None else f"{models:.2g}"
+
+
+def _with_spread(statistic: Statistic, signed: bool = False) -> str:
+    if statistic.mean is None:
+        return "-"
+    mean = f"{statistic.mean:+.3f}" if signed else f"{statistic.mean:.3f}"
+    return mean if statistic.std is None else f"{mean} ±{statistic.std:.3f}"
+
+
+def _legend(comparison: Comparison) -> list[str]:
+    several = any(row.counts.get("clusters_in_use") is not None or "isolate" in row.policy for row in comparison.rows)
+    lines = ["AUROC: mean over devices of the model each uses" + (", ± std over seeds" * (len(comparison.seeds) > 1))]
+    if several:
+        lines += [
+            "best*: the best single model, chosen on the test set (an oracle); "
+            f"chosen: by least {comparison.chosen_by or 'loss'}; all: least score of all models, sample by sample",
+        ]
+    if comparison.reference:
+        lines.append(f"difference: AUROC minus that of {comparison.reference}, seed by seed")
+    lines.append("devices, models: how many trained in the last round; plain rows need all data in one place")
+    return lines

@@ -35,6 +35,10 @@ class Failure(msgspec.Struct, frozen=True):
     phase: Phase = Phase.TRAIN
     returns_at: int | None = None  #: restarted as soon as this many updates are done
 
+    def __str__(self) -> str:
+        phase = "" if self.phase is Phase.TRAIN else f"/{self.phase}"
+        return f"device:{self.device}@{self.round_index}{_until(self.returns_at)}{phase}"
+
 
 class Cut(msgspec.Struct, frozen=True):
     """No message passes between the two sides from one round until another."""
@@ -43,6 +47,10 @@ class Cut(msgspec.Struct, frozen=True):
     other_side: tuple[int, ...]
     round_index: int
     heals_at: int | None = None
+
+    def __str__(self) -> str:
+        sides = "|".join(",".join(map(str, side)) for side in (self.side, self.other_side))
+        return f"cut:{sides}@{self.round_index}{_until(self.heals_at)}"
 
     def separates(self, a: int, b: int) -> bool:
         """Tell whether messages between a and b are lost while the cut lasts."""
@@ -78,9 +86,21 @@ class FailurePlan(msgspec.Struct, frozen=True):
         rounds = [failure.round_index for failure in self.failures] + [cut.round_index for cut in self.cuts]
         return min(rounds, default=None)
 
+    def __str__(self) -> str:
+        """Return a plan in the grammar above that names devices alone: it means the same in every layout.
+
+        >>> str(FailurePlan.parse("cluster:1@3; server@2-5/chain", Topology.contiguous(4, 2), 9, seed=0))
+        'device:0@2-5/chain; device:2@3; device:3@3'
+        """
+        return "; ".join([*map(str, self.failures), *map(str, self.cuts)])
+
     def of_device(self, device: int) -> tuple[Failure, ...]:
         """Return the failures of one device, earliest first."""
         return tuple(failure for failure in self.failures if failure.device == device)
+
+
+def _until(round_index: int | None) -> str:
+    return "" if round_index is None else f"-{round_index}"
 
 
 def _possible(failures: list[Failure]) -> tuple[Failure, ...]:

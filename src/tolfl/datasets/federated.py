@@ -13,7 +13,7 @@ from tolfl.core.errors import DataError
 Samples = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)  # arrays: equality is identity
 class FederatedDataset:
     """Typical samples of every device, and a test set of typical and anomalous ones.
 

@@ -1,1 +1,1 @@
-"""The paper's tables and figures; sweeps: spec, runs, rows, report."""
+"""Experiments: schemes side by side, the paper's tables and figures, sweeps."""

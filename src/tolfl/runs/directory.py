@@ -60,7 +60,7 @@ class RunDirectory:
                     file.write(lines)
                 self._has_begun = True
             except OSError as error:
-                raise self._failed(error) from None
+                raise _failed(self.path, error) from None
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint in place of the last one."""
@@ -81,24 +81,30 @@ class RunDirectory:
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def _write(self, name: str, content: bytes) -> None:
-        target = self.path / name
-        scratch = target.with_name(target.name + ".part")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with scratch.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(target)
-        except OSError as error:
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
-            raise self._failed(error) from None
+        write_file(self.path, name, content)
 
-    def _failed(self, error: OSError) -> RunDirectoryError:
-        return RunDirectoryError(
-            self.path, f"cannot be written ({error.strerror}); make room or choose another --out, then use --resume"
-        )
+
+def write_file(folder: Path, name: str, content: bytes) -> None:
+    """Write a file below a folder that is there whole or not at all."""
+    target = folder / name
+    scratch = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise _failed(folder, error) from None
+
+
+def _failed(folder: Path, error: OSError) -> RunDirectoryError:
+    return RunDirectoryError(
+        folder, f"cannot be written ({error.strerror}); make room or choose another --out, then use --resume"
+    )
 
 
 def encode_model(tensors: Tensors) -> bytes:

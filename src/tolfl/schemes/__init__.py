@@ -29,6 +29,7 @@ __all__ = [
     "Task",
     "Train",
     "asked_layout",
+    "check_scheme",
     "failure_plan",
     "is_plain",
     "layout",
@@ -74,6 +75,13 @@ def policy(spec: RunSpec) -> str:
             f"choose one of: {', '.join(possible)}"
         )
     return spec.on_head_failure or possible[0]
+
+
+def check_scheme(spec: RunSpec) -> None:
+    """Raise an error where a specification asks a scheme for what it cannot do, or has an impossible plan."""
+    failure_plan(spec)
+    if not is_plain(spec):
+        policy(spec)
 
 
 def failure_plan(spec: RunSpec) -> FailurePlan:

@@ -20,7 +20,9 @@ class TolFL(OneModel):
     """FedAvg inside clusters, a running mean from head to head."""
 
     name = "tol-fl"
+    family = "averaging"
     policies = ("elect", "drop", "isolate", "freeze")
+    compared_policies: tuple[str, ...] = ("elect", "drop")
     moves_models = True
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002  (SBT's depends on it)
@@ -69,6 +71,7 @@ class FL(TolFL):
 
     name = "fl"
     policies = ("isolate", "freeze", "elect", "drop")
+    compared_policies = ("isolate", "freeze")
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
         """Return 1."""
@@ -79,6 +82,7 @@ class SBT(TolFL):
     """Super-batch training: every device a head. Nobody moves the model until the whole chain is done."""
 
     name = "sbt"
+    compared_policies = ("elect",)
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
         """Return one cluster per device."""

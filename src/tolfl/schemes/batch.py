@@ -22,7 +22,9 @@ class Batch(OneModel):
     """All data in one place."""
 
     name = "batch"
+    family = "batch"
     policies = ("freeze", "elect", "drop", "isolate")
+    compared_policies = ("freeze",)
     moves_models = False
 
     def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
@@ -51,7 +53,7 @@ class Batch(OneModel):
 class BatchOfDeviceSize(Batch):
     """All data in one place, in batches as small as a device's: N times more updates in a round."""
 
-    name = "batch-small"
+    name = family = "batch-small"
 
     def batch_size(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
         """Return the devices' own."""

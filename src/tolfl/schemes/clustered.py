@@ -69,7 +69,7 @@ class Clusters:
 class Clustered:
     """One model per cluster, hosts that may die, and the step inside each group."""
 
-    policies = ("strict", "rehome")
+    policies = compared_policies = ("strict", "rehome")
     moves_models = True
     weight = "samples"
 

@@ -46,7 +46,7 @@ Floats = NDArray[np.float64]
 class FedGroup(Clustered):
     """Static groups from the directions of the first updates."""
 
-    name = "fedgroup"
+    name = family = "fedgroup"
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(spec)

@@ -30,7 +30,7 @@ _DISTANCE = "distance-"
 class FeSEM(Clustered):
     """Nearest centre, and the mean of those nearest to it."""
 
-    name = "fesem"
+    name = family = "fesem"
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(spec)

@@ -28,7 +28,7 @@ _TRIAL_LOSSES = "trial-losses"
 class IFCA(Clustered):
     """Loss-based choice among m models."""
 
-    name = "ifca"
+    name = family = "ifca"
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(spec)

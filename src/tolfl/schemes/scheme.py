@@ -89,6 +89,14 @@ class Scheme(Protocol):
         """What may happen when a head dies; the first is the default."""
 
     @property
+    def compared_policies(self) -> tuple[str, ...]:
+        """The policies that a comparison shows, where a head dies."""
+
+    @property
+    def family(self) -> str:
+        """A name that is shared by schemes which compute the same models as long as nobody fails."""
+
+    @property
     def moves_models(self) -> bool:
         """Whether devices send models to each other; batch training has all data on one machine."""
 

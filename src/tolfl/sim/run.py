@@ -18,7 +18,7 @@ from tolfl.models import Autoencoder, Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import TrainedModel, score_models
-from tolfl.schemes import failure_plan, is_plain, scheme_of
+from tolfl.schemes import check_scheme, failure_plan, is_plain, scheme_of
 from tolfl.sim.ledger import Ledger
 from tolfl.sim.simulation import Simulation, settle_training
 from tolfl.sim.summary import plain_scores, summarise, summarise_repetitions
@@ -57,7 +57,7 @@ class Runs:
     def __init__(
         self,
         spec: RunSpec,
-        data: FederatedDataset | None = None,
+        data: FederatedDataset | Sequence[FederatedDataset] | None = None,
         model: Model | None = None,
         out: Path | None = None,
         resume: bool = False,
@@ -65,14 +65,13 @@ class Runs:
     ) -> None:
         self.spec = spec.check()
         self.results: list[Result] = []
-        specs = [msgspec.structs.replace(spec, seed=spec.seed + i, repetitions=1) for i in range(spec.repetitions)]
+        specs = repetitions_of(spec)
         for one in specs:
-            failure_plan(one)  # a bad one is found before anything is written
-        self._datasets = [data or load(one) for one in specs]
-        if data is not None and data.n_devices != spec.devices:
-            raise SpecError(f"{spec.devices} devices, but the data has slices for {data.n_devices}")
+            check_scheme(one)  # what is wrong is found before anything is written
+        self._datasets = datasets_of(spec, data)
         if not is_plain(spec):
             self._model = model or _autoencoder(spec, self._datasets[0])
+            scheme_of(spec).start(self._model, spec.seed)  # here too: a scheme may name layers that are not there
         self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
         self._directories: list[RunDirectory | None] = [None] * len(specs)
         if out is not None:
@@ -82,11 +81,14 @@ class Runs:
         self._seconds, self._rounds_computed = 0.0, 0
         if is_plain(spec):
             return
-        if known is None:
-            known = [(d.checkpoint() if d and resume else None) or Checkpoint([]) for d in self._directories]
+        nothing = Checkpoint([])
+        starts = [
+            max((d.checkpoint() if d and resume else None) or nothing, given, key=lambda checkpoint: checkpoint.n_steps)
+            for d, given in zip(self._directories, known or [nothing] * len(specs), strict=True)
+        ]
         self.simulations = [
-            Simulation(one, slices, self._model, checkpoint)
-            for one, slices, checkpoint in zip(specs, self._datasets, known, strict=True)
+            Simulation(one, slices, self._model, start)
+            for one, slices, start in zip(specs, self._datasets, starts, strict=True)
         ]
         settings = settle_training(spec, self._datasets[0], not isinstance(self._model, Autoencoder))
         self._workshop = Workshop(scheme_of(spec), self._model, settings, spec.train.server_lr)
@@ -142,8 +144,8 @@ class Runs:
         self.results = [_result(simulation, seconds_per_round) for simulation in self.simulations]
         if is_plain(self.spec):
             self.results = [
-                _plain_result(msgspec.structs.replace(self.spec, seed=self.spec.seed + i, repetitions=1), slices)
-                for i, slices in enumerate(self._datasets)
+                _plain_result(one, slices)
+                for one, slices in zip(repetitions_of(self.spec), self._datasets, strict=True)
             ]
         for result, directory in zip(self.results, self._directories, strict=True):
             if directory is not None:
@@ -153,6 +155,24 @@ class Runs:
                 directory.finish(tensors, result.summary)
         if self._above is not None:
             self._above.finish({}, self.summary)
+
+
+def repetitions_of(spec: RunSpec) -> list[RunSpec]:
+    """Return one specification per repetition, each with its own seed."""
+    return [msgspec.structs.replace(spec, seed=spec.seed + i, repetitions=1) for i in range(spec.repetitions)]
+
+
+def datasets_of(
+    spec: RunSpec, data: FederatedDataset | Sequence[FederatedDataset] | None = None
+) -> list[FederatedDataset]:
+    """Return the data of each repetition: as given (one for all, or one each), or by the name in the specification."""
+    if data is None:
+        return [load(one) for one in repetitions_of(spec)]
+    datasets = [data] * spec.repetitions if isinstance(data, FederatedDataset) else list(data)
+    for slices in datasets:
+        if slices.n_devices != spec.devices:
+            raise SpecError(f"{spec.devices} devices, but the data has slices for {slices.n_devices}")
+    return datasets
 
 
 def run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded
@@ -125,12 +126,18 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
+#: A comparison asks once per scheme, and each answer takes an eigendecomposition.
+_baseline_scores: WeakKeyDictionary[FederatedDataset, dict[str, float]] = WeakKeyDictionary()
+
+
 def baseline_scores(data: FederatedDataset) -> dict[str, float]:
     """Return the AUROC of every plain baseline that makes sense on the data; they belong into every table."""
     if data.test is None or data.is_anomalous is None:
         return {}
-    fitted = {name: baseline(data.pool) for name, baseline in PLAIN_BASELINES.items() if _fits(name, data)}
-    return {name: auroc(score(data.test), data.is_anomalous) for name, score in fitted.items()}
+    if data not in _baseline_scores:
+        fitted = {name: baseline(data.pool) for name, baseline in PLAIN_BASELINES.items() if _fits(name, data)}
+        _baseline_scores[data] = {name: auroc(score(data.test), data.is_anomalous) for name, score in fitted.items()}
+    return dict(_baseline_scores[data])
 
 
 def plain_scores(scheme: str, data: FederatedDataset) -> Scores:

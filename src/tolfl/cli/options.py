@@ -1,0 +1,133 @@
+"""Flags that several commands have in common, and how they become a specification."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.spec import RunSpec
+
+
+class Format(StrEnum):
+    """How results are shown."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Spec = Annotated[Path | None, typer.Argument(help="A specification in TOML; flags override it.")]
+Data = Annotated[str | None, typer.Option(help="The data set. (default: blobs)")]
+Devices = Annotated[int | None, typer.Option("--devices", "-n", help="How many devices. (default: 10)")]
+Clusters = Annotated[
+    int | None, typer.Option("--clusters", "-k", help="How many clusters. (default: 5, or fewer devices)")
+]
+Topology = Annotated[
+    str | None, typer.Option(help="Another layout, such as '1,0|2,3', heads first; replaces --clusters.")
+]
+Rounds = Annotated[int | None, typer.Option(help="How many rounds. (default: 100)")]
+Fail = Annotated[
+    str | None,
+    typer.Option(
+        help="Who fails when: client@50, server@50/chain, device:3@50-60, cluster:2@50, cut:3|4,5@50-55, "
+        "random:0.01; phases /train /report /chain /distribute; joined by ';'."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="The seed of everything random. (default: 0)")]
+MinDevices = Annotated[int | None, typer.Option(help="Fewer live devices do not train. (default: 1)")]
+DeadlineS = Annotated[
+    float | None, typer.Option("--deadline", help="Seconds a head waits for its members. (default: no limit)")
+]
+EvaluateEvery = Annotated[int | None, typer.Option(help="Score the model every so many rounds.")]
+Lr = Annotated[float | None, typer.Option(help="Local step size. (default: by the number of features)")]
+Epochs = Annotated[int | None, typer.Option(help="Local epochs per round. (default: 1)")]
+BatchSize = Annotated[int | None, typer.Option(help="Local batch size; 0: one full batch. (default: 16)")]
+Optimizer = Annotated[str | None, typer.Option(help="sgd, momentum or adam. (default: sgd)")]
+ServerLr = Annotated[float | None, typer.Option(help="Step on the mean update. (default: 1)")]
+Dropout = Annotated[float | None, typer.Option(help="Dropout on hidden layers. (default: 0.2)")]
+Code = Annotated[int | None, typer.Option(help="Size of the autoencoder's code. (default: 32)")]
+SamplesPerDevice = Annotated[int | None, typer.Option(help="Samples of a device (blobs). (default: 200)")]
+NFeatures = Annotated[int | None, typer.Option("--features", help="Features of a sample (blobs). (default: 32)")]
+Timing = Annotated[
+    str | None, typer.Option(help="How fast deaths are noticed: localhost, lan, wireless. (default: localhost)")
+]
+LatencyS = Annotated[float | None, typer.Option("--latency", help="Seconds per message. (default: 0.005)")]
+BandwidthBps = Annotated[float | None, typer.Option("--bandwidth", help="Bits per second. (default: 2e7)")]
+Uplink = Annotated[str | None, typer.Option(help="serial or parallel. (default: serial)")]
+SpeedSpread = Annotated[float | None, typer.Option(help="How unequal devices' speeds are. (default: 0)")]
+Out = Annotated[Path | None, typer.Option(help="The run directory. (default: a new one below runs/)")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")]
+HowShown = Annotated[Format, typer.Option(help="How to show the result.")]
+LostModel = Annotated[
+    str | None, typer.Option(help="A cluster's model whose head is gone, at scoring: lost or frozen. (default: lost)")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any field of the specification, as in --set ifca.restarts=5; may be repeated."),
+]
+
+#: Flags that set a field of a section of the specification.
+_SECTIONS = {
+    "lr": "train",
+    "epochs": "train",
+    "batch_size": "train",
+    "optimizer": "train",
+    "server_lr": "train",
+    "dropout": "model",
+    "code": "model",
+    "samples_per_device": "blobs",
+    "n_features": "blobs",
+    "latency_s": "links",
+    "bandwidth_bps": "links",
+    "uplink": "links",
+    "speed_spread": "links",
+}
+
+
+def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | None = None) -> RunSpec:
+    """Return the specification with the flags that were given put into their places."""
+    fields = msgspec.to_builtins(spec)
+    for name, value in given.items():
+        section = fields[_SECTIONS[name]] if name in _SECTIONS else fields
+        section[name] = value
+    for setting in settings or []:
+        _set(fields, setting)
+    return RunSpec.from_fields(fields)
+
+
+def _set(fields: dict[str, Any], setting: str) -> None:
+    path, equals, text = setting.partition("=")
+    *sections, name = path.strip().split(".")
+    if not equals or not name:
+        raise SpecError(f"--set {setting!r}: write a field and its value, as in ifca.restarts=5")
+    place = fields
+    for section in sections:
+        if not isinstance(place.get(section), dict):
+            raise SpecError(f"--set {setting!r}: the specification has no section {section!r}")
+        place = place[section]
+    try:
+        place[name] = msgspec.toml.decode(f"value = {text}")["value"]
+    except msgspec.DecodeError:
+        place[name] = text.strip()
+
+
+def new_directory(name: str) -> Path:
+    """Make and return the next free folder below runs/; a run that starts at the same moment gets another."""
+    parent = Path("runs")
+    taken = [int(found[1]) for path in parent.glob("*") if (found := re.match(r"(\d+)-", path.name))]
+    number = max(taken, default=0) + 1
+    while True:
+        path = parent / f"{number:03d}-{name}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise RunDirectoryError(path, f"cannot be made ({error.strerror}); choose another --out") from None
+        else:
+            return path

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,29 +14,11 @@ import pytest
 from torch import nn
 
 import tolfl as tolfl_api
-from tolfl.cli import main
+from tests.cli.conftest import Command
 from tolfl.core.spec import RunSpec
 from tolfl.runs.records import read_records
 
-Command = Callable[..., tuple[int, str, str]]
-
 SMALL = ("--devices", "6", "--clusters", "3", "--rounds", "4", "--samples-per-device", "20", "--features", "8")
-
-
-@pytest.fixture
-def tolfl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """Run `tolfl ...` in an empty folder; return exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tolfl", *arguments])
-        with pytest.raises(SystemExit) as exit_info:
-            main()
-        output = capsys.readouterr()
-        code = exit_info.value.code
-        return (code if isinstance(code, int) else 0), output.out, output.err
-
-    return run
 
 
 def test_json_is_all_that_standard_output_gets(tolfl: Command) -> None:

@@ -41,7 +41,8 @@ def plot_comparison(comparison: Comparison) -> Figure:
     n_seeds = len(comparison.seeds)
     seeds = f"seed {comparison.seeds[0]}" if n_seeds == 1 else f"{n_seeds} seeds"
     axes.set_title(f"{comparison.data}, {comparison.rounds} rounds, {seeds}; {what}", fontsize=10, loc="left")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    if axes.containers:  # else there is no test set, and no score to show
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 

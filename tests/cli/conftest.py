@@ -1,0 +1,30 @@
+"""The command as a person types it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tolfl.cli import main
+
+Command: TypeAlias = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tolfl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """Run `tolfl ...` in an empty folder; return exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tolfl", *arguments])
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        output = capsys.readouterr()
+        code = exit_info.value.code
+        return (code if isinstance(code, int) else 0), output.out, output.err
+
+    return run

@@ -1,0 +1,237 @@
+"""Schemes side by side: the same devices fail in all of them, and nothing is trained twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import tolfl
+from tests.sim.fleets import FULL_BATCH, Mean, some_data
+from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
+from tolfl.experiments.compare import CompareProgress, Comparing, Entry, entries, known_schemes, parse_schemes
+from tolfl.experiments.comparison import SCORES, Statistic, compared
+from tolfl.models import ModuleModel
+from tolfl.schemes import failure_plan
+from tolfl.sim.run import run
+
+SPEC = RunSpec(
+    devices=6,
+    clusters=3,
+    rounds=6,
+    repetitions=2,
+    blobs=BlobsSpec(samples_per_device=20, n_features=8, n_groups=3, n_test=40, n_validation=20),
+    model=ModelSpec(hidden=(8,), code=3),
+)
+ALL = tuple(known_schemes())
+
+
+def changed(**changes: object) -> RunSpec:
+    return msgspec.structs.replace(SPEC, **changes)
+
+
+def labels(found: list[Entry]) -> list[str]:
+    return [entry.label for entry in found]
+
+
+def finished(comparing: Comparing) -> list[CompareProgress]:
+    return list(comparing)
+
+
+def test_without_a_dying_head_every_scheme_is_one_row() -> None:
+    assert labels(entries(SPEC, ALL)) == list(ALL)
+    assert labels(entries(changed(fail="client@3"), ("tol-fl", "fl", "ifca"))) == ["tol-fl", "fl", "ifca"]
+
+
+def test_where_a_head_dies_every_policy_that_matters_is_a_row() -> None:
+    found = labels(entries(changed(fail="server@3"), ALL))
+    # Device 2 leads a cluster of Tol-FL and keeps a model, but FL's server is device 0.
+    other = labels(entries(changed(fail="device:2@3"), ("tol-fl", "fl", "fesem")))
+
+    assert found == [
+        "tol-fl (elect)", "tol-fl (drop)", "sbt (elect)", "fl (isolate)", "fl (freeze)", "batch (freeze)",
+        "batch-small (freeze)", "fedgroup (strict)", "fedgroup (rehome)", "ifca (strict)", "ifca (rehome)",
+        "fesem (strict)", "fesem (rehome)",
+    ]  # fmt: skip
+    assert other == ["tol-fl (elect)", "tol-fl (drop)", "fl", "fesem (strict)", "fesem (rehome)"]
+
+
+@pytest.mark.parametrize("topology", ["", "3,2|0,1|5,4"])
+@pytest.mark.parametrize("fail", ["server@3/chain", "cluster:1@2", "device:4@1-3; cut:0,1|2,3,4,5@4", "random:0.2"])
+def test_a_plan_means_the_same_devices_for_every_scheme(fail: str, topology: str) -> None:
+    found = entries(changed(fail=fail, topology=topology, clusters=None if topology else 3), ALL)
+    plans = [failure_plan(msgspec.structs.replace(entry.spec, seed=7)) for entry in found]
+
+    assert len({str(plan) for plan in plans}) == 1
+    assert plans[0].failures or plans[0].cuts
+
+
+@pytest.mark.parametrize("fail", ["", "client@3", "server@3", "server@0", "device:2@2-4", "random:0.1"])
+def test_rows_that_share_their_beginning_equal_runs_of_their_own(fail: str) -> None:
+    comparing = Comparing(changed(fail=fail), ("tol-fl", "sbt", "fl", "batch", "ifca", "fedgroup", "fesem"))
+    finished(comparing)
+
+    for entry, row in zip(comparing.entries, comparing.result.rows, strict=False):
+        summaries = [one.summary for one in run(entry.spec)]
+        assert list(row.scores["auroc"].values) == [summary["auroc"] for summary in summaries]
+        assert list(row.scores["auroc_all_models"].values) == [summary["auroc_all_models"] for summary in summaries]
+
+
+def test_what_is_shared_is_trained_once() -> None:
+    n_computed: dict[str, int] = {}
+    comparing = Comparing(changed(fail="server@4"), ("tol-fl", "sbt", "fl", "fesem"))
+    for progress in comparing:
+        n_computed[progress.label] = n_computed.get(progress.label, 0) + 1
+
+    # FL's freeze trains nothing after the failure, and isolated devices have two more rounds each.
+    assert n_computed == {
+        "tol-fl (elect)": 6, "tol-fl (drop)": 2, "sbt (elect)": 2, "fl (isolate)": 2,
+        "fesem (strict)": 6, "fesem (rehome)": 2,
+    }  # fmt: skip
+
+
+def test_layouts_of_ones_own_and_deadlines_share_within_a_scheme_only() -> None:
+    for spec in (
+        changed(fail="server@4", topology="1,0|2,3|4,5", clusters=None),
+        changed(fail="server@4", deadline_s=9.0),
+    ):
+        n_computed: dict[str, int] = {}
+        for progress in Comparing(spec, ("tol-fl", "fl")):
+            n_computed[progress.label] = n_computed.get(progress.label, 0) + 1
+        assert n_computed == {"tol-fl (elect)": 6, "tol-fl (drop)": 2, "fl (isolate)": 6}
+
+
+@pytest.mark.parametrize("stops_after", [0, 1, 4, 7, 9, 12])
+def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
+    spec, schemes = changed(fail="server@3", checkpoint_every=2), ("tol-fl", "fl", "ifca")
+    whole = Comparing(spec, schemes, out=tmp_path / "whole")
+    finished(whole)
+    broken = Comparing(spec, schemes, out=tmp_path / "broken")
+    for place, _ in enumerate(broken):
+        if place == stops_after:
+            break
+    n_before = stops_after + 1
+    resumed = Comparing(spec, schemes, out=tmp_path / "broken", resume=True)
+    n_after = len(finished(resumed))
+
+    files = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.json*")}
+    for name in files:
+        if name.name != "summary.json":  # these hold how long it took
+            assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert len(files) > 10
+    # Not more is trained again than what lies between two checkpoints.
+    assert n_before + n_after <= len(finished(Comparing(spec, schemes))) + 2
+
+
+def test_a_comparison_is_not_resumed_with_other_options(tmp_path: Path) -> None:
+    finished(Comparing(SPEC, ("fl",), out=tmp_path / "x"))
+
+    with pytest.raises(RunDirectoryError, match="was started with other options"):
+        Comparing(changed(seed=3), ("fl",), out=tmp_path / "x", resume=True)
+    with pytest.raises(RunDirectoryError, match="was started with other options"):
+        Comparing(SPEC, ("fl", "sbt"), out=tmp_path / "x", resume=True)
+
+
+def test_a_torn_file_of_a_comparison_is_named(tmp_path: Path) -> None:
+    finished(Comparing(SPEC, ("fl",), out=tmp_path / "x"))
+    (tmp_path / "x" / "fl" / "summary.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match="delete its folder to compute it again"):
+        finished(Comparing(SPEC, ("fl",), out=tmp_path / "x", resume=True))
+
+    (tmp_path / "x" / "compare.toml").write_text("schemes = [")
+    with pytest.raises(RunDirectoryError, match="no comparison that can be read"):
+        Comparing(SPEC, ("fl",), out=tmp_path / "x", resume=True)
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    a, b = Statistic.of([0.5, 0.7, None]), Statistic.of([0.4, 0.8, 0.3])
+
+    assert a.minus(b).values == pytest.approx((0.1, -0.1, None))
+    assert a.minus(b).mean == pytest.approx(0.0)
+    assert a.minus(b).std == pytest.approx(np.std([0.1, -0.1], ddof=1))
+    assert Statistic.of([None]).mean is None
+    assert Statistic.of([0.5]).std is None
+
+
+def test_the_reference_is_the_first_row_of_tol_fl_and_plain_rows_follow() -> None:
+    def summary(auroc: float | None) -> dict[str, object]:
+        counts = dict.fromkeys(
+            ("devices_in_last_round", "devices_lost_with_head", "clusters_in_use", "bytes", "stall_s", "train_loss"), 1
+        )
+        return {**dict.fromkeys(SCORES, auroc), **counts, "baselines": {"mean-vector": 0.6}}
+
+    runs = [
+        ("fl (freeze)", "fl", "freeze", [summary(0.7), summary(None)]),
+        ("tol-fl (elect)", "tol-fl", "elect", [summary(0.8), summary(0.9)]),
+        ("tol-fl (drop)", "tol-fl", "drop", [summary(0.5), summary(0.5)]),
+    ]
+    rows, reference = compared(runs)
+
+    assert reference == "tol-fl (elect)"
+    assert [row.label for row in rows] == ["fl (freeze)", "tol-fl (elect)", "tol-fl (drop)", "mean-vector (plain)"]
+    assert rows[0].differences["auroc"].values == pytest.approx((-0.1, None))
+    assert rows[3].differences["auroc"].values == pytest.approx((-0.2, -0.3))
+    assert compared(runs[:1])[1] is None
+    assert compared(runs[:1])[0][0].differences == {}
+
+
+def test_names_are_read_in_the_order_of_rows() -> None:
+    assert parse_schemes("all") == ALL
+    assert parse_schemes(" fesem,tol-fl ") == ("tol-fl", "fesem")
+
+
+def test_arrays_and_modules_of_ones_own_are_compared() -> None:
+    data = some_data([8, 9, 7, 8], with_test=True)
+    assert data.test is not None
+    assert data.is_anomalous is not None
+    found = tolfl.compare(
+        "all", data=data, model=Mean(3), clusters=2, rounds=4, fail="server@2", train=FULL_BATCH, repetitions=2
+    )
+    arrays = [data.slice_of(device) for device in range(4)]
+    again = tolfl.compare(
+        ["tol-fl", "ifca"],
+        data=arrays,
+        test=(data.test, data.is_anomalous),
+        validation=arrays[0],
+        model=Mean(3),
+        clusters=2,
+        rounds=4,
+        fail="server@2",
+        train=FULL_BATCH,
+        repetitions=2,
+    )
+
+    assert found.chosen_by == "training loss"
+    assert again.chosen_by == "validation loss"
+    assert again["ifca (strict)"].scores["auroc"] == found["ifca (strict)"].scores["auroc"]
+    with pytest.raises(KeyError, match=r"no row 'ifca'; there are tol-fl \(elect\)"):
+        again["ifca"]
+    with pytest.raises(SpecError, match="not for comparisons"):
+        tolfl.compare("fl", on_head_failure="freeze")
+    with pytest.raises(SpecError, match="validation goes with arrays"):
+        tolfl.compare("fl", validation=arrays[0])
+
+
+def test_without_a_test_set_there_is_a_comparison_without_scores(tmp_path: Path) -> None:
+    comparing = Comparing(changed(repetitions=1), ("tol-fl", "ifca"), some_data([4] * 6), ModuleModel(Mean(3)))
+    finished(comparing)
+    comparing.result.plot().savefig(tmp_path / "x.png")
+
+    assert [row.scores["auroc"].mean for row in comparing.result.rows] == [None, None]
+
+
+def test_the_figure_shows_every_row_and_the_scores_that_differ() -> None:
+    found = tolfl.compare(["tol-fl", "fl", "ifca"], changed(fail="server@3"))
+    axes = found.plot().axes[0]
+
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [row.label for row in found.rows]
+    n_points = {container.get_label(): len(container[0].get_xdata()) for container in axes.containers}
+    assert n_points == {
+        "mean over devices": len(found.rows),
+        "best single model (oracle)": 3,
+        "model chosen without labels": 3,
+        "all models together": 3,
+    }

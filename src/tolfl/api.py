@@ -80,7 +80,7 @@ class Run:
         return f"{self.spec.scheme} ({policy})" if policy else self.spec.scheme
 
     def __repr__(self) -> str:
-        without = "no test set" if self.summary["survivors"] else "no device left"
+        without = "no test set" if self.models else "no model left" if self.summary["survivors"] else "no device left"
         auroc = without if self.auroc is None else f"AUROC {self.auroc:.3f}"
         return f"<Run {self._label()} on {self.summary['data']}: {auroc}, {len(self._result.models)} model(s)>"
 

@@ -192,3 +192,44 @@ def test_every_order_of_three_devices_gives_the_same_total() -> None:
     means = [float(mean_of(Contribution.total(order))[0]) for order in permutations([D1, D2, D3])]
 
     assert means == pytest.approx([-32 / 3] * 6, rel=1e-15)
+
+
+# -- groups that train models of their own ----------------------------------------------------------------------------
+
+
+def test_devices_may_weigh_the_same_whatever_their_samples_and_their_losses_do_not() -> None:
+    few = Contribution.of_device(0, 1, {"a": np.array([2.0])}, loss=8.0, weight=1)
+    many = Contribution.of_device(1, 3, {"a": np.array([6.0])}, loss=4.0, weight=1)
+    both = few.merge(many)
+
+    assert float(both.parts["a"].mean[0]) == 4.0
+    assert both.n_samples == 4
+    assert both.loss == 5.0
+
+
+def test_a_part_says_whose_updates_are_inside() -> None:
+    left = Contribution.of_device(0, 2, {"a": np.array([1.0])}, 0.0)
+    middle = Contribution.of_device(4, 2, {"a": np.array([1.0]), "b": np.array([1.0])}, 0.0)
+    nobody = Contribution.of_device(5, 0, {"b": np.array([1.0])}, 0.0)
+    total = Contribution.total([left, middle, nobody])
+
+    assert list(total.parts["a"].included) == [0, 4]
+    assert list(total.parts["b"].included) == [4]
+    assert list(total.included) == [0, 4, 5]
+
+
+@given(fleets(), st.data())
+def test_equal_weights_give_the_plain_mean_in_any_order_and_grouping(
+    fleet: list[Contribution], data: st.DataObject
+) -> None:
+    equal = [
+        Contribution.of_device(d, one.n_samples, {GLOBAL: mean_of(one)}, one.loss, weight=1)
+        for d, one in enumerate(fleet)
+    ]
+    order = data.draw(st.permutations(equal))
+    cut = data.draw(st.integers(0, len(order)))
+    total = Contribution.total(order[:cut]).merge(Contribution.total(order[cut:]))
+
+    np.testing.assert_allclose(mean_of(total), np.mean([mean_of(one) for one in fleet], axis=0), atol=1e-10)
+    assert total.n_samples == sum(one.n_samples for one in fleet)
+    assert total.parts[GLOBAL].included == total.included

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSettings, TrainSpec
 from tolfl.core.timing import Links, Timing
 
 specs = st.builds(
@@ -31,7 +32,11 @@ specs = st.builds(
     ),
     model=st.builds(ModelSpec, hidden=st.lists(st.integers(1, 99), max_size=3).map(tuple), dropout=st.floats(0, 0.9)),
     links=st.builds(Links, uplink=st.sampled_from(["serial", "parallel"]), latency_s=st.floats(0, 1)),
-    blobs=st.builds(BlobsSpec, n_features=st.integers(1, 64)),
+    blobs=st.builds(BlobsSpec, n_features=st.integers(1, 64), n_validation=st.integers(0, 9)),
+    lost_model=st.sampled_from(["lost", "frozen"]),
+    fedgroup=st.builds(FedGroupSpec, measure=st.sampled_from(["edc", "madc"]), inter_group_lr=st.floats(0, 1)),
+    ifca=st.builds(IFCASpec, init=st.sampled_from(["warm", "random"]), restarts=st.integers(1, 9)),
+    fesem=st.builds(FeSEMSpec, layers=st.lists(st.text("ab.", min_size=1), max_size=2).map(tuple)),
 )
 
 
@@ -54,6 +59,11 @@ def test_what_is_left_out_has_its_default() -> None:
         ("[links]\nspeed = 3", "speed"),
         ("[blobs]\nsize = 3", "size"),
         ("devices = 'ten'", "devices"),
+        ("[ifca]\nrounds = 3", "rounds"),
+        ("[fedgroup]\nmeasure = 'l2'", "choose one of: edc, madc"),
+        ("[fesem]\ninit = 'zeros'", "choose one of: k-means++, random"),
+        ("[ifca]\nweight = 'heavy'", "choose one of: samples, equal"),
+        ("lost_model = 'found'", "choose one of: lost, frozen"),
         ("devices = 2.5", "devices"),
         ("[train]\noptimizer = 'lbfgs'", "lbfgs"),
         ("devices = ", "spec.toml"),
@@ -113,6 +123,16 @@ def test_the_default_specification_is_a_good_one() -> None:
         ({"model": ModelSpec(code=0)}, "code 0; use at least 1"),
         ({"blobs": BlobsSpec(samples_per_device=0)}, "samples per device 0; use at least 1"),
         ({"links": Links(bandwidth_bps=0)}, "bandwidth bps 0; use a number above 0"),
+        ({"blobs": BlobsSpec(n_validation=-1)}, "n validation -1; use at least 0"),
+        ({"fedgroup": FedGroupSpec(pretrain_scale=0)}, "fedgroup pretrain_scale 0; use at least 1"),
+        ({"fedgroup": FedGroupSpec(pretrain_iterations=0)}, "fedgroup pretrain_iterations 0; use at least 1"),
+        ({"fedgroup": FedGroupSpec(kmeans_iterations=0)}, "fedgroup kmeans_iterations 0; use at least 1"),
+        ({"fedgroup": FedGroupSpec(inter_group_lr=-0.1)}, "fedgroup inter_group_lr -0.1; use at least 0"),
+        ({"fedgroup": FedGroupSpec(inter_group_lr=float("nan"))}, "fedgroup inter_group_lr nan; use at least 0"),
+        ({"ifca": IFCASpec(restarts=0)}, "ifca restarts 0; use at least 1"),
+        ({"ifca": IFCASpec(trial_rounds=0)}, "ifca trial_rounds 0; use at least 1"),
+        ({"ifca": IFCASpec(warm_rounds=-1)}, "ifca warm_rounds -1; use at least 0"),
+        ({"fesem": FeSEMSpec(pretrain_epochs=0)}, "fesem pretrain_epochs 0; use at least 1"),
     ],
     ids=str,
 )
@@ -164,3 +184,10 @@ def test_an_unknown_name_keeps_what_it_knows() -> None:
     error = UnknownNameError("scheme", "x", ["a", "b"])
 
     assert (error.what, error.name, error.known) == ("scheme", "x", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "batch_size", "epochs"), [(100, 10, 5), (101, 10, 5), (99, 10, 5), (90, 10, 6), (7, 0, 50), (7, 1, 8)]
+)
+def test_whole_epochs_make_at_least_so_many_mini_batches(n_samples: int, batch_size: int, epochs: int) -> None:
+    assert TrainSettings(batch_size=batch_size).epochs_for(50, n_samples) == epochs

@@ -77,3 +77,47 @@ def test_a_single_feature_and_a_single_test_sample_do() -> None:
     data = blobs(2, 0, BlobsSpec(samples_per_device=1, n_features=1, n_groups=1, n_test=1))
 
     assert data.pool.shape == (2, 1)
+
+
+# -- samples that are held back ---------------------------------------------------------------------------------------
+
+
+def test_typical_samples_are_held_back_and_nobody_has_them() -> None:
+    data = blobs(6, 0, BlobsSpec(samples_per_device=50, n_features=12, n_groups=3, n_test=200, n_validation=30))
+    assert data.validation is not None
+    assert data.test is not None
+    typical = pca(data.pool, 9)
+
+    assert data.validation.shape == (30, 12)
+    assert data.validation.dtype == np.float32
+    assert typical(data.validation).mean() < 2 * typical(data.pool).mean()
+    for other in (data.pool, data.test):
+        assert not (data.validation[:, None] == other[None]).all(axis=2).any()
+
+
+def test_every_group_is_held_back_in_equal_shares() -> None:
+    data = blobs(6, 0, BlobsSpec(samples_per_device=50, n_features=12, n_groups=3, n_test=20, n_validation=30))
+    assert data.validation is not None
+    scores = np.stack([pca(data.pool[100 * group : 100 * (group + 1)], 3)(data.validation) for group in range(3)])
+
+    assert scores.argmin(axis=0).tolist() == [0, 1, 2] * 10
+
+
+def test_how_many_samples_are_held_back_changes_nothing_else() -> None:
+    some, none = (blobs(4, 0, msgspec.structs.replace(SPEC, n_validation=n)) for n in (7, 0))
+
+    assert none.validation is None
+    assert np.array_equal(some.pool, none.pool)
+    assert some.test is not None
+    assert none.test is not None
+    assert np.array_equal(some.test, none.test)
+
+
+def test_another_seed_holds_back_other_samples() -> None:
+    one, same, other = (blobs(4, seed, SPEC).validation for seed in (0, 0, 1))
+    assert one is not None
+    assert same is not None
+    assert other is not None
+
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.sim.fleets import Mean
 from tolfl.core.metrics import auroc, lowest_scores
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel
-from tolfl.runs.evaluation import Scores, TrainedModel, score_models, train_loss
+from tolfl.runs.evaluation import Scores, TrainedModel, choose_model, mean_over_devices, score_models, train_loss
 
 RNG = np.random.default_rng(0)
 DATA = FederatedDataset.from_arrays(
@@ -50,6 +52,84 @@ def test_a_duplicate_model_changes_nothing() -> None:
     two = score_models({"a": at(0.5, 0), "b": at(0.5, 0)}, DATA, {"a": 1, "b": 1})
 
     assert (two.auroc, two.auroc_all_models) == (one.auroc, one.auroc_all_models)
+
+
+def test_a_duplicate_model_changes_no_score_of_several_models() -> None:
+    models = {"a": at(0.5, 0), "b": at(-1, 2)}
+    two = score_models(models, DATA, {"a": 2, "b": 2})
+    three = score_models({**models, "c": at(-1, 2)}, DATA, {"a": 2, "b": 1, "c": 1})
+
+    assert three.auroc == pytest.approx(two.auroc, rel=1e-12)
+    assert three.auroc_all_models == two.auroc_all_models
+    assert three.auroc_best == two.auroc_best
+    assert (three.auroc_chosen, three.chosen_model) == (two.auroc_chosen, two.chosen_model)
+
+
+def test_the_best_model_is_the_one_with_the_highest_auroc() -> None:
+    models = {f"m{i}": at(float(i), -float(i)) for i in range(-2, 3)}
+    scores = score_models(models, DATA, dict.fromkeys(models, 1))
+
+    assert scores.auroc_best == max(scores.auroc_per_model.values())
+    assert scores.auroc_best > min(scores.auroc_per_model.values())
+    assert scores.auroc is not None
+    assert scores.auroc_best >= scores.auroc
+
+
+def test_the_chosen_model_has_the_least_loss_on_samples_that_were_held_back() -> None:
+    held_back = FederatedDataset.from_arrays(
+        [np.full((5, 2), 3.0)], test=(RNG.normal(size=(30, 2)), np.arange(30) % 2), validation=np.full((4, 2), -2.0)
+    )
+    models = {"near training": at(3, 3), "near validation": at(-2, -2)}
+    scores = score_models(models, held_back, dict.fromkeys(models, 1))
+
+    assert (scores.chosen_model, scores.chosen_by) == ("near validation", "validation loss")
+    assert scores.auroc_chosen == scores.auroc_per_model["near validation"]
+
+
+def test_without_samples_held_back_the_training_loss_decides() -> None:
+    data = FederatedDataset.from_arrays(
+        [np.full((5, 2), 3.0), np.full((1, 2), -2.0)], test=(RNG.normal(size=(30, 2)), np.arange(30) % 2)
+    )
+    models = {"near few": at(-2, -2), "near most": at(3, 3)}
+    scores = score_models(models, data, dict.fromkeys(models, 1))
+
+    assert (scores.chosen_model, scores.chosen_by) == ("near most", "training loss")
+    assert choose_model({"only": at(9, 9)}, data) == ("only", "training loss")
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5))
+def test_no_choice_and_no_mean_is_above_the_best_single_model(seed: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    models = {f"m{i}": at(*rng.normal(0, 1, 2)) for i in range(m)}
+    scores = score_models(models, DATA, {name: int(rng.integers(0, 4)) for name in models})
+
+    assert scores.auroc_best is not None
+    assert scores.auroc_chosen is not None
+    assert scores.auroc is not None
+    assert scores.auroc_best >= scores.auroc_chosen
+    assert scores.auroc_best >= scores.auroc - 1e-12
+    if m == 1:
+        assert scores.auroc_best == scores.auroc_chosen == scores.auroc_all_models
+
+
+def test_a_model_that_nobody_uses_counts_only_where_nobody_uses_any() -> None:
+    values = {"a": 0.5, "b": 0.9}
+
+    assert mean_over_devices(values, {"a": 3, "b": 0}) == 0.5
+    assert mean_over_devices(values, {"a": 1, "b": 3}) == pytest.approx(0.8)
+    assert mean_over_devices(values, {"a": 0, "b": 0}) == pytest.approx(0.7)
+
+
+def test_all_models_together_take_the_least_score_of_each_sample() -> None:
+    data = FederatedDataset.from_arrays(
+        [np.zeros((2, 2))], test=(np.array([[0, 0], [5, 5], [2, 2], [3, 3]]), [0, 0, 1, 1])
+    )
+    one = score_models({"a": at(0, 0)}, data, {"a": 1})
+    both = score_models({"a": at(0, 0), "b": at(5, 5)}, data, {"a": 1, "b": 1})
+
+    assert one.auroc_all_models == 0.5
+    assert both.auroc_all_models == 1.0
+    assert both.auroc_per_model == {"a": 0.5, "b": 0.5}
 
 
 def test_without_a_test_set_or_a_model_there_is_no_score() -> None:

@@ -75,11 +75,15 @@ def _models_table(summary: Summary) -> Table:
     if len(per_model) > 1:
         table.add_row("mean over devices", number(summary["auroc"]))
         table.add_row("all together (per-sample minimum)", number(summary["auroc_all_models"]))
+        chosen = f"{summary['chosen_model']}, chosen by {summary['chosen_by']}"
+        table.add_row(chosen, number(summary["auroc_chosen"]))
+        table.add_row("best single model (an oracle: by the test set)", number(summary["auroc_best"]))
     for name, value in per_model.items():
         label = {"global": "the fleet's model"}.get(name, name)
         table.add_row(f"  {label}" if len(per_model) > 1 else label, number(value))
     if not per_model:
-        table.add_row("no model is left" if not summary["survivors"] else "no test set", "-")
+        is_lost = not summary["survivors"] or summary["model_sha256"] is None
+        table.add_row("no model is left" if is_lost else "no test set", "-")
     for name, value in summary["baselines"].items():
         table.add_row(f"{name} (plain, all data in one place)", number(value))
     return table
@@ -94,10 +98,19 @@ def _facts(summary: Summary) -> list[str]:
     done = f"{left} of {summary['n_devices']} devices left; {summary['rounds_done']} rounds"
     return [
         f"{done}; ended: {summary['ended']}{lost}",
+        *_of_groups(summary),
         f"training loss {number(summary['train_loss'], 4)}; stalled {summary['stall_s']:.2f} s by failures",
-        f"{messages['unicast'] / rounds:.1f} models sent per round, {summary['bytes'] / 1e6:.1f} MB in all; "
+        f"{messages['unicast'] / rounds:.1f} messages with models per round, {summary['bytes'] / 1e6:.1f} MB in all; "
         f"{summary['virtual_s']:.1f} s of virtual time, {summary['seconds_per_round']:.3f} s per round to compute",
     ]
+
+
+def _of_groups(summary: Summary) -> list[str]:
+    if summary["clusters_in_use"] is None:
+        return []
+    lost = summary["devices_lost_with_head"]
+    out = f"; {lost} device{'s' * (lost != 1)} out of training: the head with their model is gone" if lost else ""
+    return [f"{summary['clusters_in_use']} of {summary['n_clusters']} models in use in the last round{out}"]
 
 
 def show_comparison(comparison: Comparison, n_devices: int, out: Path) -> None:

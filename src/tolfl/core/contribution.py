@@ -34,6 +34,8 @@ class Part(msgspec.Struct, frozen=True):
     vector: Vector
     weight: int = 1
     included: DeviceSet = DeviceSet()  #: whose updates are inside
+    loss: float = 0.0  #: mean loss of their training
+    n_trained: int = 0  #: samples that they trained on; more than `n_samples` where each device counts as one
 
     @property
     def mean(self) -> Vector:
@@ -76,13 +78,27 @@ class Contribution(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_device(
-        cls, device: int, n_samples: int, means: Mapping[str, Vector], loss: float, weight: int | None = None
+        cls,
+        device: int,
+        n_samples: int,
+        means: Mapping[str, Vector],
+        loss: float,
+        weight: int | None = None,
+        losses: Mapping[str, float] | None = None,
     ) -> Contribution:
-        """Return what one device contributes from `n_samples` samples; its updates weigh as much, or `weight`."""
-        included = DeviceSet.of([device])
+        """Return what one device contributes from `n_samples` samples; its updates weigh as much, or `weight`.
+
+        `losses` are those of single models, where they differ.
+        """
+        included, of_models = DeviceSet.of([device]), losses or {}
+        if not n_samples:
+            return cls(included, 0, {}, 0.0)
         weight = n_samples if weight is None else weight
-        parts = {key: Part(weight, mean, weight, included) for key, mean in means.items()} if n_samples else {}
-        return cls(included, n_samples, parts, loss if n_samples else 0.0)
+        parts = {
+            key: Part(weight, mean, weight, included, of_models.get(key, loss), n_samples)
+            for key, mean in means.items()
+        }
+        return cls(included, n_samples, parts, loss)
 
     @classmethod
     def empty(cls) -> Contribution:
@@ -118,6 +134,8 @@ class _RunningSum:
         self._sums: dict[str, Vector] = {}
         self._counts: dict[str, int] = {}
         self._inside: dict[str, int] = {}
+        self._losses: dict[str, float] = {}
+        self._trained: dict[str, int] = {}
         self._scratch: Vector | None = None
         self._bits = self._n_samples = 0
         self._loss = 0.0
@@ -131,6 +149,8 @@ class _RunningSum:
         for key, part in contribution.parts.items():
             self._counts[key] = self._counts.get(key, 0) + part.n_samples
             self._inside[key] = self._inside.get(key, 0) | part.included.bits
+            self._losses[key] = self._losses.get(key, 0.0) + part.loss * part.n_trained
+            self._trained[key] = self._trained.get(key, 0) + part.n_trained
             if key not in self._sums:
                 self._sums[key] = part.vector * part.vector.dtype.type(part.weight)
             else:
@@ -144,8 +164,11 @@ class _RunningSum:
         return np.multiply(part.vector, part.vector.dtype.type(part.weight), out=self._scratch)
 
     def total(self) -> Contribution:
-        parts = {
-            key: Part(self._counts[key], self._sums[key], 1, DeviceSet(self._inside[key])) for key in sorted(self._sums)
-        }
+        parts = {key: self._part(key) for key in sorted(self._sums)}
         loss = self._loss / self._n_samples if self._n_samples else 0.0
         return Contribution(DeviceSet(self._bits), self._n_samples, parts, loss)
+
+    def _part(self, key: str) -> Part:
+        n_trained = self._trained[key]
+        loss = self._losses[key] / n_trained if n_trained else 0.0
+        return Part(self._counts[key], self._sums[key], 1, DeviceSet(self._inside[key]), loss, n_trained)

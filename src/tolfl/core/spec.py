@@ -27,6 +27,15 @@ class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
 
+    def epochs_for(self, n_batches: int, n_samples: int) -> int:
+        """Return how many whole epochs make at least so many mini-batches.
+
+        >>> TrainSettings(batch_size=16).epochs_for(n_batches=50, n_samples=200)
+        4
+        """
+        per_epoch = -(-n_samples // self.batch_size) if self.batch_size else 1
+        return -(-n_batches // per_epoch)
+
 
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Local training as asked for; what is left open is chosen by the shape of the data."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.models import Model
-from tolfl.schemes.one_model import OneModel, stepped
+from tolfl.schemes.one_model import OneModel, loss_of, stepped
 from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
 
 
@@ -61,9 +61,9 @@ class TolFL(OneModel):
     ) -> Applied:
         """Return theta_{t+1} = theta_t - server_lr * mean delta; without a sample nothing changes."""
         if GLOBAL not in total.parts:
-            return Applied(models, total.loss)
+            return Applied(models, loss_of(total))
         start, delta = models[GLOBAL], total.parts[GLOBAL].mean
-        return Applied({GLOBAL: stepped(start, delta, closing.server_lr)}, total.loss)
+        return Applied({GLOBAL: stepped(start, delta, closing.server_lr)}, loss_of(total))
 
 
 class FL(TolFL):

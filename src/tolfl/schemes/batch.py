@@ -40,12 +40,17 @@ class Batch(OneModel):
         return [Contribution.of_device(task.device, task.n_samples, {}, 0.0) for task in tasks]
 
     def apply(
-        self, models: Models, total: Contribution, closing: Closing, tasks: Sequence[Task], train: Train
+        self,
+        models: Models,
+        total: Contribution,  # noqa: ARG002  (only says whose data is there)
+        closing: Closing,
+        tasks: Sequence[Task],
+        train: Train,
     ) -> Applied:
         """Return the model after local training on the samples of all devices that are left."""
         tasks = [task for task in tasks if task.n_samples]
         if not tasks:
-            return Applied(models, total.loss)
+            return Applied(models, None)
         update = train([_together(tasks, models)])[0]
         return Applied({GLOBAL: stepped(models[GLOBAL], update.delta, closing.server_lr)}, update.loss)
 

@@ -8,7 +8,7 @@ A host that comes back brings its model as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from warnings import catch_warnings, simplefilter
@@ -21,10 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.devices import DeviceSet
+from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
-from tolfl.models import Model, Update
+from tolfl.models import Model
 from tolfl.schemes.layout import asked_layout
 from tolfl.schemes.one_model import stepped
 from tolfl.schemes.scheme import Applied, Closing, Models, Served, Task, Train
@@ -33,6 +34,8 @@ Labels = NDArray[np.int64]
 
 #: A device that trains no model yet.
 NOBODYS = -1
+#: Models of devices' own, before there are groups, have keys that begin with this.
+DEVICE_KEY = "device-"
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ class Clusters:
     def hosted(self) -> Labels:
         """The models that have a host."""
         return np.flatnonzero(self.is_hosted)
+
+    @property
+    def is_formed(self) -> bool:
+        """Whether any device is in a group."""
+        return bool((self.members != NOBODYS).any())
 
     def is_orphan(self, device: int) -> bool:
         """Tell whether the model that a device trains is lost."""
@@ -119,10 +127,35 @@ class Clustered:
         """Tell whether a device has nothing to train: its model is lost and it stays with it, or all are lost."""
         return not clusters.is_hosted.any() or (clusters.is_orphan(device) and not self.rehomes)
 
-    def contribution(self, task: Task, means: Models, loss: float) -> Contribution:
+    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+        """Return what each task contributes to its round; those of one phase are trained together.
+
+        Tasks of one call may be of different rounds: the sides of a cut are not equally fast.
+        """
+        phases: dict[tuple[int, str], list[Task]] = {}
+        for task in tasks:
+            phases.setdefault((task.round_index, self.phase(task.models)), []).append(task)
+        found: dict[int, Contribution] = {}
+        for (_, phase), alike in phases.items():
+            contributions = self.contribute_in(phase, alike, model, train)
+            found.update(zip(map(id, alike), contributions, strict=True))
+        return [found[id(task)] for task in tasks]
+
+    def phase(self, models: Models) -> str:
+        """Return what kind of round comes next, such as a cold start; devices in different ones do different work."""
+        raise NotImplementedError
+
+    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+        """Return what each task contributes to its round; all are of the same round and phase."""
+        raise NotImplementedError
+
+    def contribution(
+        self, task: Task, means: Models, loss: float = 0.0, losses: Mapping[str, float] | None = None
+    ) -> Contribution:
         """Return what a device adds to its group; nothing, where it trained nothing."""
         n_samples = task.n_samples if means else 0
-        return Contribution.of_device(task.device, n_samples, means, loss, 1 if self.weight == "equal" else None)
+        weight = 1 if self.weight == "equal" else None
+        return Contribution.of_device(task.device, n_samples, means, loss, weight, losses)
 
     def present_hosts(self, present: DeviceSet) -> NDArray[np.bool_]:
         """Return which models have a host."""
@@ -141,16 +174,25 @@ class Clustered:
                 centres[cluster] = stepped(centre, part.mean, closing.server_lr)
         return Clusters(tuple(centres), members, is_hosted)
 
-    def applied(self, clusters: Clusters, total: Contribution, extra: Models | None = None) -> Applied:
+    def applied(
+        self, clusters: Clusters, total: Contribution, tasks: Sequence[Task], extra: Models, prefix: str = ""
+    ) -> Applied:
         """Return what a round led to, and say who trained which model and who is out."""
-        left_out = {device: "orphaned" for device in total.included if clusters.is_orphan(device)}
         trained = DeviceSet.of(device for part in total.parts.values() for device in part.included)
+        has_samples = DeviceSet.of(task.device for task in tasks if task.n_samples)
         groups: dict[str, tuple[int, ...]] = {}
         for cluster in clusters.hosted:
             members = tuple(device for device in trained if clusters.members[device] == cluster)
             if members:
                 groups[name_of(int(cluster))] = members
-        return Applied({**clusters.to_models(), **(extra or {})}, total.loss, groups, left_out)
+        # A model whose host has just returned is back for the next round; its devices were out of this one.
+        is_out = {
+            device: "orphaned"
+            for device in total.included
+            if clusters.is_orphan(device)
+            or (device in has_samples and device not in trained and clusters.members[device] != NOBODYS)
+        }
+        return Applied({**clusters.to_models(), **extra}, _mean_loss(clusters, total, prefix), groups, is_out)
 
     # -- what is left -------------------------------------------------------------------------------------------
 
@@ -163,6 +205,15 @@ class Clustered:
             for cluster, centre in enumerate(clusters.centres)
             if clusters.is_hosted[cluster] or self.keeps_lost_models
         }
+
+
+def _mean_loss(clusters: Clusters, total: Contribution, prefix: str) -> float | None:
+    """Return the mean loss of those whose training is in a model; in a cold start, of everybody."""
+    keys = [f"{prefix}{name_of(int(cluster))}" for cluster in clusters.hosted]
+    parts = [total.parts[key] for key in keys if key in total.parts]
+    parts = parts or [part for key, part in total.parts.items() if key.startswith(DEVICE_KEY)]
+    n_samples = sum(part.n_trained for part in parts)
+    return sum(part.loss * part.n_trained for part in parts) / n_samples if n_samples else None
 
 
 def name_of(cluster: int) -> str:
@@ -179,9 +230,10 @@ def clusters_of(tasks: Sequence[Task], prefix: str = "") -> Iterator[tuple[Task,
         yield task, known[id(task.models)]
 
 
-def trained(jobs: Sequence[tuple[Task, Vector]], train: Train) -> list[Update]:
-    """Train tasks, each from its own model."""
-    return train([task.job(start) for task, start in jobs])
+def check_differ(centres: Sequence[Vector], setting: str) -> None:
+    """Raise an error where independent models are asked for and the module makes equal ones."""
+    if len(centres) > 1 and all(np.array_equal(centres[0], centre) for centre in centres[1:]):
+        raise SpecError(f"{setting}: this module starts the same for every seed, and equal models never part")
 
 
 def clustering_seed(seed: int, trial: int = 0) -> int:

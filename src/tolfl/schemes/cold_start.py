@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from tolfl.core.contribution import Contribution, Vector
-from tolfl.schemes.clustered import Labels
-
-_PREFIX = "device-"
+from tolfl.schemes.clustered import DEVICE_KEY, Labels
 
 
 def device_key(device: int) -> str:
     """Return the key under which a device reports a model of its own."""
-    return f"{_PREFIX}{device}"
+    return f"{DEVICE_KEY}{device}"
 
 
 def local_updates(total: Contribution) -> tuple[list[int], Vector]:
     """Return the devices that reported models of their own, and these, shape `(n_devices, n_params)`."""
-    devices = sorted(int(key.removeprefix(_PREFIX)) for key in total.parts if key.startswith(_PREFIX))
+    devices = sorted(int(key.removeprefix(DEVICE_KEY)) for key in total.parts if key.startswith(DEVICE_KEY))
     if not devices:
         return [], np.empty((0, 0))
     return devices, np.stack([total.parts[device_key(device)].mean for device in devices])

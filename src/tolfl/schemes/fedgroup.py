@@ -5,14 +5,13 @@ Clustering", 2021, and its extension FlexCFL (Duan et al., "Flexible Clustered F
 Distribution Shift", 2022), whose code the defaults follow. Its weighted mean is not followed: it drops all members
 of a group but the first.
 
-Round 0 is the cold start: devices pre-train the same model, the directions of their updates give the groups. Who was
-not there (or was not drawn, in a large fleet) is a newcomer: it pre-trains and joins the group whose direction its own
-update is nearest to.
+The first round is the cold start: devices pre-train the same model, the directions of their updates give the groups.
+Who was not there (or was not drawn, in a large fleet) is a newcomer: it pre-trains and joins the group whose direction
+its own update is nearest to.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,7 +34,6 @@ from tolfl.schemes.clustered import (
     in_order,
     k_means,
     one_thread,
-    trained,
 )
 from tolfl.schemes.cold_start import device_key, group_means, local_updates
 from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
@@ -52,24 +50,27 @@ class FedGroup(Clustered):
         super().__init__(spec)
         self.settings = spec.fedgroup
         self.weight = self.settings.weight
-        self.train_spec = spec.train
 
     def start(self, model: Model, seed: int) -> Models:
         """Return m times the model that everybody knows, and no direction yet."""
         clusters = self.blank(model, seed)
         return {**clusters.to_models(), **_named([np.zeros_like(centre) for centre in clusters.centres])}
 
-    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def phase(self, models: Models) -> str:
+        """Return `cold start` until there are groups."""
+        return "groups" if Clusters.of(models).is_formed else "cold start"
+
+    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
         """Return pre-trained updates in the cold start, afterwards each device's update of its group's model."""
-        if tasks and tasks[0].round_index == 0:
+        if phase == "cold start":
             return self._cold_start(tasks, model, train)
         choice = {id(task): group for task, group in self._groups(tasks, model, train)}
         jobs = [
-            (task, clusters.centres[choice[id(task)]])
+            task.job(clusters.centres[choice[id(task)]])
             for task, clusters in clusters_of(tasks)
             if choice[id(task)] != NOBODYS
         ]
-        updates = iter(trained(jobs, train))
+        updates = iter(train(jobs))
         contributions = []
         for task in tasks:
             update = next(updates) if choice[id(task)] != NOBODYS else None
@@ -82,33 +83,35 @@ class FedGroup(Clustered):
         models: Models,
         total: Contribution,
         closing: Closing,
-        tasks: Sequence[Task],  # noqa: ARG002
+        tasks: Sequence[Task],
         train: Train,  # noqa: ARG002
     ) -> Applied:
-        """Form the groups after round 0; afterwards step inside each, and between them if that is asked for."""
+        """Form the groups after the cold start; afterwards step inside each, and between them if that is asked for."""
         clusters, directions = Clusters.of(models), _directions(models, self.m)
-        if closing.round_index == 0:
+        is_cold = not clusters.is_formed
+        if is_cold:
             clusters, directions = self._formed(clusters, total, closing)
         else:
             clusters = self.after_step(clusters, total, closing)
             if self.settings.inter_group_lr:
                 clusters = self._between_groups(clusters)
-        applied = self.applied(clusters, total, _named(directions))
-        if closing.round_index == 0:
-            waiting = set(range(self.n_devices)) - set(self._drawn(closing.seed))
-            applied.left_out.update(dict.fromkeys(sorted(waiting & set(total.included)), "waits for a group"))
+        applied = self.applied(clusters, total, tasks, _named(directions))
+        if is_cold:
+            waiting = set(total.included) - set(self._drawn(closing.seed, closing.round_index))
+            applied.left_out.update(dict.fromkeys(sorted(waiting), "waits for a group"))
         return applied
 
     # -- the cold start -----------------------------------------------------------------------------------------
 
-    def _drawn(self, seed: int) -> list[int]:
-        """Return who forms the groups: everybody, but in a large fleet a sample."""
+    def _drawn(self, seed: int, round_index: int) -> list[int]:
+        """Return who forms the groups: everybody, but in a large fleet a sample; another if all of them fail."""
         n_drawn = min(self.settings.pretrain_scale * self.m, self.n_devices)
-        order = rng_for(seed, Purpose.CLUSTERING, device=1).permutation(self.n_devices)
+        order = rng_for(seed, Purpose.CLUSTERING, device=1, round_index=round_index).permutation(self.n_devices)
         return sorted(int(device) for device in order[:n_drawn])
 
     def _cold_start(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
-        drawn = {seed: set(self._drawn(seed)) for seed in {task.seed for task in tasks}}
+        """Return the updates of devices that pre-train the same model, each under a key of its own."""
+        drawn = {seed: set(self._drawn(seed, tasks[0].round_index)) for seed in {task.seed for task in tasks}}
         pretrained = self._pretrained([task for task in tasks if task.device in drawn[task.seed]], model, train)
         contributions = []
         for task in tasks:
@@ -119,21 +122,11 @@ class FedGroup(Clustered):
 
     def _pretrained(self, tasks: Sequence[Task], model: Model, train: Train) -> dict[int, Update]:
         """Return each task's update from the model that everybody knows, after the same number of mini-batches."""
-        by_epochs: dict[int, list[Task]] = {}
-        for task in tasks:
-            if task.n_samples:
-                by_epochs.setdefault(self._epochs(task.n_samples), []).append(task)
-        initial = {seed: model.initial(seed) for seed in {task.seed for task in tasks}}
-        updates: dict[int, Update] = {}
-        for epochs, alike in sorted(by_epochs.items()):
-            jobs = [task.job(initial[task.seed]) for task in alike]
-            updates.update(zip(map(id, alike), train(jobs, epochs), strict=True))
-        return updates
-
-    def _epochs(self, n_samples: int) -> int:
-        batch_size = self.train_spec.settle(0, n_samples).batch_size
-        n_batches = math.ceil(n_samples / batch_size) if batch_size else 1
-        return math.ceil(self.settings.pretrain_iterations / n_batches)
+        with_samples = [task for task in tasks if task.n_samples]
+        initial = {seed: model.initial(seed) for seed in {task.seed for task in with_samples}}
+        jobs = [task.job(initial[task.seed]) for task in with_samples]
+        updates = train(jobs, n_batches=self.settings.pretrain_iterations)
+        return dict(zip(map(id, with_samples), updates, strict=True))
 
     def _formed(self, clusters: Clusters, total: Contribution, closing: Closing) -> tuple[Clusters, list[Vector]]:
         is_hosted = self.present_hosts(closing.present)
@@ -203,8 +196,11 @@ def cosine_features(updates: Vector, n_directions: int, seed: int) -> Floats:
     The Euclidean distance of two rows, divided by `n_directions`, is the paper's EDC.
     """
     rows = updates.astype(np.float64)
+    if rows.shape[1] == 1:  # one parameter has one direction, and scikit-learn wants two
+        return cosines(rows, np.ones((1, 1)))
     n_directions = min(n_directions, *rows.shape)
-    with one_thread():
+    # Rows that are all equal have no variance to explain, which scikit-learn divides by; nobody asks for it here.
+    with one_thread(), np.errstate(divide="ignore", invalid="ignore"):
         svd = TruncatedSVD(n_directions, random_state=clustering_seed(seed, trial=2)).fit(rows)
     return cosines(rows, svd.components_)
 

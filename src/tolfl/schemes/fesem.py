@@ -20,7 +20,7 @@ from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
 from tolfl.models import Model
-from tolfl.schemes.clustered import NOBODYS, Clustered, Clusters, assigned, clusters_of, k_means, name_of, trained
+from tolfl.schemes.clustered import NOBODYS, Clustered, Clusters, assigned, check_differ, clusters_of, k_means, name_of
 from tolfl.schemes.cold_start import device_key, group_means, local_updates
 from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
 
@@ -43,49 +43,66 @@ class FeSEM(Clustered):
         mask = _mask(self.settings.layers, model, clusters.centres[0])
         if self.settings.init == "random":
             seeds = rng_for(seed, Purpose.CLUSTERING, device=3).integers(2**62, size=self.m)
-            clusters = Clusters(tuple(model.initial(int(s)) for s in seeds), clusters.members, clusters.is_hosted)
+            centres = tuple(model.initial(int(of_centre)) for of_centre in seeds)
+            check_differ(centres, "fesem.init = 'random'")
+            clusters = Clusters(centres, clusters.members, clusters.is_hosted)
         return {**clusters.to_models(), "measured": mask, "reseed": np.full(self.m, float(NOBODYS))}
 
-    def _is_cold_start(self, round_index: int) -> bool:
-        return round_index == 0 and self.settings.init == "k-means++"
+    def phase(self, models: Models) -> str:
+        """Return `cold start` until k-means++ has found the centres."""
+        is_cold = self.settings.init == "k-means++" and not Clusters.of(models).is_formed
+        return "cold start" if is_cold else "centres"
 
-    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+        """Return models of devices' own in the cold start, afterwards each with the centre it is nearest to."""
+        step = self._cold_start if phase == "cold start" else self._e_step
+        return step(tasks, model, train)
+
+    def _cold_start(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+        """Return the models of devices that train alone from the same start, each under a key of its own."""
+        with_samples = [task for task in tasks if task.n_samples]
+        initial = {seed: model.initial(seed) for seed in {task.seed for task in with_samples}}
+        updates = iter(train([task.job(initial[task.seed]) for task in with_samples], self.settings.pretrain_epochs))
+        contributions = []
+        for task in tasks:
+            update = next(updates) if task.n_samples else None
+            means = {} if update is None else {device_key(task.device): update.delta}
+            contributions.append(self.contribution(task, means, 0.0 if update is None else update.loss))
+        return contributions
+
+    def _e_step(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
         """Return each device's model under the key of the centre it is nearest to (the E-step)."""
-        starts = [
-            (task, self._start(task, clusters, model))
+        starts = {
+            id(task): self._start(task, clusters, model)
             for task, clusters in clusters_of(tasks)
             if task.n_samples and not self.is_out(clusters, task.device)
-        ]
-        if tasks and self._is_cold_start(tasks[0].round_index):
-            updates = train([task.job(start) for task, start in starts], self.settings.pretrain_epochs)
-        else:
-            updates = trained(starts, train)
-        local = {id(task): start - update.delta for (task, start), update in zip(starts, updates, strict=True)}
-        losses = {id(task): update.loss for (task, _), update in zip(starts, updates, strict=True)}
-        return [
-            self.contribution(task, self._report(task, clusters, local.get(id(task))), losses.get(id(task), 0.0))
-            for task, clusters in clusters_of(tasks)
-        ]
+        }
+        updates = iter(train([task.job(starts[id(task)]) for task in tasks if id(task) in starts]))
+        contributions = []
+        for task, clusters in clusters_of(tasks):
+            if id(task) in starts:
+                update = next(updates)
+                report = self._report(task, clusters, starts[id(task)] - update.delta)
+                contributions.append(self.contribution(task, report, update.loss))
+            else:
+                contributions.append(self.contribution(task, {}))
+        return contributions
 
     def _start(self, task: Task, clusters: Clusters, model: Model) -> Vector:
         own = int(clusters.members[task.device])
         if own != NOBODYS and clusters.is_hosted[own]:
             return clusters.centres[own]
-        if task.round_index == 0:
+        if not clusters.is_formed:
             return model.initial(task.seed)
         # A newcomer starts from the mean of the centres.
         mean: Vector = np.stack([clusters.centres[cluster] for cluster in clusters.hosted]).mean(axis=0)
         return mean
 
-    def _report(self, task: Task, clusters: Clusters, local: Vector | None) -> Models:
-        if local is None:
-            return {}
-        if self._is_cold_start(task.round_index):
-            return {device_key(task.device): clusters.centres[0] - local}
+    def _report(self, task: Task, clusters: Clusters, local: Vector) -> Models:
         asked = np.flatnonzero(task.models["reseed"] == task.device)
         distances = distances_to(local, clusters, task.models["measured"])
         cluster = int(asked[0]) if len(asked) and clusters.is_hosted[asked[0]] else int(np.argmin(distances))
-        distance = np.array([distances[int(np.argmin(distances))]])
+        distance = np.array([distances.min()])
         return {name_of(cluster): clusters.centres[cluster] - local, f"{_DISTANCE}{task.device}": distance}
 
     def apply(
@@ -93,17 +110,17 @@ class FeSEM(Clustered):
         models: Models,
         total: Contribution,
         closing: Closing,
-        tasks: Sequence[Task],  # noqa: ARG002
+        tasks: Sequence[Task],
         train: Train,  # noqa: ARG002
     ) -> Applied:
         """Move the centres to the means of their devices (the M-step); find devices for centres that have none."""
         clusters, reseed = Clusters.of(models), np.full(self.m, float(NOBODYS))
-        if self._is_cold_start(closing.round_index):
+        if self.phase(models) == "cold start":
             clusters = self._formed(clusters, total, closing, models["measured"])
         else:
             clusters = self.after_step(clusters, total, closing)
-            reseed = self._seeds(clusters, total)
-        return self.applied(clusters, total, {"measured": models["measured"], "reseed": reseed})
+            reseed = self._seeds(clusters, total, closing)
+        return self.applied(clusters, total, tasks, {"measured": models["measured"], "reseed": reseed})
 
     def _formed(self, clusters: Clusters, total: Contribution, closing: Closing, measured: Vector) -> Clusters:
         clusters = Clusters(clusters.centres, clusters.members, self.present_hosts(closing.present))
@@ -117,13 +134,15 @@ class FeSEM(Clustered):
             centres[cluster] = centres[cluster] - mean
         return Clusters(tuple(centres), clusters.members, clusters.is_hosted)
 
-    def _seeds(self, clusters: Clusters, total: Contribution) -> Vector:
+    def _seeds(self, clusters: Clusters, total: Contribution, closing: Closing) -> Vector:
         """Return a device for every empty centre: the farthest from their own, none of them the only one there."""
         reseed = np.full(self.m, float(NOBODYS))
-        present = [device for device in total.included if f"{_DISTANCE}{device}" in total.parts]
-        sizes = np.bincount(clusters.members[present], minlength=self.m) if present else np.zeros(self.m, dtype=int)
-        far = {device: float(total.parts[f"{_DISTANCE}{device}"].mean[0]) for device in present}
-        farthest = sorted(present, key=lambda device: (-far[device], device))
+        # Devices that did not report count too: their host may be back for the next round.
+        theirs = clusters.members[list(closing.present)]
+        sizes = np.bincount(theirs[theirs != NOBODYS], minlength=self.m)
+        reported = [device for device in closing.present if f"{_DISTANCE}{device}" in total.parts]
+        far = {device: float(total.parts[f"{_DISTANCE}{device}"].mean[0]) for device in reported}
+        farthest = sorted(reported, key=lambda device: (-far[device], device))
         for cluster in clusters.hosted:
             if sizes[cluster]:
                 continue

@@ -14,15 +14,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.contribution import Contribution
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
-from tolfl.models import Model
-from tolfl.schemes.clustered import NOBODYS, Clustered, Clusters, Labels, clusters_of, in_order, name_of, trained
+from tolfl.models import Model, TrainJob
+from tolfl.schemes.clustered import NOBODYS, Clustered, Clusters, Labels, check_differ, clusters_of, in_order, name_of
 from tolfl.schemes.scheme import Applied, Closing, Models, Served, Task, Train
 
 #: The mean over samples of the least loss among a trial's models, one number per trial.
 _TRIAL_LOSSES = "trial-losses"
+_BEST_TRIAL = "best-trial"
 
 
 class IFCA(Clustered):
@@ -48,13 +49,14 @@ class IFCA(Clustered):
 
     def start(self, model: Model, seed: int) -> Models:
         """Return the models of each restart: equal with a partition to warm up on, or independent."""
-        models: Models = {}
+        models: Models = {_BEST_TRIAL: np.zeros(1)} if self.n_trials > 1 else {}
         for trial, prefix in enumerate(self._prefixes()):
             clusters = self.blank(model, seed)
             if self.is_warm:
                 clusters = replace(clusters, members=self._partition(seed, trial))
             else:
                 centres = tuple(model.initial(_seed_of(seed, trial, cluster)) for cluster in range(self.m))
+                check_differ(centres, "ifca without a warm start")
                 clusters = replace(clusters, centres=centres)
             models.update(clusters.to_models(prefix))
         return models
@@ -66,14 +68,18 @@ class IFCA(Clustered):
         order = rng_for(seed, Purpose.CLUSTERING, trial, round_index=1).permutation(self.n_devices)
         return in_order(order * self.m // self.n_devices)
 
-    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def phase(self, models: Models) -> str:
+        """Return `restarts` while several are compared."""
+        return "restarts" if "trial-0/members" in models else "one start"
+
+    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
         """Return each device's update of the model it chose, in every restart that is still compared."""
         means: dict[int, Models] = {id(task): {} for task in tasks}
-        losses: dict[int, float] = {}
+        losses: dict[int, dict[str, float]] = {id(task): {} for task in tasks}
         least: dict[int, list[float]] = {id(task): [] for task in tasks}
-        for prefix in _running(tasks):
-            jobs: list[tuple[Task, Vector]] = []
-            chosen: list[int] = []
+        for prefix in self._prefixes() if phase == "restarts" else [""]:
+            jobs: list[TrainJob] = []
+            keys: list[tuple[Task, str]] = []
             for task, clusters in clusters_of(tasks, prefix):
                 if not task.n_samples:
                     continue
@@ -82,15 +88,14 @@ class IFCA(Clustered):
                 if self.is_out(clusters, task.device):
                     continue
                 cluster = self._choice(task, clusters, of_models)
-                jobs.append((task, clusters.centres[cluster]))
-                chosen.append(cluster)
-            for (task, _), cluster, update in zip(jobs, chosen, trained(jobs, train), strict=True):
-                means[id(task)][f"{prefix}{name_of(cluster)}"] = update.delta
-                losses.setdefault(id(task), update.loss)
+                jobs.append(task.job(clusters.centres[cluster]))
+                keys.append((task, f"{prefix}{name_of(cluster)}"))
+            for (task, key), update in zip(keys, train(jobs), strict=True):
+                means[id(task)][key], losses[id(task)][key] = update.delta, update.loss
         for task in tasks:
-            if _is_trial(task.models) and means[id(task)]:
+            if phase == "restarts" and means[id(task)]:
                 means[id(task)][_TRIAL_LOSSES] = np.array(least[id(task)])
-        return [self.contribution(task, means[id(task)], losses.get(id(task), 0.0)) for task in tasks]
+        return [self.contribution(task, means[id(task)], losses=losses[id(task)]) for task in tasks]
 
     def _losses(self, task: Task, clusters: Clusters, model: Model) -> NDArray[np.float64]:
         """Return the mean loss of every model on a device's own samples, dropout off; infinite for a lost one."""
@@ -112,47 +117,31 @@ class IFCA(Clustered):
         models: Models,
         total: Contribution,
         closing: Closing,
-        tasks: Sequence[Task],  # noqa: ARG002
+        tasks: Sequence[Task],
         train: Train,  # noqa: ARG002
     ) -> Applied:
         """Step inside every group; when it is time, keep the restart whose models fitted the training data best."""
-        prefixes = self._prefixes() if _is_trial(models) else [""]
+        prefixes = self._prefixes() if self.phase(models) == "restarts" else [""]
         stepped = [self.after_step(Clusters.of(models, prefix), total, closing, prefix) for prefix in prefixes]
-        best, together = 0, stepped[0]
-        if len(prefixes) > 1:
-            if _TRIAL_LOSSES in total.parts:
-                best = int(np.argmin(total.parts[_TRIAL_LOSSES].mean))
-            together = stepped[best]
-        applied = self.applied(together, total)
+        best = int(np.argmin(total.parts[_TRIAL_LOSSES].mean)) if _TRIAL_LOSSES in total.parts else 0
+        applied = self.applied(stepped[best], total, tasks, {}, prefixes[best])
         if len(prefixes) == 1 or closing.round_index >= self.decides_in:
             return applied
-        goes_on: Models = {}
+        goes_on: Models = {_BEST_TRIAL: np.array([float(best)])}
         for prefix, clusters in zip(prefixes, stepped, strict=True):
             goes_on.update(clusters.to_models(prefix))
         return replace(applied, models=goes_on)
 
     def serving(self, models: Models, devices: Iterable[int]) -> dict[str, Served]:
-        """Return the models whose host is there; of the first restart while several are compared."""
-        if _is_trial(models):
-            models = Clusters.of(models, self._prefixes()[0]).to_models()
+        """Return the models whose host is there; of the best restart so far while several are compared."""
+        if _BEST_TRIAL in models:
+            models = Clusters.of(models, self._prefixes()[int(models[_BEST_TRIAL][0])]).to_models()
         return super().serving(models, devices)
 
 
 def choose(losses: NDArray[np.float64]) -> int:
     """Return the model with the least loss; the first of several."""
     return int(np.argmin(losses))
-
-
-def _is_trial(models: Models) -> bool:
-    return "trial-0/members" in models
-
-
-def _running(tasks: Sequence[Task]) -> list[str]:
-    """Return the prefixes of the restarts that are still compared."""
-    if not tasks:
-        return []
-    trials = sorted(key.removesuffix("members") for key in tasks[0].models if key.endswith("/members"))
-    return trials or [""]
 
 
 def _seed_of(seed: int, trial: int, cluster: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tolfl.core.contribution import GLOBAL, Vector
+from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
 from tolfl.models import Model
@@ -13,6 +13,8 @@ from tolfl.schemes.scheme import Models, Served
 
 class OneModel:
     """One model that everybody trains."""
+
+    hosts: tuple[int, ...] = ()
 
     def __init__(self, spec: RunSpec) -> None:
         """Take nothing from the specification: there is nothing to set."""
@@ -40,6 +42,11 @@ class OneModel:
     def serving(self, models: Models, devices: Iterable[int]) -> dict[str, Served]:
         """Return the one model."""
         return {GLOBAL: Served(models[GLOBAL], len(list(devices)))}
+
+
+def loss_of(total: Contribution) -> float | None:
+    """Return the mean loss of a round's training; None where nobody trained."""
+    return total.loss if total.n_samples else None
 
 
 def stepped(start: Vector, delta: Vector, server_lr: float) -> Vector:

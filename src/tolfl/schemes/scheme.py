@@ -18,8 +18,10 @@ Models = dict[str, Vector]
 class Train(Protocol):
     """Training, as the driver offers it: many jobs at once, on as many threads as it likes."""
 
-    def __call__(self, jobs: Sequence[TrainJob], epochs: int | None = None) -> list[Update]:
-        """Return one update per job; `epochs` in place of the specification's local epochs."""
+    def __call__(
+        self, jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None
+    ) -> list[Update]:
+        """Return one update per job, in place of the usual local epochs after `epochs` or at least `n_batches`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Applied:
     """What a closed round leads to."""
 
     models: Models
-    loss: float
+    loss: float | None  #: None: nobody trained
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: who trained which model, if there are several
     left_out: dict[int, str] = field(default_factory=dict)  #: whose contribution is not in any model, and why
 
@@ -95,6 +97,10 @@ class Scheme(Protocol):
     @property
     def family(self) -> str:
         """A name that is shared by schemes which compute the same models as long as nobody fails."""
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """Who keeps which model, where there are several."""
 
     @property
     def moves_models(self) -> bool:

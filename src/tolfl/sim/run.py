@@ -21,7 +21,7 @@ from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.schemes import check_scheme, failure_plan, is_plain, scheme_of
 from tolfl.sim.ledger import Ledger
 from tolfl.sim.simulation import Simulation, settle_training
-from tolfl.sim.summary import plain_scores, summarise, summarise_repetitions
+from tolfl.sim.summary import in_the_end, plain_scores, summarise, summarise_repetitions
 from tolfl.sim.workshop import Workshop
 
 
@@ -225,6 +225,7 @@ def _result(simulation: Simulation, seconds_per_round: float) -> Result:
     spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
     scores = score_models(outcome.models, data, outcome.holders)
     summary = summarise(spec, data, outcome.models, outcome.holders, scores, simulation.records, ledger)
+    summary |= in_the_end(simulation.records, outcome.last_round, outcome.n_dropped)
     summary |= {"rounds_lost": outcome.rounds_lost, "seconds_per_round": seconds_per_round}
     return Result(spec, summary, simulation.records, outcome.models, data, ledger)
 
@@ -234,5 +235,6 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
     ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=everybody)]
     ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
     summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
+    summary |= in_the_end(ended, None, 0)
     summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0}
     return Result(spec, summary, ended, {}, data, ledger)

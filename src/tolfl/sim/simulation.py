@@ -33,6 +33,8 @@ class Outcome:
     models: dict[str, TrainedModel]
     holders: dict[str, int]
     rounds_lost: int  #: closed on a branch that nobody holds any more
+    n_dropped: int  #: live devices that a lost head has taken out of training
+    last_round: str | None  #: the history that ends in the last round of the scored models
 
 
 class Simulation:
@@ -64,13 +66,8 @@ class Simulation:
             seed=self.spec.seed,
             clusters=self.timeline.fleet.rules.topology.clusters,
             model_bytes=self.timeline.fleet.model_bytes,
-            hosts=self._hosts(),
+            hosts=self._scheme.hosts,
         )
-
-    def _hosts(self) -> tuple[int, ...]:
-        clusters = layout(self.spec)
-        is_one_star = self._scheme.wiring(clusters) != clusters
-        return tuple(cluster[0] for cluster in clusters.clusters) if is_one_star else ()
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -176,7 +173,10 @@ class Simulation:
             for key, served in _served(self._scheme, device, [device.id]).items():
                 name = f"device-{device.id}" if key == GLOBAL else f"device-{device.id}-{key}"
                 models[name], holders[name] = TrainedModel(self.model, served.params), 1
-        return Outcome(models, holders, self.timeline.lost_rounds())
+        n_dropped = sum(device.stopped == "dropped" for device in devices)
+        scored = heaviest.version.history if together else None
+        last_round = None if scored is None else self.timeline.last_round_of(scored)
+        return Outcome(models, holders, self.timeline.lost_rounds(), n_dropped, last_round)
 
 
 def _served(scheme: Scheme, device: Device, users: list[int]) -> dict[str, Served]:

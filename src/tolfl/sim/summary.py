@@ -47,9 +47,6 @@ def summarise(
         "auroc_chosen": scores.auroc_chosen,
         "chosen_model": scores.chosen_model,
         "chosen_by": scores.chosen_by,
-        "clusters_in_use": _clusters_in_use(closed),
-        "devices_in_last_round": len(closed[-1].included) if closed else 0,
-        "devices_lost_with_head": _lost_with_head(closed),
         "baselines": baseline_scores(data),
         "train_loss": train_loss(models, data, holders),
         "survivors": list(ending.survivors) if isinstance(ending, RunEnded) else [],
@@ -91,18 +88,21 @@ _WITHOUT_MEAN = (
 )
 
 
-def _clusters_in_use(closed: Sequence[RoundClosed]) -> int | None:
-    """Return how many models were trained in the last round; None where there is one for everybody."""
-    if not any(record.groups for record in closed):
-        return None
-    return len(closed[-1].groups)
+def in_the_end(records: Sequence[AnyRecord], last_round: str | None, n_dropped: int) -> dict[str, object]:
+    """Return who trained in the last round of the scored models (devices on their own: in the last of all).
 
-
-def _lost_with_head(closed: Sequence[RoundClosed]) -> int:
-    """Return how many live devices are out of training because a head is gone."""
+    `clusters_in_use` is None where there is one model for everybody; `devices_lost_with_head` are live.
+    """
+    closed = [record for record in records if isinstance(record, RoundClosed)]
+    scored = [record for record in closed if last_round is not None and str(record.version).endswith(f".{last_round}")]
     if not closed:
-        return 0
-    return sum(reason in ("orphaned", "dropped") for reason in closed[-1].missing.values())
+        return {"clusters_in_use": None, "devices_in_last_round": 0, "devices_lost_with_head": n_dropped}
+    last = (scored or closed)[-1]
+    return {
+        "clusters_in_use": len(last.groups) if any(record.groups for record in closed) else None,
+        "devices_in_last_round": len(last.included),
+        "devices_lost_with_head": n_dropped + list(last.missing.values()).count("orphaned"),
+    }
 
 
 def summarise_repetitions(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

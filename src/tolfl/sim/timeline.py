@@ -338,6 +338,14 @@ class Timeline:
             self._restart(failure.device, " (nobody could go on)")
         return bool(cuts or returns)
 
+    def last_round_of(self, history: str) -> str | None:
+        """Return the part of a history that ends in its last update; None if it has none."""
+        place: str | None = history
+        rounds = set(self._rounds)
+        while place is not None and place not in rounds:
+            place = self._parents.get(place)
+        return place
+
     def lost_rounds(self) -> int:
         """Return how many closed rounds are in no history that a live device holds: work of a lighter branch."""
         kept: set[str] = set()

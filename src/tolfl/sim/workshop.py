@@ -71,10 +71,25 @@ class Workshop:
             raise NonFiniteModelError(f"the model after round {step.version.round}")
         step.finish(applied.models, applied.loss, Note(applied.groups, applied.left_out))
 
-    def _train(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob], epochs: int | None = None) -> list[Update]:
-        if not jobs:
-            return []
-        settings = self._settings if epochs is None else msgspec.structs.replace(self._settings, epochs=epochs)
+    def _train(
+        self,
+        pool: ThreadPoolExecutor,
+        jobs: Sequence[TrainJob],
+        epochs: int | None = None,
+        n_batches: int | None = None,
+    ) -> list[Update]:
+        """Train jobs, those with equally many epochs together."""
+        alike: dict[int, list[int]] = {}
+        for place, job in enumerate(jobs):
+            wanted = epochs if n_batches is None else self._settings.epochs_for(n_batches, job.n_samples)
+            alike.setdefault(wanted or self._settings.epochs, []).append(place)
+        updates: dict[int, Update] = {}
+        for n_epochs, places in alike.items():
+            settings = msgspec.structs.replace(self._settings, epochs=n_epochs)
+            updates.update(zip(places, self._train_alike(pool, [jobs[i] for i in places], settings), strict=True))
+        return [updates[place] for place in range(len(jobs))]
+
+    def _train_alike(self, pool: ThreadPoolExecutor, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         if not isinstance(self._model, Autoencoder):
             return self._train_module(jobs, settings)
         groups = self._model.groups(jobs, settings) if self._n_threads > 1 else []

@@ -1,0 +1,404 @@
+"""IFCA: golden numbers, what holds for any choice among models, the restarts, and groups it is known to find."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tests.schemes.rounds import ONE_FEATURE, Round, clusters, play
+from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, simulated, some_data
+from tolfl.core.clustering import IFCASpec
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
+from tolfl.datasets import FederatedDataset
+from tolfl.models import Autoencoder, ModuleModel
+from tolfl.schemes.clustered import NOBODYS, Clusters
+from tolfl.schemes.ifca import IFCA, choose
+from tolfl.schemes.scheme import Models
+from tolfl.sim.run import Result, run
+
+FREE = IFCASpec(init="random", restarts=1)
+
+
+def made(devices: int, m: int, ifca: IFCASpec = FREE, rounds: int = 20) -> IFCA:
+    return IFCA(RunSpec(scheme="ifca", devices=devices, clusters=m, rounds=rounds, train=FULL_BATCH, ifca=ifca))
+
+
+# -- golden example C -------------------------------------------------------------------------------------------------
+
+EXAMPLE = columns([1, 3], [4], [6, 8, 10])
+
+
+def example_round(weight: str) -> Round:
+    ifca = msgspec.convert({"init": "random", "restarts": 1, "weight": weight}, IFCASpec)
+    return play(made(3, 2, ifca), clusters([0, 10], 3).to_models(), EXAMPLE, round_index=1)
+
+
+def test_the_losses_of_example_c_are_the_means_over_a_devices_own_samples() -> None:
+    losses = [
+        [float(ONE_FEATURE.sample_losses(np.array([theta]), EXAMPLE.slice_of(d)).mean()) for theta in (0.0, 10.0)]
+        for d in range(3)
+    ]
+
+    assert losses == [[5, 65], [16, 36], [pytest.approx(200 / 3), pytest.approx(20 / 3)]]
+    assert [choose(np.array(row)) for row in losses] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("weight", "first"), [("samples", 8 / 15), ("equal", 0.6)])
+def test_a_round_of_example_c_has_the_models_worked_out_by_hand(weight: str, first: float) -> None:
+    played = example_round(weight)
+
+    assert played.applied.groups == {"cluster-0": (0, 1), "cluster-1": (2,)}
+    assert played.after.members.tolist() == [0, 0, 1]
+    assert [float(centre[0]) for centre in played.after.centres] == pytest.approx([first, 9.6], rel=1e-12)
+    assert [list(one.parts) for one in played.contributions] == [["cluster-0"], ["cluster-0"], ["cluster-1"]]
+
+
+@pytest.mark.parametrize("weight", ["samples", "equal"])
+def test_the_loss_of_a_round_is_that_of_its_samples_whatever_the_weights_of_the_models(weight: str) -> None:
+    played = example_round(weight)
+
+    assert played.total.n_samples == 6
+    assert played.applied.loss == pytest.approx((2 * 5 + 16 + 3 * 20 / 3) / 6)
+
+
+def test_the_first_of_equally_good_models_is_chosen() -> None:
+    played = play(made(3, 3), clusters([2, 2, 2], 3).to_models(), EXAMPLE, round_index=1)
+
+    assert played.after.members.tolist() == [0, 0, 0]
+
+
+def test_a_model_that_nobody_chooses_stays_as_it_is() -> None:
+    played = play(made(3, 2), clusters([5, 1000], 3).to_models(), EXAMPLE, round_index=1)
+
+    assert played.applied.groups == {"cluster-0": (0, 1, 2)}
+    assert played.after.centres[1].tolist() == [1000]
+
+
+# -- properties -------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[FederatedDataset, Clusters]:
+    """Draw devices with a few samples of two features, and models between them with old members."""
+    n_devices = draw(st.integers(1, 6))
+    m = draw(st.integers(1, n_devices))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sizes = [draw(st.integers(1, 5)) for _ in range(n_devices)]
+    data = FederatedDataset.from_arrays([rng.normal(0, 3, (size, 2)) for size in sizes])
+    return data, clusters(rng.normal(0, 3, (m, 2)), [int(rng.integers(m)) for _ in range(n_devices)])
+
+
+def own_losses(data: FederatedDataset, given: Clusters) -> np.ndarray:
+    """Return the mean loss of each device (rows) under each model, worked out without the model's code."""
+    return np.array(
+        [
+            [np.square(data.slice_of(d).astype(float) - centre).sum(1).mean() for centre in given.centres]
+            for d in range(data.n_devices)
+        ]
+    )
+
+
+@settings(max_examples=30)
+@given(situations())
+def test_every_device_chooses_the_model_with_its_own_least_loss(situation: tuple[FederatedDataset, Clusters]) -> None:
+    data, before = situation
+    scheme = made(data.n_devices, len(before.centres))
+    chosen = play(scheme, before.to_models(), data, 3, model=ModuleModel(Mean(2))).after.members
+    losses = own_losses(data, before)
+    everybody = np.arange(data.n_devices)
+
+    assert chosen.tolist() == losses.argmin(axis=1).tolist()
+    sizes = np.diff(data.bounds)
+    assert sizes @ losses[everybody, chosen] <= sizes @ losses[everybody, before.members] + 1e-9
+
+
+@settings(max_examples=30)
+@given(situations(), st.data())
+def test_models_in_another_order_give_the_same_results_in_that_order(
+    situation: tuple[FederatedDataset, Clusters], drawn: st.DataObject
+) -> None:
+    data, before = situation
+    m = len(before.centres)
+    order = drawn.draw(st.permutations(range(m)))
+    shuffled = clusters([before.centres[old] for old in order], data.n_devices)
+    scheme, model = made(data.n_devices, m), ModuleModel(Mean(2))
+    plain = play(scheme, before.to_models(), data, 3, model=model)
+    other = play(scheme, shuffled.to_models(), data, 3, model=model)
+
+    assert [order[new] for new in other.after.members] == plain.after.members.tolist()
+    for new, old in enumerate(order):
+        np.testing.assert_allclose(other.after.centres[new], plain.after.centres[old], rtol=1e-12)
+    assert other.applied.loss == pytest.approx(plain.applied.loss, rel=1e-12)
+
+
+@settings(max_examples=30)
+@given(situations())
+def test_a_full_batch_step_after_the_choice_lowers_the_least_loss_of_the_fleet(
+    situation: tuple[FederatedDataset, Clusters],
+) -> None:
+    data, before = situation
+    scheme = made(data.n_devices, len(before.centres))
+    after = play(scheme, before.to_models(), data, 3, model=ModuleModel(Mean(2))).after
+    sizes = np.diff(data.bounds)
+
+    assert sizes @ own_losses(data, after).min(axis=1) <= sizes @ own_losses(data, before).min(axis=1) + 1e-9
+
+
+# -- how it starts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_devices", "m"), [(4, 2), (7, 3), (5, 5), (9, 1)])
+def test_a_warm_start_is_a_balanced_partition_of_equal_models(n_devices: int, m: int) -> None:
+    start = Clusters.of(made(n_devices, m, IFCASpec(restarts=1)).start(ONE_FEATURE, seed=3))
+    sizes = np.bincount(start.members, minlength=m)
+
+    assert sizes.sum() == n_devices
+    assert sizes.max() - sizes.min() <= 1
+    assert {float(centre[0]) for centre in start.centres} == {0.0}
+
+
+def test_restarts_and_seeds_have_partitions_of_their_own() -> None:
+    scheme = made(12, 3, IFCASpec(init="random", restarts=1))
+    warm = made(12, 3, IFCASpec(restarts=3))
+    partitions = [
+        tuple(Clusters.of(warm.start(ONE_FEATURE, seed), f"trial-{trial}/").members)
+        for seed in (0, 1)
+        for trial in range(3)
+    ]
+
+    assert len(set(partitions)) == 6
+    assert set(Clusters.of(scheme.start(Autoencoder(4, (3,), 2), 0)).members) == {NOBODYS}
+
+
+def test_independent_random_models_differ_between_clusters_restarts_and_seeds() -> None:
+    model = Autoencoder(4, (3,), 2)
+    scheme = made(4, 2, IFCASpec(init="random", restarts=2))
+    centres = [
+        centre.tobytes()
+        for seed in (0, 1)
+        for trial in range(2)
+        for centre in Clusters.of(scheme.start(model, seed), f"trial-{trial}/").centres
+    ]
+
+    assert len(set(centres)) == 8
+
+
+def test_a_device_keeps_to_its_part_while_warming_up_and_is_free_afterwards() -> None:
+    scheme = made(3, 2, IFCASpec(restarts=1, warm_rounds=2))
+    crossed = clusters([0, 10], [1, 1, 0]).to_models()
+    warming, free = (play(scheme, crossed, EXAMPLE, round_index) for round_index in (1, 2))
+
+    assert warming.applied.groups == {"cluster-0": (2,), "cluster-1": (0, 1)}
+    assert free.applied.groups == {"cluster-0": (0, 1), "cluster-1": (2,)}
+
+
+def test_a_device_whose_part_is_lost_while_warming_up_chooses_among_the_others() -> None:
+    scheme = IFCA(
+        RunSpec(
+            scheme="ifca", devices=3, clusters=2, on_head_failure="rehome", ifca=IFCASpec(restarts=1), train=FULL_BATCH
+        )
+    )
+    lost = clusters([0, 10], [1, 1, 0], [True, False]).to_models()
+    played = play(scheme, lost, EXAMPLE, 1, present=[0, 1])
+
+    assert played.applied.groups == {"cluster-0": (0, 1, 2)}
+
+
+# -- restarts ---------------------------------------------------------------------------------------------------------
+
+POOR, GOOD = (0.0, 20.0), (2.0, 8.0)
+
+
+def of_trials(*centres: tuple[float, float]) -> Models:
+    models: Models = {}
+    for trial, pair in enumerate(centres):
+        models.update(clusters(pair, 3).to_models(f"trial-{trial}/"))
+    return models
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+@pytest.mark.parametrize("round_index", [4, 5])
+def test_the_restart_with_the_least_training_loss_goes_on(good: int, round_index: int) -> None:
+    scheme = made(3, 2, IFCASpec(init="random", restarts=3, trial_rounds=4))
+    trials = [GOOD if trial == good else POOR for trial in range(3)]
+    played = play(scheme, of_trials(*trials), EXAMPLE, round_index)
+    alone = play(made(3, 2), clusters(GOOD, 3).to_models(), EXAMPLE, round_index)
+
+    assert played.applied.models.keys() == {"cluster-0", "cluster-1", "members", "hosted"}
+    assert [c.tolist() for c in played.after.centres] == [c.tolist() for c in alone.after.centres]
+    assert played.applied.groups == alone.applied.groups == {"cluster-0": (0, 1), "cluster-1": (2,)}
+
+
+def test_the_comparison_of_restarts_counts_samples_and_not_devices() -> None:
+    scheme = made(3, 2, IFCASpec(init="random", restarts=2, trial_rounds=1))
+    # The first restart is exact on two devices with one sample each, the second on the device with ten.
+    data = columns([0.0], [4.0], [9.0] * 10)
+    played = play(scheme, of_trials((0.0, 4.0), (9.0, 8.0)), data, 1)
+
+    assert played.after.centres[0].tolist() == [9.0]
+    assert played.applied.groups == {"cluster-0": (2,), "cluster-1": (0, 1)}
+
+
+def test_before_it_is_time_every_restart_takes_its_own_step() -> None:
+    scheme = made(3, 2, IFCASpec(init="random", restarts=2, trial_rounds=4))
+    models = play(scheme, of_trials(POOR, GOOD), EXAMPLE, 3).applied.models
+
+    for trial, pair in enumerate((POOR, GOOD)):
+        alone = play(made(3, 2), clusters(pair, 3).to_models(), EXAMPLE, 3)
+        after = Clusters.of(models, f"trial-{trial}/")
+        assert [c.tolist() for c in after.centres] == [c.tolist() for c in alone.after.centres]
+        assert after.members.tolist() == alone.after.members.tolist()
+
+
+def test_a_device_reports_once_per_restart_and_the_loss_of_each() -> None:
+    scheme = made(3, 2, IFCASpec(init="random", restarts=2, trial_rounds=4))
+    played = play(scheme, of_trials(POOR, GOOD), EXAMPLE, 3)
+    keys = {key for key in played.contributions[2].parts if "cluster" in key}
+    losses = played.contributions[2].parts["trial-losses"].mean
+
+    assert keys == {"trial-0/cluster-0", "trial-1/cluster-1"}
+    assert losses.tolist() == pytest.approx([200 / 3, 8 / 3])
+
+
+def test_the_messages_are_as_many_as_the_restarts_until_one_is_chosen() -> None:
+    scheme = made(8, 4, IFCASpec(restarts=3, trial_rounds=2))
+
+    assert [scheme.models_up(index) for index in range(5)] == [3, 3, 3, 1, 1]
+    assert [scheme.models_down(index) for index in range(5)] == [12, 12, 4, 4, 4]
+
+
+def test_a_run_shorter_than_the_trials_chooses_in_its_last_round() -> None:
+    spec = RunSpec(scheme="ifca", devices=4, clusters=2, rounds=3, train=FULL_BATCH, ifca=IFCASpec(trial_rounds=10))
+    result = simulated(spec, some_data([3, 4, 5, 2]))
+
+    assert set(result.models) == {"cluster-0", "cluster-1"}
+    assert IFCA(spec).models_down(2) == 2
+
+
+def test_one_model_needs_no_restarts_and_is_federated_averaging() -> None:
+    data = some_data([3, 4, 5, 2], with_test=True)
+    spec = RunSpec(devices=4, clusters=1, rounds=4, train=FULL_BATCH)
+    ifca, fl = (simulated(msgspec.structs.replace(spec, scheme=name), data) for name in ("ifca", "fl"))
+
+    assert ifca.models["cluster-0"].params.tolist() == fl.models["global"].params.tolist()
+    assert [record.bytes for record in closed(ifca)] == [record.bytes for record in closed(fl)]
+
+
+# -- settings where the method is known to work -----------------------------------------------------------------------
+
+
+class Line(nn.Module):
+    """A one-dimensional subspace of the plane: what is left of a sample beside it is the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.direction = nn.Parameter(torch.tensor([0.6, 0.3], dtype=torch.float64))
+
+    def sample_losses(self, samples: Tensor) -> Tensor:
+        along = samples @ self.direction
+        return (samples - along[:, None] * self.direction).square().sum(1)
+
+
+def rotated(m: int, per_group: int) -> FederatedDataset:
+    """Return the same line of samples, turned by another angle in each group of neighbouring devices."""
+    rng = np.random.default_rng(0)
+    angles = np.pi * np.repeat(np.arange(m), per_group) / m
+    return FederatedDataset.from_arrays(
+        [
+            rng.normal(0, 1, (20, 1)) * [[np.cos(angle), np.sin(angle)]] + rng.normal(0, 0.05, (20, 2))
+            for angle in angles
+        ]
+    )
+
+
+def found(result: Result) -> set[tuple[int, ...]]:
+    return set(closed(result)[-1].groups.values())
+
+
+def true_groups(m: int, per_group: int) -> set[tuple[int, ...]]:
+    return {tuple(range(group * per_group, (group + 1) * per_group)) for group in range(m)}
+
+
+@pytest.mark.parametrize("m", [2, 3, 4])
+def test_rotated_groups_are_found(m: int) -> None:
+    spec = RunSpec(
+        scheme="ifca",
+        devices=4 * m,
+        clusters=m,
+        rounds=12,
+        train=TrainSpec(lr=0.1, batch_size=0, epochs=3),
+        ifca=IFCASpec(trial_rounds=7),
+    )
+
+    assert found(simulated(spec, rotated(m, 4), Line())) == true_groups(m, 4)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_shifted_groups_are_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = FederatedDataset.from_arrays([3 * np.eye(4)[d // 4] + rng.normal(0, 0.3, (5, 4)) for d in range(12)])
+    spec = RunSpec(scheme="ifca", devices=12, clusters=3, rounds=12, seed=seed, train=FULL_BATCH)
+    result = simulated(spec, data)
+
+    assert found(result) == true_groups(3, 4)
+    for name, members in closed(result)[-1].groups.items():
+        typical = np.eye(4)[members[0] // 4]
+        assert result.models[name].params @ typical / np.linalg.norm(result.models[name].params) > 0.9
+
+
+BLOBS = RunSpec(
+    scheme="ifca",
+    devices=6,
+    clusters=3,
+    rounds=6,
+    model=ModelSpec(hidden=(8,), code=2, dropout=0.0),
+    train=TrainSpec(batch_size=8),
+    blobs=BlobsSpec(samples_per_device=30, n_features=6, n_groups=3, n_test=40),
+)
+
+
+@pytest.mark.parametrize(
+    "ifca",
+    [
+        IFCASpec(restarts=1),
+        IFCASpec(init="random", restarts=1),
+        IFCASpec(init="random", restarts=2, trial_rounds=2),
+        IFCASpec(warm_rounds=0),
+        IFCASpec(weight="equal", trial_rounds=1),
+    ],
+    ids=str,
+)
+def test_every_way_to_start_trains_the_autoencoder_to_the_end(ifca: IFCASpec) -> None:
+    result = run(msgspec.structs.replace(BLOBS, ifca=ifca))[0]
+    rounds = closed(result)
+
+    assert len(rounds) == 6
+    assert set(result.models) == {"cluster-0", "cluster-1", "cluster-2"}
+    assert sorted(d for members in rounds[-1].groups.values() for d in members) == list(range(6))
+    assert rounds[-1].loss is not None
+    assert rounds[0].loss is not None
+    assert rounds[-1].loss < rounds[0].loss
+
+
+def test_random_models_are_not_warmed_up() -> None:
+    random, cold = (
+        run(msgspec.structs.replace(BLOBS, ifca=ifca))[0]
+        for ifca in (IFCASpec(init="random", restarts=1), IFCASpec(warm_rounds=0, restarts=1))
+    )
+
+    assert random.summary["model_sha256"] == cold.summary["model_sha256"]
+
+
+def test_contributing_leaves_the_models_as_they_were() -> None:
+    models = of_trials(POOR, GOOD)
+    before = {key: value.copy() for key, value in models.items()}
+    scheme = made(3, 2, IFCASpec(init="random", restarts=2))
+    play(scheme, models, EXAMPLE, 1)
+
+    assert all(np.array_equal(models[key], before[key]) for key in before)
+    assert models.keys() == before.keys()

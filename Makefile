@@ -11,15 +11,21 @@ SCHEDULES ?= 1000000
 
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
+FLOWER_BIN := .venv-flower/bin
+FLOWER_STAMP := .venv-flower/.up-to-date
+FLOWER_PINS := benchmarks/flower/constraints.txt
+FLOWER_INSTALL := $(FLOWER_BIN)/python -m pip install --quiet --disable-pip-version-check
+# More options for `make bench-flower`, such as FLOWER='--devices 10 100'
+FLOWER ?=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n $(JOBS)
 ALGORITHM := src/tolfl/core/*,src/tolfl/schemes/*,src/tolfl/protocol/*
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench explore dist clean
+.PHONY: help setup demo test test-all check bench bench-flower explore dist clean
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## make the virtual environment in .venv, unless it is up to date
 
@@ -63,6 +69,16 @@ check: setup ## formatting, lint, types, import directions
 bench: setup ## measure seconds per round against the usual research loop
 	$(BIN)/python -m benchmarks
 
+bench-flower: $(FLOWER_STAMP) ## the same against Flower's simulation engine, in an environment of its own
+	$(FLOWER_BIN)/python -m benchmarks.flower $(FLOWER)
+
+$(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
+	test -x $(FLOWER_BIN)/python || $(PYTHON) -m venv .venv-flower
+	$(FLOWER_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(FLOWER_INSTALL) -c $(FLOWER_PINS) hatchling
+	$(FLOWER_INSTALL) -c $(FLOWER_PINS) --no-build-isolation 'flwr[simulation]' -e .
+	@touch $@
+
 explore: setup ## search the protocol for a bad schedule, for long (SCHEDULES=1000000)
 	$(BIN)/python -m tests.protocol.explore --schedules $(SCHEDULES)
 
@@ -70,6 +86,6 @@ dist: setup ## build the wheel and the source archive into dist/
 	rm -rf dist
 	$(BIN)/hatchling build
 
-clean: ## remove the virtual environment, caches and reports (runs/ stays)
-	rm -rf .venv dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+clean: ## remove the virtual environments, caches and reports (runs/ stays)
+	rm -rf .venv .venv-flower dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

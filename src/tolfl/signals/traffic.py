@@ -1,0 +1,277 @@
+"""When a node sends and how much: bursts, Hawkes processes, and Hawkes processes with days and weekends.
+
+The laws are those of the Comms-ML simulator (github.com/mkatzef/comms-ml), with what it does beside its description:
+
+- A node sends one packet at a time, and a gap counts from the *end* of the packet before.
+- Air time is bits / 10^6 seconds, whatever the modulation says.
+- `PeriodicHawkes` has a base rate of its own: the configuration's `arg_hawkes` means nothing to it, so "low" and "high"
+  are one process. It draws blocks of 600 s with the base rate frozen at their start. A block begins at the end of the
+  last packet of the one before, which forgets its excitation and cuts off the silence after it: the mean rate is a few
+  per cent above twice the base rate. `is_blockwise=False` is the process without blocks.
+- A plain Hawkes source that has run dry sends one last byte when the simulation ends; that packet is left out here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+DAY_S = 86_400.0
+WEEK_S = 7 * DAY_S
+AIR_RATE_BPS = 1e6
+MEAN_CHILDREN = 0.5  #: alpha of the excitation alpha * omega * exp(-omega * t): what one packet brings on, on average
+DECAY_HZ = 1.0  #: omega
+BLOCK_S = 600.0
+
+#: How much is drawn at once. Fixed, so that a longer simulation starts with the packets of a shorter one.
+_BURSTS_AT_ONCE, _FIRST_AT_ONCE, _BLOCKS_AT_ONCE = 4096, 8192, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Bursty:
+    """Bursts of 1 to `longest_burst` packets, all lengths alike; the gaps between and inside bursts are uniform."""
+
+    inter_s: tuple[float, float] = (1.0, 120.0)
+    intra_s: tuple[float, float] = (0.01, 0.07)
+    longest_burst: int = 5
+    payload_bytes: tuple[int, int] = (1, 1500)
+
+
+@dataclass(frozen=True, slots=True)
+class Hawkes:
+    """A self-exciting process: each packet brings on half a packet, about a second later; mean rate 2 `base_hz`."""
+
+    base_hz: float = 0.05
+    payload_bytes: tuple[int, int] = (1, 1500)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicHawkes:
+    """A Hawkes process with a base rate that peaks at 18:00 and is lower at weekends; time 0 is Monday 00:00."""
+
+    weekend_factor: float = 0.5
+    scale: float = 1.0  #: multiplies the base rate; the published process has 1
+    is_blockwise: bool = True  #: as published, in blocks of 600 s
+    payload_bytes: tuple[int, int] = (1, 1500)
+
+
+Traffic = Bursty | Hawkes | PeriodicHawkes
+
+
+class Transmissions(NamedTuple):
+    """Start times, ascending, and payloads of what one node sends."""
+
+    start_s: Float
+    payload_bytes: NDArray[np.int32]
+
+
+def transmissions(traffic: Traffic, rng: np.random.Generator, duration_s: float) -> Transmissions:
+    """Draw what a node sends from time 0 until `duration_s`.
+
+    >>> sent = transmissions(Bursty(), np.random.default_rng(0), 3600.0)
+    >>> bool((np.diff(sent.start_s) > 0).all()), int(sent.payload_bytes.min()) >= 1
+    (True, True)
+    """
+    match traffic:
+        case Bursty():
+            return bursty(traffic, rng, duration_s)
+        case Hawkes():
+            return hawkes(traffic, rng, duration_s)
+        case PeriodicHawkes():
+            return periodic_hawkes(traffic, rng, duration_s)
+        case _:
+            assert_never(traffic)
+
+
+def bursty(source: Bursty, rng: np.random.Generator, duration_s: float) -> Transmissions:
+    """Draw bursts until `duration_s`."""
+    sent: list[Transmissions] = []
+    now = 0.0
+    while now < duration_s:
+        lengths = rng.integers(1, source.longest_burst + 1, _BURSTS_AT_ONCE)
+        n_packets = int(lengths.sum())
+        gaps = rng.uniform(*source.intra_s, n_packets)
+        gaps[np.cumsum(lengths) - lengths] = rng.uniform(*source.inter_s, _BURSTS_AT_ONCE)
+        payload = _payloads(source.payload_bytes, rng, n_packets)
+        air_s = _air_s(payload)
+        ends = now + np.cumsum(gaps + air_s)
+        sent.append(Transmissions(ends - air_s, payload))
+        now = float(ends[-1])
+    return _until(duration_s, sent)
+
+
+def hawkes(source: Hawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
+    """Draw a Hawkes process until `duration_s`."""
+    return _branching(source.base_hz, None, source.payload_bytes, rng, duration_s)
+
+
+def periodic_hawkes(source: PeriodicHawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
+    """Draw a Hawkes process with daily and weekly rhythm until `duration_s`."""
+    if source.is_blockwise:
+        return _blockwise(source, rng, duration_s)
+    return _branching(_highest_base_hz(source), source, source.payload_bytes, rng, duration_s)
+
+
+def base_hz(source: PeriodicHawkes, time_s: Float) -> Float:
+    """Return the base rate: 0.021 to 0.061 per second on weekdays, less at weekends."""
+    is_weekend = (time_s % WEEK_S) >= 5 * DAY_S
+    swing = np.where(is_weekend, source.weekend_factor, 1.0)
+    rate = 0.021 + 0.02 * swing * (1.0 + np.sin(np.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
+    return np.asarray(source.scale * rate)
+
+
+def scaled(traffic: Traffic, factor: float) -> Traffic:
+    """Return the same source, `factor` times as busy: shorter gaps between bursts, or a higher base rate."""
+    match traffic:
+        case Bursty():
+            return replace(traffic, inter_s=(traffic.inter_s[0] / factor, traffic.inter_s[1] / factor))
+        case Hawkes():
+            return replace(traffic, base_hz=traffic.base_hz * factor)
+        case PeriodicHawkes():
+            return replace(traffic, scale=traffic.scale * factor)
+        case _:
+            assert_never(traffic)
+
+
+def mean_rate_hz(traffic: Traffic) -> float:
+    """Return how many packets per second to expect (of a periodic source: at its busiest)."""
+    match traffic:
+        case Bursty():
+            per_burst = (1 + traffic.longest_burst) / 2
+            between = sum(traffic.inter_s) / 2 + (per_burst - 1) * sum(traffic.intra_s) / 2
+            return per_burst / (between + per_burst * 8 * sum(traffic.payload_bytes) / 2 / AIR_RATE_BPS)
+        case Hawkes():
+            return traffic.base_hz / (1 - MEAN_CHILDREN)
+        case PeriodicHawkes():
+            return _highest_base_hz(traffic) / (1 - MEAN_CHILDREN)
+        case _:
+            assert_never(traffic)
+
+
+def _branching(
+    highest_hz: float,
+    rhythm: PeriodicHawkes | None,
+    payload_bytes: tuple[int, int],
+    rng: np.random.Generator,
+    duration_s: float,
+) -> Transmissions:
+    """Draw a Hawkes process as a branching process, which has the same law (Hawkes and Oakes 1974).
+
+    Piece by piece of time, so that the arrays stay in the processor's cache; who is born after the end of a piece has
+    children in the next one.
+    """
+    piece_s = _FIRST_AT_ONCE / highest_hz
+    sent: list[Transmissions] = []
+    waiting, free_s, begin_s = np.empty(0), 0.0, 0.0
+    while begin_s < duration_s:
+        end_s = begin_s + piece_s
+        first = rng.uniform(begin_s, end_s, rng.poisson(highest_hz * piece_s))
+        if rhythm is not None:
+            first = first[rng.uniform(0.0, highest_hz, len(first)) < base_hz(rhythm, first)]
+        born, waiting = _with_descendants(np.concatenate([waiting, first]), rng, end_s)
+        payload = _payloads(payload_bytes, rng, len(born))
+        starts = _one_at_a_time(born, _air_s(payload), free_s)
+        if len(starts):
+            free_s = float(starts[-1] + 8.0 * payload[-1] / AIR_RATE_BPS)
+        sent.append(Transmissions(starts, payload))
+        begin_s = end_s
+    return _until(duration_s, sent)
+
+
+def _with_descendants(first: Float, rng: np.random.Generator, end_s: float) -> tuple[Float, Float]:
+    """Add children, grandchildren, ...; return who is born before `end_s`, in order, and who after, still childless."""
+    born, later = [], []
+    generation = first
+    while len(generation):
+        is_later = generation >= end_s
+        later.append(generation[is_later])
+        parents = generation[~is_later]
+        born.append(parents)
+        # Poisson(0.5) children for each parent: their sum is Poisson too, and each child's parent is then any of them.
+        chosen = rng.integers(0, max(len(parents), 1), rng.poisson(MEAN_CHILDREN * len(parents)), dtype=np.int32)
+        generation = parents[chosen] + rng.standard_exponential(len(chosen)) / DECAY_HZ
+    return np.sort(np.concatenate(born or [first])), np.concatenate(later or [first])
+
+
+def _one_at_a_time(arrivals: Float, air_s: Float, free_s: float = 0.0) -> Float:
+    """Delay each arrival until the packet before it has ended (Lindley's recursion as a running maximum)."""
+    before = np.cumsum(air_s) - air_s
+    return before + np.maximum(np.maximum.accumulate(arrivals - before), free_s)
+
+
+def _blockwise(source: PeriodicHawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
+    """Draw block after block, because one starts where the last packet of the one before ended.
+
+    Many blocks get their candidates at once: clusters at the highest base rate, of which each block keeps its share.
+    """
+    highest = _highest_base_hz(source)
+    sent: list[Transmissions] = []
+    now = 0.0
+    while now < duration_s:
+        offsets, marks, bounds = _clusters(highest, _BLOCKS_AT_ONCE, rng)
+        payload = _payloads(source.payload_bytes, rng, len(offsets))
+        air_s = _air_s(payload)
+        for begin, end in pairwise(bounds):
+            if now >= duration_s:
+                break
+            rows = begin + np.flatnonzero(marks[begin:end] < _base_hz_at(source, now))
+            if not len(rows):
+                now += BLOCK_S
+                continue
+            starts = _one_at_a_time(now + offsets[rows], air_s[rows])
+            sent.append(Transmissions(starts, payload[rows]))
+            now = float(starts[-1] + air_s[rows[-1]])
+    return _until(duration_s, sent)
+
+
+def _clusters(highest_hz: float, n_blocks: int, rng: np.random.Generator) -> tuple[Float, Float, list[int]]:
+    """Return offsets inside their block, ascending, the mark of their first ancestor, and where each block begins."""
+    n_first = rng.poisson(highest_hz * BLOCK_S * n_blocks)
+    offsets = [rng.uniform(0.0, BLOCK_S, n_first)]
+    blocks = [rng.integers(0, n_blocks, n_first)]
+    marks = [rng.uniform(0.0, highest_hz, n_first)]
+    while len(offsets[-1]):
+        chosen = rng.integers(0, len(offsets[-1]), rng.poisson(MEAN_CHILDREN * len(offsets[-1])))
+        children = offsets[-1][chosen] + rng.standard_exponential(len(chosen)) / DECAY_HZ
+        kept = children < BLOCK_S
+        offsets.append(children[kept])
+        blocks.append(blocks[-1][chosen][kept])
+        marks.append(marks[-1][chosen][kept])
+    offset, block, mark = np.concatenate(offsets), np.concatenate(blocks), np.concatenate(marks)
+    order = np.lexsort((offset, block))
+    bounds = np.searchsorted(block[order], np.arange(n_blocks + 1))
+    return offset[order], mark[order], bounds.tolist()
+
+
+def _base_hz_at(source: PeriodicHawkes, time_s: float) -> float:
+    """Return `base_hz` of one time, without the price of an array."""
+    swing = source.weekend_factor if time_s % WEEK_S >= 5 * DAY_S else 1.0
+    rate = 0.021 + 0.02 * swing * (1.0 + math.sin(math.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
+    return source.scale * rate
+
+
+def _highest_base_hz(source: PeriodicHawkes) -> float:
+    return source.scale * (0.021 + 0.04 * max(1.0, source.weekend_factor))
+
+
+def _payloads(between: tuple[int, int], rng: np.random.Generator, n_packets: int) -> NDArray[np.int32]:
+    return rng.integers(between[0], between[1] + 1, n_packets, dtype=np.int32)
+
+
+def _air_s(payload_bytes: NDArray[np.int32]) -> Float:
+    return payload_bytes.astype(np.float64) * (8.0 / AIR_RATE_BPS)
+
+
+def _until(duration_s: float, sent: list[Transmissions]) -> Transmissions:
+    if not sent:
+        return Transmissions(np.empty(0), np.empty(0, np.int32))
+    start_s = np.concatenate([piece.start_s for piece in sent])
+    end = int(np.searchsorted(start_s, duration_s))
+    return Transmissions(start_s[:end], np.concatenate([piece.payload_bytes for piece in sent])[:end])

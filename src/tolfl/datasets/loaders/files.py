@@ -1,0 +1,43 @@
+"""The bytes of a file, unpacked if it is gzip, whatever its name says: browsers unpack, people rename."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from tolfl.datasets.loaders.problems import DataFileError, MissingDataError
+
+_GZIP = b"\x1f\x8b"
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what is in a file, unpacked."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise unreadable(path, problem) from None
+    if not data:
+        raise DataFileError(path, "the file is empty; get it again")
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        raise DataFileError(path, "the gzip file is damaged or cut short; delete it and get it again") from None
+
+
+def is_gzip(path: Path) -> bool:
+    """Tell whether a file is gzip by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_GZIP)) == _GZIP
+    except OSError as problem:
+        raise unreadable(path, problem) from None
+
+
+def unreadable(path: Path, problem: OSError) -> DataFileError | MissingDataError:
+    """Return the error for a file that cannot be opened."""
+    if isinstance(problem, FileNotFoundError):
+        return MissingDataError(f"{path}: no such file; check the path")
+    return DataFileError(path, f"cannot be read ({problem.strerror or problem}); check the path and its permissions")

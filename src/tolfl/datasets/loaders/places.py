@@ -1,0 +1,147 @@
+"""Where public data sets lie: the folder one names, `TOLFL_DATA`, the user's cache, Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tolfl.core.errors import UnknownNameError
+from tolfl.datasets.loaders.files import unreadable
+from tolfl.datasets.loaders.problems import MissingDataError
+
+_DEBIAN = Path("/usr/share/datasets")
+_IDX_FILES = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """How a data set's folder and files are called in the wild."""
+
+    folders: tuple[str, ...]
+    """The publisher's own name first, then what other programs make of it."""
+    files: tuple[str, ...]
+    pickled_folder: str = ""
+    """The folder of a version that cannot be read."""
+    by_hand: str = ""
+    """Where to get it, if no address leads to its files."""
+
+
+#: Every public data set that can be read.
+PUBLIC_SETS = {
+    "mnist": PublicSet(("mnist", "MNIST", "MNIST/raw"), _IDX_FILES),
+    "fashion-mnist": PublicSet(("fashion-mnist", "FashionMNIST", "FashionMNIST/raw"), _IDX_FILES),
+    "cifar-10": PublicSet(
+        ("cifar-10-batches-bin", "cifar-10"),
+        (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
+        "cifar-10-batches-py",
+    ),
+    "cifar-100": PublicSet(("cifar-100-binary", "cifar-100"), ("train.bin", "test.bin"), "cifar-100-python"),
+    "wsn-ds": PublicSet(
+        ("wsn-ds", "WSN-DS"), ("wsn_ds.csv",), by_hand="https://www.kaggle.com/datasets/bassamkasasbeh1/wsnds"
+    ),
+}
+
+
+def public_set(name: str) -> PublicSet:
+    """Return what is known of a data set."""
+    if name not in PUBLIC_SETS:
+        raise UnknownNameError("public data set", name, sorted(PUBLIC_SETS))
+    return PUBLIC_SETS[name]
+
+
+def cache_dir() -> Path:
+    """Return the user's own folder for data that can be fetched again."""
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if configured.is_absolute():  # a relative path is to be ignored, says the XDG specification
+        return configured / "tolfl"
+    try:
+        return Path.home() / ".cache" / "tolfl"
+    except RuntimeError:  # a user without a home, as in some containers
+        return Path.cwd() / ".cache" / "tolfl"
+
+
+def search_order(data_dir: str = "") -> list[Path]:
+    """Return the folders to look in, in order."""
+    named = [Path(text).expanduser() for text in (data_dir, os.environ.get("TOLFL_DATA", "")) if text]
+    return list(dict.fromkeys([*named, cache_dir(), _DEBIAN]))
+
+
+def find(name: str, data_dir: str = "") -> Path:
+    """Return the folder with all files of a public data set.
+
+    Every place is searched for a folder of the set's own name, then for the files themselves.
+    """
+    known = public_set(name)
+    if data_dir and not Path(data_dir).expanduser().is_dir():
+        raise MissingDataError(f"{data_dir}: no such folder; check the data directory")
+    hints: list[str] = []
+    for place in search_order(data_dir):
+        candidates = [place / folder for folder in known.folders]
+        if not _is_of_another(place, name):
+            candidates.append(place)
+        for folder in candidates:
+            missing = missing_files(name, folder)
+            if not missing:
+                return folder
+            if len(missing) < len(known.files):
+                hints.append(f"{folder} lacks {', '.join(missing)}")
+        if known.pickled_folder and (place / known.pickled_folder).is_dir():
+            hints.append(f"{place / known.pickled_folder} is pickled and never read: the binary version is needed")
+    raise MissingDataError(_not_found(name, data_dir, hints))
+
+
+def missing_files(name: str, folder: Path) -> list[str]:
+    """Return which files of a data set a folder lacks."""
+    there = _spellings(folder)
+    return [file for file in public_set(name).files if _spelled(file) not in there]
+
+
+def file_in(folder: Path, file: str) -> Path:
+    """Return a file of a folder by its published name, also `.gz`, also with dots or capitals in other places."""
+    found = _spellings(folder).get(_spelled(file))
+    if found is None:
+        raise MissingDataError(f"{folder}: there is no {file} in it, plain or .gz; get it again")
+    return found
+
+
+def how_to_get(name: str, place: Path) -> str:
+    """Return what to put where, for those who fetch a data set themselves."""
+    known = public_set(name)
+    files = ", ".join(known.files)
+    source = f" from {known.by_hand}" if known.by_hand else ""
+    return f"put {files}{source} (plain or .gz) into {place / known.folders[0]}"
+
+
+def _not_found(name: str, data_dir: str, hints: list[str]) -> str:
+    searched = search_order(data_dir)
+    looked = f"{name} is in none of {', '.join(str(place) for place in searched)}"
+    by_hand = how_to_get(name, searched[0])
+    fetch = by_hand if public_set(name).by_hand else f"fetch it with `tolfl data get {name}`, or {by_hand}"
+    return "; ".join([looked, *hints, fetch])
+
+
+def _is_of_another(folder: Path, name: str) -> bool:
+    # MNIST and Fashion-MNIST have the same file names: a folder called after the one is not the other.
+    others = {part.lower() for other, known in PUBLIC_SETS.items() if other != name for part in known.folders}
+    own = {part.lower() for part in PUBLIC_SETS[name].folders}
+    named = folder.parent if folder.name == "raw" else folder
+    return named.name.lower() in others - own
+
+
+def _spellings(folder: Path) -> dict[str, Path]:
+    try:
+        # Sorted backwards: of two spellings the plain one, which is read faster, comes last and stays.
+        entries = sorted(
+            (path for path in folder.iterdir() if path.is_file()), key=lambda path: path.name, reverse=True
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as problem:
+        raise unreadable(folder, problem) from None
+    return {_spelled(path.name): path for path in entries}
+
+
+def _spelled(file: str) -> str:
+    return re.sub(r"[-_.]", "_", file.lower().removesuffix(".gz"))

@@ -1,0 +1,57 @@
+"""What every loader returns: samples as they are on disk, each with its class, before anybody splits or scales them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.datasets.federated import Samples
+
+
+@dataclass(frozen=True, eq=False)
+class RawData:
+    """Samples with their classes, and what else is known of each.
+
+    >>> raw = RawData("tiny", np.zeros((3, 2), np.float32), np.array(["a", "b", "a"]))
+    >>> raw.classes, raw.n_samples
+    (('a', 'b'), 3)
+    """
+
+    name: str
+    samples: Samples | NDArray[np.uint8]
+    """Shape `(n_samples, *sample_shape)`; bytes stay bytes until they are needed."""
+    labels: NDArray[np.str_]
+    """The class of each sample, by name."""
+    is_test: NDArray[np.bool_] | None = None
+    """Which samples their publisher set aside for testing."""
+    owners: NDArray[np.str_] | None = None
+    """Whose sample it is, where the data say so: a node, a site, a file."""
+    times: NDArray[np.float64] | None = None
+    """When it was taken, in any unit."""
+    feature_names: tuple[str, ...] = ()
+    scale: float = 1.0
+    """What samples are multiplied with first: 1/255 for bytes of pictures."""
+    missing: NDArray[np.bool_] | None = None
+    """Where a value is missing, shape of `samples`; such values are 0 until they are imputed."""
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are."""
+        return len(self.labels)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes in order: numbers by value, else by name."""
+        return in_order(np.unique(self.labels).tolist())
+
+
+def in_order(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names sorted, numbers among them by value.
+
+    >>> in_order(["10", "9", "b"])
+    ('9', '10', 'b')
+    """
+    return tuple(sorted(names, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name)))

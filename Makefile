@@ -30,8 +30,8 @@ help: ## show this list
 setup: $(STAMP) ## make the virtual environment in .venv, unless it is up to date
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "tolfl needs Python 3.11 or newer: name one with PYTHON=..., as in make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' \
+	  || { echo "tolfl needs Python 3.11.4 or newer: name one with PYTHON=..., as in make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

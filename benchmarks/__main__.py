@@ -32,7 +32,7 @@ MEMORY_GOAL_GIB = 1.5
 def spec_for(n_devices: int, samples_per_device: int, rounds: int) -> RunSpec:
     blobs = BlobsSpec(samples_per_device=samples_per_device, n_features=N_FEATURES, n_test=100)
     train = TrainSpec(lr=LR, batch_size=BATCH_SIZE)
-    return RunSpec(devices=n_devices, clusters=min(5, n_devices), rounds=rounds, blobs=blobs, train=train)
+    return RunSpec(data="blobs", devices=n_devices, clusters=min(5, n_devices), rounds=rounds, blobs=blobs, train=train)
 
 
 def ours(spec: RunSpec) -> Iterator[float]:

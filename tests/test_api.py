@@ -55,7 +55,7 @@ def test_any_module_can_be_the_model() -> None:
 
 
 def test_options_override_a_specification_field_by_field() -> None:
-    spec = tolfl.RunSpec(devices=4, clusters=2, rounds=2, train=TrainSpec(lr=0.01, epochs=2))
+    spec = tolfl.RunSpec(data="blobs", devices=4, clusters=2, rounds=2, train=TrainSpec(lr=0.01, epochs=2))
 
     run = tolfl.simulate(spec, rounds=3, train={"epochs": 1})
 
@@ -63,7 +63,7 @@ def test_options_override_a_specification_field_by_field() -> None:
 
 
 def test_the_sizes_of_the_autoencoder_are_a_dictionary_and_numpy_numbers_are_numbers() -> None:
-    run = tolfl.simulate(devices=2, rounds=1, seed=np.int64(3), model={"hidden": [4], "code": 2})
+    run = tolfl.simulate(data="blobs", devices=2, rounds=1, seed=np.int64(3), model={"hidden": [4], "code": 2})
 
     assert run.spec.seed == 3
     assert run.model.tensors()["encoder.0.weight"].shape == (4, 32)
@@ -103,7 +103,7 @@ def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_plain_baseline_says_that_it_has_no_model() -> None:
-    run = tolfl.simulate(scheme="mean-vector", devices=3)
+    run = tolfl.simulate(scheme="mean-vector", data="blobs", devices=3)
 
     assert repr(run).startswith("<Run mean-vector on blobs: AUROC 0.")
     with pytest.raises(LookupError, match="this run left no model: no rounds"):

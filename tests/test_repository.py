@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-TARGETS = ["setup", "demo", "test", "test-all", "check", "bench", "explore", "dist", "clean", "help"]
+TARGETS = ["setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "explore", "dist", "clean", "help"]
 
 # Reading any of these back runs code of the writer's choice.
 PICKLING_MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}

@@ -159,7 +159,8 @@ def compare(  # noqa: PLR0913  (each by its name)
     Examples
     --------
     >>> import tolfl
-    >>> found = tolfl.compare(["tol-fl", "fl"], devices=4, clusters=2, rounds=4, fail="server@2", repetitions=2)
+    >>> small = {"data": "blobs", "devices": 4, "clusters": 2, "rounds": 4, "repetitions": 2}
+    >>> found = tolfl.compare(["tol-fl", "fl"], fail="server@2", **small)
     >>> [row.label for row in found.rows][:4]
     ['tol-fl (elect)', 'tol-fl (drop)', 'fl (isolate)', 'fl (freeze)']
     >>> found["fl (freeze)"].differences["auroc"].mean is None

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Command
 
 SMALL = (
-    "compare", "--devices", "6", "--clusters", "3", "--rounds", "4", "--repetitions", "2",
+    "compare", "--data", "blobs", "--devices", "6", "--clusters", "3", "--rounds", "4", "--repetitions", "2",
     "--set", "blobs.samples_per_device=20", "--set", "blobs.n_features=8",
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_a_folder_in_use_and_a_folder_without_a_comparison_are_refused(tolfl: Co
 @pytest.mark.processes
 def test_a_comparison_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tolfl"]
-    arguments = [*SMALL, "--rounds", "300", "--schemes", "tol-fl,fl,ifca", "--fail", "server@150", "--out"]
+    arguments = [*SMALL, "--rounds", "120", "--schemes", "tol-fl,fl,ifca", "--fail", "server@60", "--out"]
     process = subprocess.Popen([*command, *arguments, "x"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     records = tmp_path / "x" / "tol-fl-drop" / "repetition-1" / "records.jsonl"
     while process.poll() is None and (not records.exists() or records.stat().st_size < 1000):

@@ -18,7 +18,20 @@ from tests.cli.conftest import Command
 from tolfl.core.spec import RunSpec
 from tolfl.runs.records import read_records
 
-SMALL = ("--devices", "6", "--clusters", "3", "--rounds", "4", "--samples-per-device", "20", "--features", "8")
+SMALL = (
+    "--data",
+    "blobs",
+    "--devices",
+    "6",
+    "--clusters",
+    "3",
+    "--rounds",
+    "4",
+    "--samples-per-device",
+    "20",
+    "--features",
+    "8",
+)
 
 
 def test_json_is_all_that_standard_output_gets(tolfl: Command) -> None:
@@ -108,7 +121,7 @@ def test_plain_baselines_run_on_their_own(tolfl: Command) -> None:
         (["--clusters", "11"], "11 clusters for 10 devices; use at most 10", 2),
         (["--devices", "0"], "devices 0; use at least 1", 2),
         (["--scheme", "nope"], "unknown scheme 'nope'; choose one of:", 2),
-        (["--data", "nope"], "unknown data set 'nope'; choose one of: blobs", 2),
+        (["--data", "nope"], "unknown data set 'nope'; choose one of: comms-ml", 2),
         (["--fail", "device:99@3"], "failure plan 'device:99@3': there is no device 99; ids go from 0 to 9", 2),
         (["--fail", "nonsense"], "failure plan 'nonsense': say when", 2),
         (["--fail", "server@100"], "round 100 never comes in a run of 100 rounds", 2),
@@ -214,7 +227,7 @@ def test_another_specification_cannot_be_resumed(tolfl: Command) -> None:
 
 @pytest.mark.processes
 def test_ctrl_c_leaves_a_run_that_resume_continues(tmp_path: Path) -> None:
-    arguments = ["--rounds", "400", "--fail", "server@3", "--samples-per-device", "50", "--out", "x"]
+    arguments = ["--data", "blobs", "--rounds", "150", "--fail", "server@3", "--samples-per-device", "50", "--out", "x"]
     command = [sys.executable, "-m", "tolfl", "simulate"]
     process = subprocess.Popen([*command, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     records = tmp_path / "x" / "records.jsonl"

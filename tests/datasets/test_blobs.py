@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_data_and_another_seed_other_data() -> None
 
 
 def test_the_number_of_clusters_does_not_touch_the_data() -> None:
-    spec = RunSpec(devices=6, blobs=SPEC)
+    spec = RunSpec(data="blobs", devices=6, blobs=SPEC)
 
     assert np.array_equal(load(spec).pool, load(msgspec.structs.replace(spec, clusters=1)).pool)
 

@@ -19,6 +19,7 @@ from tolfl.schemes import failure_plan
 from tolfl.sim.run import run
 
 SPEC = RunSpec(
+    data="blobs",
     devices=6,
     clusters=3,
     rounds=6,

@@ -19,7 +19,7 @@ from tolfl.runs.directory import RunDirectory, models_sha256
 from tolfl.runs.records import read_records
 from tolfl.sim.run import Runs
 
-SPEC = RunSpec(devices=3, clusters=2, rounds=2, train=FULL_BATCH)
+SPEC = RunSpec(data="blobs", devices=3, clusters=2, rounds=2, train=FULL_BATCH)
 HAPPENED = FailureHappened(time_s=1.0, device=1, round=0, what="died (train)")
 MODEL = {"theta": np.arange(3.0)}
 
@@ -77,7 +77,7 @@ def test_a_run_is_resumed_only_with_its_own_specification(tmp_path: Path) -> Non
     RunDirectory.create(tmp_path, SPEC).append([HAPPENED])
 
     with pytest.raises(RunDirectoryError, match="started with another specification"):
-        RunDirectory.reopen(tmp_path, RunSpec())
+        RunDirectory.reopen(tmp_path, RunSpec(data="blobs"))
     directory, stored = RunDirectory.reopen(tmp_path)
     assert (directory.path, stored) == (tmp_path, SPEC)
 

@@ -33,6 +33,7 @@ labels = st.lists(st.integers(0, 5), min_size=1, max_size=12).map(np.array)
 def made(policy: str = "strict", lost: str = "lost", devices: int = 6, m: int = 3, topology: str = "") -> Clustered:
     return Clustered(
         RunSpec(
+            data="blobs",
             devices=devices,
             clusters=m,
             topology=topology,
@@ -99,7 +100,7 @@ def test_the_host_of_a_model_is_the_head_of_its_cluster() -> None:
 @pytest.mark.parametrize("name", RIVALS)
 def test_devices_report_to_one_server_that_another_can_replace(name: str) -> None:
     scheme = rival(name)
-    spec = RunSpec(scheme=name, devices=6, clusters=3)
+    spec = RunSpec(data="blobs", scheme=name, devices=6, clusters=3)
 
     assert scheme.wiring(layout(spec)).clusters == (tuple(range(6)),)
     assert {scheme.protocol_policy(policy) for policy in scheme.policies} == {"elect"}
@@ -262,7 +263,7 @@ def test_members_weigh_by_samples_unless_they_are_to_be_equal() -> None:
 
     task = Task(0, 4, 1, {}, np.ones((3, 1)), 0, 3)
     by_samples = made().contribution(task, {"cluster-0": np.array([6.0])}, 2.0)
-    equal = Equal(RunSpec(devices=6, clusters=3)).contribution(task, {"cluster-0": np.array([6.0])}, 2.0)
+    equal = Equal(RunSpec(data="blobs", devices=6, clusters=3)).contribution(task, {"cluster-0": np.array([6.0])}, 2.0)
     nothing = made().contribution(task, {}, 2.0)
 
     assert (by_samples.n_samples, by_samples.parts["cluster-0"].weight, by_samples.loss) == (3, 3, 2.0)

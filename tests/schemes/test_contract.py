@@ -20,7 +20,7 @@ DATA = some_data([3, 0, 4, 2])
 MODEL = ModuleModel(Mean(3))
 SETTINGS = TrainSettings(lr=0.1, batch_size=0)
 
-SMALL = RunSpec(devices=4, clusters=2, rounds=10, train=TrainSpec(batch_size=0, lr=0.1))
+SMALL = RunSpec(data="blobs", devices=4, clusters=2, rounds=10, train=TrainSpec(batch_size=0, lr=0.1))
 SEVERAL_MODELS = ("fedgroup", "ifca", "fesem")
 
 
@@ -53,17 +53,17 @@ def tasks(scheme: Scheme, round_index: int = 0, devices: tuple[int, ...] = (0, 1
 def test_a_scheme_knows_its_name_and_a_policy_that_exists(scheme: Scheme) -> None:
     assert isinstance(scheme, SCHEMES[scheme.name])  # type: ignore[arg-type]
     assert set(scheme.policies) <= set(POLICIES)
-    assert policy(RunSpec(scheme=scheme.name)) == scheme.policies[0]
-    assert policy(RunSpec(scheme=scheme.name, on_head_failure=scheme.policies[1])) == scheme.policies[1]
+    assert policy(RunSpec(data="blobs", scheme=scheme.name)) == scheme.policies[0]
+    assert policy(RunSpec(data="blobs", scheme=scheme.name, on_head_failure=scheme.policies[1])) == scheme.policies[1]
     unknown = next(name for name in POLICIES if name not in scheme.policies)
     with pytest.raises(SpecError, match=f"policy '{unknown}' means nothing to {scheme.name}; choose one of: "):
-        policy(RunSpec(scheme=scheme.name, on_head_failure=unknown))
+        policy(RunSpec(data="blobs", scheme=scheme.name, on_head_failure=unknown))
 
 
 @every_scheme
 def test_a_scheme_lays_out_every_device_once(scheme: Scheme) -> None:
     for n_devices in (1, 2, 7):
-        spec = RunSpec(scheme=scheme.name, devices=n_devices, clusters=min(3, n_devices))
+        spec = RunSpec(data="blobs", scheme=scheme.name, devices=n_devices, clusters=min(3, n_devices))
         assert sorted(d for cluster in layout(spec).clusters for d in cluster) == list(range(n_devices))
 
 
@@ -140,7 +140,7 @@ def test_a_scheme_tells_whom_its_devices_report_to(scheme: Scheme) -> None:
 
 
 def test_fl_is_a_star_sbt_a_chain_and_tol_fl_what_is_asked_for() -> None:
-    spec = RunSpec(devices=6, clusters=3)
+    spec = RunSpec(data="blobs", devices=6, clusters=3)
     shapes = {
         name: [len(cluster) for cluster in layout(msgspec.structs.replace(spec, scheme=name)).clusters]
         for name in ("fl", "sbt", "tol-fl", "batch")
@@ -150,7 +150,7 @@ def test_fl_is_a_star_sbt_a_chain_and_tol_fl_what_is_asked_for() -> None:
 
 
 def test_a_layout_of_its_own_is_for_tol_fl_and_for_schemes_whose_shape_it_has() -> None:
-    spec = RunSpec(devices=3, topology="2,0|1")
+    spec = RunSpec(data="blobs", devices=3, topology="2,0|1")
 
     assert layout(spec).clusters == ((2, 0), (1,))
     assert layout(msgspec.structs.replace(spec, scheme="fl", topology="2,0,1")).server == 2
@@ -162,10 +162,10 @@ def test_a_layout_of_its_own_is_for_tol_fl_and_for_schemes_whose_shape_it_has() 
 
 def test_an_unknown_scheme_is_refused_with_those_that_exist() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown scheme 'gossip'; choose one of: batch,.* tol-fl"):
-        scheme_of(RunSpec(scheme="gossip"))
+        scheme_of(RunSpec(data="blobs", scheme="gossip"))
 
-    assert is_plain(RunSpec(scheme="pca-16"))
-    assert not is_plain(RunSpec(scheme="fl"))
+    assert is_plain(RunSpec(data="blobs", scheme="pca-16"))
+    assert not is_plain(RunSpec(data="blobs", scheme="fl"))
 
 
 def test_batch_training_scales_its_batches_with_the_fleet_and_its_twin_does_not() -> None:
@@ -194,7 +194,7 @@ def test_batch_training_reads_neighbouring_devices_in_place_and_others_too() -> 
 
 
 def test_a_failure_plan_follows_the_layout_of_the_scheme() -> None:
-    spec = RunSpec(devices=6, clusters=3, fail="cluster:0@1", rounds=5, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=6, clusters=3, fail="cluster:0@1", rounds=5, train=FULL_BATCH)
 
     assert [f.device for f in failure_plan(spec).failures] == [0, 1]
     assert len(failure_plan(msgspec.structs.replace(spec, scheme="fl")).failures) == 6

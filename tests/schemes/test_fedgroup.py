@@ -32,6 +32,7 @@ both_measures = pytest.mark.parametrize("measure", ["edc", "madc"])
 def made(devices: int, m: int, fedgroup: FedGroupSpec | None = None, policy: str = "") -> FedGroup:
     return FedGroup(
         RunSpec(
+            data="blobs",
             scheme="fedgroup",
             devices=devices,
             clusters=m,
@@ -141,7 +142,7 @@ def test_groups_are_static() -> None:
 
 
 def test_pre_training_is_as_many_mini_batches_as_asked_for() -> None:
-    spec = RunSpec(scheme="fedgroup", devices=1, clusters=1, fedgroup=FedGroupSpec(pretrain_iterations=7))
+    spec = RunSpec(data="blobs", scheme="fedgroup", devices=1, clusters=1, fedgroup=FedGroupSpec(pretrain_iterations=7))
     asked: list[tuple[int | None, int | None]] = []
 
     def spy(jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
@@ -267,6 +268,7 @@ def two_ways(n_devices: int, seed: int = 0) -> FederatedDataset:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_two_directions_are_separated(measure: Measure, seed: int) -> None:
     spec = RunSpec(
+        data="blobs",
         scheme="fedgroup",
         devices=6,
         clusters=2,
@@ -284,6 +286,7 @@ def test_two_directions_are_separated(measure: Measure, seed: int) -> None:
 
 def test_a_fleet_on_subspaces_of_its_own_is_separated_by_the_autoencoder() -> None:
     spec = RunSpec(
+        data="blobs",
         scheme="fedgroup",
         devices=6,
         clusters=3,
@@ -299,6 +302,7 @@ def test_a_fleet_on_subspaces_of_its_own_is_separated_by_the_autoencoder() -> No
 
 def test_most_of_a_large_fleet_waits_for_a_group_and_then_joins_the_right_one() -> None:
     spec = RunSpec(
+        data="blobs",
         scheme="fedgroup",
         devices=20,
         clusters=2,
@@ -323,7 +327,7 @@ def test_most_of_a_large_fleet_waits_for_a_group_and_then_joins_the_right_one() 
 
 
 def test_who_is_drawn_depends_on_the_seed_alone() -> None:
-    spec = RunSpec(scheme="fedgroup", devices=20, clusters=2, rounds=1, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", scheme="fedgroup", devices=20, clusters=2, rounds=1, train=FULL_BATCH)
     small = msgspec.structs.replace(spec, fedgroup=FedGroupSpec(pretrain_scale=3))
     drawn = [closed(simulated(msgspec.structs.replace(small, seed=s), two_ways(20)))[0].included for s in (0, 0, 1)]
 
@@ -331,7 +335,9 @@ def test_who_is_drawn_depends_on_the_seed_alone() -> None:
 
 
 def test_a_device_that_was_away_in_the_cold_start_joins_the_right_group() -> None:
-    spec = RunSpec(scheme="fedgroup", devices=6, clusters=2, rounds=8, train=FULL_BATCH, fail="device:5@0-3")
+    spec = RunSpec(
+        data="blobs", scheme="fedgroup", devices=6, clusters=2, rounds=8, train=FULL_BATCH, fail="device:5@0-3"
+    )
     result = simulated(spec, two_ways(6))
 
     assert closed(result)[0].groups == {"cluster-0": (0, 2, 4), "cluster-1": (1, 3)}
@@ -341,7 +347,9 @@ def test_a_device_that_was_away_in_the_cold_start_joins_the_right_group() -> Non
 def test_a_device_whose_first_update_is_zero_takes_part_all_the_same() -> None:
     slices = [two_ways(6).slice_of(d) for d in range(5)]
     data = FederatedDataset.from_arrays([*slices, np.zeros((4, 3))])
-    result = simulated(RunSpec(scheme="fedgroup", devices=6, clusters=2, rounds=4, train=FULL_BATCH), data)
+    result = simulated(
+        RunSpec(data="blobs", scheme="fedgroup", devices=6, clusters=2, rounds=4, train=FULL_BATCH), data
+    )
     groups = closed(result)[-1].groups
 
     assert {tuple(d for d in members if d != 5) for members in groups.values()} == {(0, 2, 4), (1, 3)}
@@ -406,7 +414,7 @@ def test_a_lost_model_neither_pulls_nor_is_pulled() -> None:
 
 
 def test_models_of_a_run_with_a_step_between_groups_are_nearer_to_each_other() -> None:
-    spec = RunSpec(scheme="fedgroup", devices=6, clusters=2, rounds=8, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", scheme="fedgroup", devices=6, clusters=2, rounds=8, train=FULL_BATCH)
     gaps = []
     for rate in (0.0, 0.1, 1.0):
         result = simulated(msgspec.structs.replace(spec, fedgroup=FedGroupSpec(inter_group_lr=rate)), two_ways(6))

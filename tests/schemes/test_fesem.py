@@ -26,6 +26,7 @@ from tolfl.sim.run import Runs, run
 def made(devices: int, m: int, fesem: FeSEMSpec | None = None, policy: str = "") -> FeSEM:
     return FeSEM(
         RunSpec(
+            data="blobs",
             scheme="fesem",
             devices=devices,
             clusters=m,
@@ -286,6 +287,7 @@ def test_layers_are_named_by_how_their_parameters_begin() -> None:
 
 def test_an_unknown_layer_is_refused_with_those_that_there_are() -> None:
     spec = RunSpec(
+        data="blobs",
         scheme="fesem",
         devices=2,
         clusters=2,
@@ -321,7 +323,7 @@ def test_the_first_centres_are_found_on_the_measured_layers_too() -> None:
 def test_groups_around_different_means_are_found_and_kept(m: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = FederatedDataset.from_arrays([3 * np.eye(3)[d % m] + rng.normal(0, 0.3, (5, 3)) for d in range(3 * m)])
-    spec = RunSpec(scheme="fesem", devices=3 * m, clusters=m, rounds=10, seed=seed, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", scheme="fesem", devices=3 * m, clusters=m, rounds=10, seed=seed, train=FULL_BATCH)
     result = simulated(spec, data)
 
     expected = {f"cluster-{group}": tuple(range(group, 3 * m, m)) for group in range(m)}
@@ -331,6 +333,7 @@ def test_groups_around_different_means_are_found_and_kept(m: int, seed: int) -> 
 
 
 BLOBS = RunSpec(
+    data="blobs",
     scheme="fesem",
     devices=6,
     clusters=3,

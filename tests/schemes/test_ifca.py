@@ -25,7 +25,9 @@ FREE = IFCASpec(init="random", restarts=1)
 
 
 def made(devices: int, m: int, ifca: IFCASpec = FREE, rounds: int = 20) -> IFCA:
-    return IFCA(RunSpec(scheme="ifca", devices=devices, clusters=m, rounds=rounds, train=FULL_BATCH, ifca=ifca))
+    return IFCA(
+        RunSpec(data="blobs", scheme="ifca", devices=devices, clusters=m, rounds=rounds, train=FULL_BATCH, ifca=ifca)
+    )
 
 
 # -- golden example C -------------------------------------------------------------------------------------------------
@@ -200,7 +202,13 @@ def test_a_device_keeps_to_its_part_while_warming_up_and_is_free_afterwards() ->
 def test_a_device_whose_part_is_lost_while_warming_up_chooses_among_the_others() -> None:
     scheme = IFCA(
         RunSpec(
-            scheme="ifca", devices=3, clusters=2, on_head_failure="rehome", ifca=IFCASpec(restarts=1), train=FULL_BATCH
+            data="blobs",
+            scheme="ifca",
+            devices=3,
+            clusters=2,
+            on_head_failure="rehome",
+            ifca=IFCASpec(restarts=1),
+            train=FULL_BATCH,
         )
     )
     lost = clusters([0, 10], [1, 1, 0], [True, False]).to_models()
@@ -273,7 +281,9 @@ def test_the_messages_are_as_many_as_the_restarts_until_one_is_chosen() -> None:
 
 
 def test_a_run_shorter_than_the_trials_chooses_in_its_last_round() -> None:
-    spec = RunSpec(scheme="ifca", devices=4, clusters=2, rounds=3, train=FULL_BATCH, ifca=IFCASpec(trial_rounds=10))
+    spec = RunSpec(
+        data="blobs", scheme="ifca", devices=4, clusters=2, rounds=3, train=FULL_BATCH, ifca=IFCASpec(trial_rounds=10)
+    )
     result = simulated(spec, some_data([3, 4, 5, 2]))
 
     assert set(result.models) == {"cluster-0", "cluster-1"}
@@ -282,7 +292,7 @@ def test_a_run_shorter_than_the_trials_chooses_in_its_last_round() -> None:
 
 def test_one_model_needs_no_restarts_and_is_federated_averaging() -> None:
     data = some_data([3, 4, 5, 2], with_test=True)
-    spec = RunSpec(devices=4, clusters=1, rounds=4, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=4, clusters=1, rounds=4, train=FULL_BATCH)
     ifca, fl = (simulated(msgspec.structs.replace(spec, scheme=name), data) for name in ("ifca", "fl"))
 
     assert ifca.models["cluster-0"].params.tolist() == fl.models["global"].params.tolist()
@@ -327,6 +337,7 @@ def true_groups(m: int, per_group: int) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_rotated_groups_are_found(m: int) -> None:
     spec = RunSpec(
+        data="blobs",
         scheme="ifca",
         devices=4 * m,
         clusters=m,
@@ -342,7 +353,7 @@ def test_rotated_groups_are_found(m: int) -> None:
 def test_shifted_groups_are_found(seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = FederatedDataset.from_arrays([3 * np.eye(4)[d // 4] + rng.normal(0, 0.3, (5, 4)) for d in range(12)])
-    spec = RunSpec(scheme="ifca", devices=12, clusters=3, rounds=12, seed=seed, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", scheme="ifca", devices=12, clusters=3, rounds=12, seed=seed, train=FULL_BATCH)
     result = simulated(spec, data)
 
     assert found(result) == true_groups(3, 4)
@@ -352,6 +363,7 @@ def test_shifted_groups_are_found(seed: int) -> None:
 
 
 BLOBS = RunSpec(
+    data="blobs",
     scheme="ifca",
     devices=6,
     clusters=3,

@@ -24,7 +24,7 @@ N = 6
 EVERYBODY = tuple(range(N))
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 FAILING_ROUND = 1
-SPEC = RunSpec(devices=N, clusters=3, rounds=4, train=FULL_BATCH)
+SPEC = RunSpec(data="blobs", devices=N, clusters=3, rounds=4, train=FULL_BATCH)
 
 POLICIES = ("elect", "drop", "isolate", "freeze")
 
@@ -219,7 +219,7 @@ def test_fl_without_its_server_is_the_mean_of_devices_that_each_train_alone() ->
     for device in EVERYBODY[1:]:
         own = FederatedDataset.from_arrays([DATA.slice_of(device)])
         alone[f"device-{device}"] = params(
-            simulated(RunSpec(devices=1, clusters=1, rounds=3, train=FULL_BATCH), own, _module(theta))
+            simulated(RunSpec(data="blobs", devices=1, clusters=1, rounds=3, train=FULL_BATCH), own, _module(theta))
         )
 
     assert model.n_params == theta.size

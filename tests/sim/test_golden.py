@@ -21,7 +21,7 @@ B = columns([1, 2], [3], [1, 1, 2])
 
 def after_one_round(module: nn.Module, topology: str, *, epochs: int = 1, lr: float = 0.1, **options: str) -> float:
     train = TrainSpec(batch_size=0, lr=lr, epochs=epochs)
-    spec = RunSpec(devices=3, clusters=3, topology=topology, rounds=1, train=train)
+    spec = RunSpec(data="blobs", devices=3, clusters=3, topology=topology, rounds=1, train=train)
     result = simulated(msgspec.structs.replace(spec, **options), A if isinstance(module, Mean) else B, module)
     assert params(result).dtype == float
     return float(params(result)[0])
@@ -75,7 +75,7 @@ def test_example_b_gives_the_same_model_in_every_layout(topology: str, epochs: i
 
 
 def test_two_steps_on_all_data_of_example_b_are_something_else() -> None:
-    spec = RunSpec(scheme="batch", devices=3, rounds=1, train=TrainSpec(batch_size=0, lr=0.01, epochs=2))
+    spec = RunSpec(data="blobs", scheme="batch", devices=3, rounds=1, train=TrainSpec(batch_size=0, lr=0.01, epochs=2))
     weight = float(params(simulated(spec, B, OneWeight()))[0])
 
     assert weight == pytest.approx(0.5 + 2 * 1 / 30 - 1 / 30 * 2 * 0.01 * 10 / 3, rel=1e-12)
@@ -85,7 +85,7 @@ def test_two_steps_on_all_data_of_example_b_are_something_else() -> None:
 
 @pytest.mark.parametrize("scheme", ["tol-fl", "fl", "sbt", "batch", "batch-small"])
 def test_no_scheme_trains_device_after_device(scheme: str) -> None:
-    spec = RunSpec(scheme=scheme, devices=3, clusters=2, rounds=1, train=TrainSpec(batch_size=0, lr=0.01))
+    spec = RunSpec(data="blobs", scheme=scheme, devices=3, clusters=2, rounds=1, train=TrainSpec(batch_size=0, lr=0.01))
     result = simulated(spec, B, OneWeight())
 
     assert float(params(result)[0]) == pytest.approx(0.5 + 1 / 30, rel=1e-12)
@@ -93,7 +93,7 @@ def test_no_scheme_trains_device_after_device(scheme: str) -> None:
 
 
 def test_the_loss_of_a_round_is_the_mean_over_samples_before_it() -> None:
-    result = simulated(RunSpec(devices=3, clusters=2, rounds=1, train=TrainSpec(batch_size=0, lr=0.1)), A)
+    result = simulated(RunSpec(data="blobs", devices=3, clusters=2, rounds=1, train=TrainSpec(batch_size=0, lr=0.1)), A)
 
     assert closed(result)[0].loss == pytest.approx((1 + 9 + 16 + 36 + 64 + 100) / 6, rel=1e-12)
 
@@ -101,7 +101,9 @@ def test_the_loss_of_a_round_is_the_mean_over_samples_before_it() -> None:
 def test_a_smaller_server_step_goes_part_of_the_way() -> None:
     train = TrainSpec(batch_size=0, lr=0.1, server_lr=0.5)
     theta = {
-        scheme: float(params(simulated(RunSpec(scheme=scheme, devices=3, clusters=2, rounds=1, train=train), A))[0])
+        scheme: float(
+            params(simulated(RunSpec(data="blobs", scheme=scheme, devices=3, clusters=2, rounds=1, train=train), A))[0]
+        )
         for scheme in ("tol-fl", "batch")
     }
 

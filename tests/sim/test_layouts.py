@@ -20,6 +20,7 @@ from tolfl.sim.run import Result, run
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 SMALL = RunSpec(
+    data="blobs",
     devices=7,
     rounds=20,
     model=ModelSpec(hidden=(6,), code=2, dropout=0.2),
@@ -61,7 +62,7 @@ def test_any_fleet_gives_the_same_model_in_every_layout(data: st.DataObject) -> 
     sizes = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=20))
     layout = data.draw(layouts(len(sizes)))
     slices = some_data(sizes)
-    spec = RunSpec(devices=len(sizes), clusters=1, rounds=5, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=len(sizes), clusters=1, rounds=5, train=FULL_BATCH)
     star, laid_out = simulated(spec, slices), simulated(msgspec.structs.replace(spec, topology=layout), slices)
 
     np.testing.assert_allclose(params(laid_out), params(star), rtol=1e-10)
@@ -87,7 +88,7 @@ def test_one_cluster_is_fl_and_a_cluster_per_device_is_sbt() -> None:
 
 def test_one_full_batch_epoch_is_batch_training() -> None:
     slices = some_data([3, 1, 7, 2, 5])
-    spec = RunSpec(devices=5, clusters=3, rounds=10, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=5, clusters=3, rounds=10, train=FULL_BATCH)
     fleet = simulated(spec, slices)
     pooled = simulated(msgspec.structs.replace(spec, scheme="batch"), slices)
 
@@ -99,7 +100,7 @@ def test_one_full_batch_epoch_is_batch_training() -> None:
 def test_repeating_everybodys_samples_changes_nothing(sizes: list[int], times: int) -> None:
     once = some_data(sizes)
     often = FederatedDataset.from_arrays([np.repeat(once.slice_of(d), times, axis=0) for d in range(len(sizes))])
-    spec = RunSpec(devices=len(sizes), clusters=2, rounds=4, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=len(sizes), clusters=2, rounds=4, train=FULL_BATCH)
 
     np.testing.assert_allclose(params(simulated(spec, often)), params(simulated(spec, once)), rtol=1e-10)
 
@@ -108,7 +109,7 @@ def test_splitting_a_device_into_two_changes_nothing() -> None:
     whole = some_data([6, 10, 4])
     second = whole.slice_of(1)
     split = FederatedDataset.from_arrays([whole.slice_of(0), second[:3], second[3:], whole.slice_of(2)])
-    spec = RunSpec(devices=3, clusters=2, rounds=5, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=3, clusters=2, rounds=5, train=FULL_BATCH)
 
     np.testing.assert_allclose(
         params(simulated(msgspec.structs.replace(spec, devices=4), split)), params(simulated(spec, whole)), rtol=1e-10
@@ -122,7 +123,7 @@ def test_a_device_without_samples_takes_part_and_changes_nothing(scheme: str, si
     sizes[silent] = 0
     with_it = some_data(sizes)
     without = FederatedDataset.from_arrays([with_it.slice_of(d) for d in range(5) if sizes[d]])
-    spec = RunSpec(scheme=scheme, devices=5, clusters=2, rounds=4, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", scheme=scheme, devices=5, clusters=2, rounds=4, train=FULL_BATCH)
     result = simulated(spec, with_it)
 
     np.testing.assert_allclose(
@@ -135,16 +136,18 @@ def test_a_cluster_without_samples_is_a_hop_that_changes_nothing() -> None:
     sizes = [3, 4, 0, 0, 6]
     slices = some_data(sizes)
     without = FederatedDataset.from_arrays([slices.slice_of(d) for d in (0, 1, 4)])
-    spec = RunSpec(devices=5, clusters=3, topology="0,1|2,3|4", rounds=4, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=5, clusters=3, topology="0,1|2,3|4", rounds=4, train=FULL_BATCH)
     chained = simulated(spec, slices)
-    shorter = simulated(RunSpec(devices=3, clusters=2, topology="0,1|2", rounds=4, train=FULL_BATCH), without)
+    shorter = simulated(
+        RunSpec(data="blobs", devices=3, clusters=2, topology="0,1|2", rounds=4, train=FULL_BATCH), without
+    )
 
     assert np.array_equal(params(chained), params(shorter))
 
 
 def test_a_single_live_cluster_goes_on() -> None:
     slices = some_data([3, 4, 2, 5, 6, 4])
-    spec = RunSpec(devices=6, clusters=3, rounds=4, train=FULL_BATCH, fail="cluster:0@1; cluster:2@1")
+    spec = RunSpec(data="blobs", devices=6, clusters=3, rounds=4, train=FULL_BATCH, fail="cluster:0@1; cluster:2@1")
     result = simulated(spec, slices)
 
     assert [record.included for record in closed(result)] == [(0, 1, 2, 3, 4, 5), (2, 3), (2, 3), (2, 3)]
@@ -154,7 +157,9 @@ def test_a_single_live_cluster_goes_on() -> None:
 @pytest.mark.parametrize("policy", ["elect", "drop", "isolate", "freeze"])
 def test_when_nobody_is_left_the_run_says_so(policy: str) -> None:
     slices = some_data([3, 4, 2], with_test=True)
-    spec = RunSpec(devices=3, clusters=2, rounds=4, train=FULL_BATCH, fail="random:1", on_head_failure=policy)
+    spec = RunSpec(
+        data="blobs", devices=3, clusters=2, rounds=4, train=FULL_BATCH, fail="random:1", on_head_failure=policy
+    )
     result = simulated(spec, slices)
 
     assert ended(result).reason == "no device is left"
@@ -173,7 +178,7 @@ def test_the_same_seed_is_the_same_run_and_another_seed_another() -> None:
 
 
 def test_one_device_is_a_fleet_too() -> None:
-    result = simulated(RunSpec(devices=1, clusters=1, rounds=3, train=FULL_BATCH), some_data([4]))
+    result = simulated(RunSpec(data="blobs", devices=1, clusters=1, rounds=3, train=FULL_BATCH), some_data([4]))
 
     assert [record.included for record in closed(result)] == [(0,)] * 3
     assert result.summary["bytes"] == 0
@@ -181,7 +186,7 @@ def test_one_device_is_a_fleet_too() -> None:
 
 def test_a_linear_model_in_double_is_the_same_in_every_layout_to_the_last_digits() -> None:
     slices = some_data([3, 4, 2, 5], n_features=1)
-    spec = RunSpec(devices=4, clusters=1, rounds=20, train=TrainSpec(batch_size=2, lr=0.001, epochs=3))
+    spec = RunSpec(data="blobs", devices=4, clusters=1, rounds=20, train=TrainSpec(batch_size=2, lr=0.001, epochs=3))
     models = [
         simulated(msgspec.structs.replace(spec, topology=layout), slices, OneWeight())
         for layout in ("0,1,2,3", "3|2|1|0", "1,3|0,2")
@@ -194,7 +199,7 @@ def test_a_linear_model_in_double_is_the_same_in_every_layout_to_the_last_digits
 def test_layouts_written_out_and_asked_for_by_number_are_the_same() -> None:
     clusters = Topology.contiguous(5, 2).clusters
     slices, model = some_data([3, 4, 2, 5, 6]), ModuleModel(Mean(3))
-    spec = RunSpec(devices=5, clusters=2, rounds=2, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=5, clusters=2, rounds=2, train=FULL_BATCH)
     text = written([list(cluster) for cluster in clusters])
 
     assert (
@@ -205,7 +210,9 @@ def test_layouts_written_out_and_asked_for_by_number_are_the_same() -> None:
 
 def test_a_chain_may_be_longer_than_python_recurses() -> None:
     n_devices = sys.getrecursionlimit() + 200
-    spec = RunSpec(scheme="sbt", devices=n_devices, rounds=1, fail="device:3@0", model=ModelSpec(hidden=(4,), code=2))
+    spec = RunSpec(
+        data="blobs", scheme="sbt", devices=n_devices, rounds=1, fail="device:3@0", model=ModelSpec(hidden=(4,), code=2)
+    )
     blobs_spec = BlobsSpec(samples_per_device=2, n_features=4, n_test=10)
     result = run(msgspec.structs.replace(spec, blobs=blobs_spec))[0]
 

@@ -12,7 +12,7 @@ from tolfl.sim.run import Result
 
 N, ROUNDS = 10, 3
 DATA = some_data([3] * N)
-SPEC = RunSpec(devices=N, rounds=ROUNDS, train=FULL_BATCH)
+SPEC = RunSpec(data="blobs", devices=N, rounds=ROUNDS, train=FULL_BATCH)
 MODEL_BYTES = 24  # three parameters in double precision
 
 
@@ -73,7 +73,7 @@ def test_totals_are_the_sums_of_the_rounds_of_a_quiet_run() -> None:
 
 
 def test_the_ledger_says_who_sent_what_to_whom() -> None:
-    spec = RunSpec(devices=4, clusters=2, rounds=1, train=FULL_BATCH)
+    spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=1, train=FULL_BATCH)
     entries = list(simulated(spec, some_data([3] * 4)).ledger.entries)
 
     assert {(e.round_index, e.source, e.destination, e.kind) for e in entries} == {
@@ -101,7 +101,7 @@ def test_small_messages_are_counted_apart() -> None:
 
 
 def test_one_device_and_batch_training_send_no_model() -> None:
-    alone = simulated(RunSpec(devices=1, clusters=1, rounds=2, train=FULL_BATCH), some_data([3]))
+    alone = simulated(RunSpec(data="blobs", devices=1, clusters=1, rounds=2, train=FULL_BATCH), some_data([3]))
     batch = simulated(changed(scheme="batch"), DATA)
 
     for result in (alone, batch):

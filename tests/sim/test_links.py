@@ -16,7 +16,7 @@ N = 12
 DATA = some_data([4] * N)
 C, TAU, LATENCY = 4.0, 1.0, 0.25  #: training, one model (24 bytes at 192 bit/s), latency
 LINKS = Links(latency_s=LATENCY, bandwidth_bps=192.0, seconds_per_sample=1.0)
-SPEC = RunSpec(devices=N, clusters=3, rounds=3, train=FULL_BATCH, links=LINKS)
+SPEC = RunSpec(data="blobs", devices=N, clusters=3, rounds=3, train=FULL_BATCH, links=LINKS)
 
 HOP = TAU + LATENCY
 

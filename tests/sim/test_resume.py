@@ -19,7 +19,13 @@ from tolfl.sim.run import Result, Runs, run, run_forked
 
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 SPEC = RunSpec(
-    devices=6, clusters=3, rounds=7, train=FULL_BATCH, evaluate_every=2, links=Links(seconds_per_sample=0.05)
+    data="blobs",
+    devices=6,
+    clusters=3,
+    rounds=7,
+    train=FULL_BATCH,
+    evaluate_every=2,
+    links=Links(seconds_per_sample=0.05),
 )
 
 #: What may happen before, at and after the interruption.
@@ -136,6 +142,7 @@ def test_checkpoints_appear_as_often_as_asked_for(tmp_path: Path) -> None:
 # -- the built-in model -----------------------------------------------------------------------------------------------
 
 BLOBS = RunSpec(
+    data="blobs",
     devices=5,
     clusters=2,
     rounds=6,

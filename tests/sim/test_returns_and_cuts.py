@@ -20,7 +20,7 @@ EVERYBODY = tuple(range(N))
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 #: Rounds that last longer than a heartbeat: what heals is noticed before the run is over.
 BUSY = Links(seconds_per_sample=0.05)
-SPEC = RunSpec(devices=N, clusters=3, rounds=8, train=FULL_BATCH, links=BUSY)
+SPEC = RunSpec(data="blobs", devices=N, clusters=3, rounds=8, train=FULL_BATCH, links=BUSY)
 
 
 def changed(**changes: object) -> RunSpec:

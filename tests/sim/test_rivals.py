@@ -39,6 +39,7 @@ def grouped(n_devices: int = N, n_groups: int = 3, sizes: Sequence[int] = SIZES)
 
 DATA = grouped()
 SPEC = RunSpec(
+    data="blobs",
     devices=N,
     clusters=3,
     rounds=6,
@@ -441,6 +442,7 @@ def test_a_run_resumed_from_any_round_is_the_undisturbed_run(
 
 
 BLOBS = RunSpec(
+    data="blobs",
     devices=5,
     clusters=2,
     rounds=5,

@@ -63,6 +63,7 @@ def test_repetitions_that_resume_from_different_rounds_are_the_undisturbed_runs(
 def test_more_than_ten_restarts(good: int) -> None:
     scheme = IFCA(
         RunSpec(
+            data="blobs",
             scheme="ifca",
             devices=3,
             clusters=2,
@@ -107,7 +108,9 @@ def test_fedgroup_of_a_model_with_one_parameter() -> None:
 
 
 def test_fedgroup_alone() -> None:
-    module_run(RunSpec(scheme="fedgroup", devices=1, clusters=1, rounds=2, train=FULL_BATCH), some_data([3]))
+    module_run(
+        RunSpec(data="blobs", scheme="fedgroup", devices=1, clusters=1, rounds=2, train=FULL_BATCH), some_data([3])
+    )
 
 
 def test_fedgroup_where_one_device_is_drawn() -> None:
@@ -144,7 +147,7 @@ def test_one_hosted_model_has_a_host_in_the_first_record() -> None:
 def test_pre_training_counts_batches_of_the_size_that_is_trained() -> None:
     data = some_data([1000, 200, 200])
     asked: dict[int, tuple[int, int]] = {}
-    spec = RunSpec(scheme="fedgroup", devices=3, clusters=1, rounds=1, train=TrainSpec(lr=1e-3))
+    spec = RunSpec(data="blobs", scheme="fedgroup", devices=3, clusters=1, rounds=1, train=TrainSpec(lr=1e-3))
 
     class Spy(ModuleModel):
         def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
@@ -167,6 +170,7 @@ def test_random_models_that_are_all_the_same_are_refused(scheme: str) -> None:
 def test_the_record_of_a_trial_round_has_loss_and_groups_of_one_restart() -> None:
     scheme = IFCA(
         RunSpec(
+            data="blobs",
             scheme="ifca",
             devices=3,
             clusters=2,
@@ -182,7 +186,13 @@ def test_the_record_of_a_trial_round_has_loss_and_groups_of_one_restart() -> Non
     played = play(scheme, models, data, 3)
     single = IFCA(
         RunSpec(
-            scheme="ifca", devices=3, clusters=2, rounds=20, train=FULL_BATCH, ifca=IFCASpec(init="random", restarts=1)
+            data="blobs",
+            scheme="ifca",
+            devices=3,
+            clusters=2,
+            rounds=20,
+            train=FULL_BATCH,
+            ifca=IFCASpec(init="random", restarts=1),
         )
     )
     alone = play(single, clusters((2.0, 8.0), 3).to_models(), data, 3)

@@ -13,7 +13,7 @@ SMALL = {"model": ModelSpec(hidden=(4,), code=2), "blobs": BlobsSpec(samples_per
 
 
 def simulated(**fields: object) -> Result:
-    return run(RunSpec(**{"devices": 6, "clusters": 3, "rounds": 8, **SMALL, **fields}))[0]  # type: ignore[arg-type]
+    return run(RunSpec(data="blobs", **{"devices": 6, "clusters": 3, "rounds": 8, **SMALL, **fields}))[0]  # type: ignore[arg-type]
 
 
 def stalls(result: Result) -> dict[int, float]:

@@ -11,6 +11,7 @@ from tolfl.sim import workshop
 from tolfl.sim.run import run
 
 SPEC = RunSpec(
+    data="blobs",
     devices=130,
     clusters=7,
     rounds=2,

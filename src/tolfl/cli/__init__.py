@@ -12,6 +12,7 @@ import sys
 import typer
 
 from tolfl.cli.compare import compare
+from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
 from tolfl.cli.simulate import simulate
 from tolfl.core.errors import SpecError, TolFLError
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(simulate)
 app.command()(compare)
 app.command()(demo)
+app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)

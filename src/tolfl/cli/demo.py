@@ -43,7 +43,7 @@ def demo(
     rows = _tell(rounds, seed)
     console = console_for_tables()
     console.print(
-        f"Ten devices in five regions train one anomaly detector on {rows[0][1].data.name} (seed {seed}). "
+        f"Ten devices in three regions train one anomaly detector on {rows[0][1].data.name} (seed {seed}). "
         f"After {rounds // 2} of {rounds} rounds the server, device 0, is killed."
     )
     console.print()
@@ -76,6 +76,7 @@ def _tell(rounds: int, seed: int) -> list[tuple[str, Result]]:
     for scheme, policy, what in _STORY:
         spec = RunSpec(
             scheme=scheme,
+            clusters=3,  # one per region
             rounds=rounds,
             seed=seed,
             fail=f"server@{half}" if policy else "",

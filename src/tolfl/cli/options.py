@@ -22,7 +22,19 @@ class Format(StrEnum):
 
 
 Spec = Annotated[Path | None, typer.Argument(help="A specification in TOML; flags override it.")]
-Data = Annotated[str | None, typer.Option(help="The data set. (default: blobs)")]
+Data = Annotated[
+    str | None, typer.Option(help="A data set (tolfl data list), or a path to a table or folder. (default: comms-ml)")
+]
+DataDir = Annotated[
+    str | None, typer.Option("--data-dir", help="Where data sets lie. (default: TOLFL_DATA, the user's cache)")
+]
+Partition = Annotated[
+    str | None,
+    typer.Option(help="Who gets which samples: classes, iid, dirichlet, column. (default: classes; column if named)"),
+]
+DeviceColumn = Annotated[str | None, typer.Option(help="The column of a table that says whose sample it is.")]
+LabelColumn = Annotated[str | None, typer.Option(help="The column with the class of a sample.")]
+TimeColumn = Annotated[str | None, typer.Option(help="The column that says when.")]
 Devices = Annotated[int | None, typer.Option("--devices", "-n", help="How many devices. (default: 10)")]
 Clusters = Annotated[
     int | None, typer.Option("--clusters", "-k", help="How many clusters. (default: 5, or fewer devices)")
@@ -80,6 +92,11 @@ _SECTIONS = {
     "server_lr": "train",
     "dropout": "model",
     "code": "model",
+    "dir": "dataset",
+    "partition": "dataset",
+    "device_column": "dataset",
+    "label_column": "dataset",
+    "time_column": "dataset",
     "samples_per_device": "blobs",
     "n_features": "blobs",
     "latency_s": "links",
@@ -92,6 +109,7 @@ _SECTIONS = {
 def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | None = None) -> RunSpec:
     """Return the specification with the flags that were given put into their places."""
     fields = msgspec.to_builtins(spec)
+    given = {"dir" if name == "data_dir" else name: value for name, value in given.items()}
     for name, value in given.items():
         section = fields[_SECTIONS[name]] if name in _SECTIONS else fields
         section[name] = value

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TypedDict
 
 import typer
 from rich.console import Console
@@ -57,18 +58,28 @@ def _stop(work: Runs | Comparing, where: str, command: str, out: Path | None) ->
     raise typer.Exit(130)
 
 
+def on_terminal() -> OnTerminal:
+    """Return what a bar on standard error needs to show nothing where nobody is watching."""
+    return {"console": Console(stderr=True), "disable": not sys.stderr.isatty(), "transient": True}
+
+
+class OnTerminal(TypedDict):
+    """Where and whether a bar is drawn."""
+
+    console: Console
+    disable: bool
+    transient: bool
+
+
 def progress_bar() -> Bar:
-    """Return a bar on standard error that shows nothing where nobody is watching."""
-    console = Console(stderr=True)
+    """Return a bar of rounds."""
     return Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[loss]}"),
         TimeRemainingColumn(),
-        console=console,
-        disable=not sys.stderr.isatty(),
-        transient=True,
+        **on_terminal(),
     )
 
 

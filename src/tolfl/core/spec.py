@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args, get_type_hints
 import msgspec
 
 from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec, check_clustering
+from tolfl.core.comms_ml import CommsMLSettings
+from tolfl.core.data_spec import DatasetSpec, check_dataset
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.timing import Links, Timing
 
@@ -85,7 +87,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     scheme: str = "tol-fl"
-    data: str = "blobs"
+    data: str = "comms-ml"
     devices: int = 10
     clusters: int | None = None  #: None: 5, or one per device where there are fewer
     topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'; replaces `clusters`
@@ -105,6 +107,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: ModelSpec = ModelSpec()
     links: Links = Links()
     blobs: BlobsSpec = BlobsSpec()
+    comms_ml: CommsMLSettings = CommsMLSettings()
+    dataset: DatasetSpec = DatasetSpec()
     fedgroup: FedGroupSpec = FedGroupSpec()
     ifca: IFCASpec = IFCASpec()
     fesem: FeSEMSpec = FeSEMSpec()
@@ -146,6 +150,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UnknownNameError("on-head-failure policy", self.on_head_failure, list(POLICIES))
         Timing.preset(self.timing)
         check_clustering(self.fedgroup, self.ifca, self.fesem)
+        check_dataset(self.dataset)
+        self.comms_ml.check()
         _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions)
         _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
         _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)
@@ -178,8 +184,13 @@ def _explain(problem: str, kind: Any) -> str:
         known = get_type_hints(_type_at(kind, where))
         return f"{prefix}unknown key {unknown[1]!r}; known are: {', '.join(sorted(known))}"
     if wrong := re.fullmatch(r"Invalid enum value (.+)", what):
-        return f"{prefix}unknown value {wrong[1]}; choose one of: {', '.join(get_args(_type_at(kind, where)))}"
+        return f"{prefix}unknown value {wrong[1]}; choose one of: {', '.join(_words(_type_at(kind, where)))}"
     return f"{prefix}{what[:1].lower()}{what[1:]}"
+
+
+def _words(kind: Any) -> list[str]:
+    """Return the words of a `Literal`, also of one that may be None."""
+    return [word for part in get_args(kind) for word in ([part] if isinstance(part, str) else _words(part))]
 
 
 def _type_at(kind: Any, path: str) -> Any:

@@ -33,6 +33,11 @@ class FederatedDataset:
     is_anomalous: NDArray[np.bool_] | None = None
     validation: Samples | None = None
     """Typical samples that nobody trains on, to choose between models without looking at the test set."""
+    labels: NDArray[np.str_] | None = None
+    """The class of every training sample, where it is known; nobody trains on it."""
+    test_labels: NDArray[np.str_] | None = None
+    """The class of every test sample, or the kind of anomaly."""
+    feature_names: tuple[str, ...] = ()
 
     @classmethod
     def from_arrays(

@@ -129,7 +129,7 @@ def _loses_a_head(spec: RunSpec) -> bool:
 class Comparing:
     """A comparison at work. Iterate to make it go on.
 
-    >>> spec = RunSpec(devices=4, clusters=2, rounds=2, fail="server@1")
+    >>> spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=2, fail="server@1")
     >>> comparing = Comparing(spec, ("tol-fl", "fl"))
     >>> labels = [progress.label for progress in comparing]
     >>> [row.label for row in comparing.result.rows][:4]

@@ -49,7 +49,7 @@ class Result:
 class Runs:
     """Repetitions of one specification, computed as one batch. Iterate to make them go on.
 
-    >>> runs = Runs(RunSpec(devices=4, clusters=2, rounds=2))
+    >>> runs = Runs(RunSpec(data="blobs", devices=4, clusters=2, rounds=2))
     >>> [progress.rounds_done for progress in runs], runs.results[0].summary["survivors"]
     ([1, 2], [0, 1, 2, 3])
     """

@@ -1,0 +1,217 @@
+"""`tolfl data`: what there is, what is in it, how to get or make it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from tolfl.cli import options
+from tolfl.cli.options import Format, spec_from_flags
+from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
+from tolfl.core.spec import RunSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tolfl.datasets.describe import Description
+
+app = typer.Typer(help="Data sets: list, describe, get, generate.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="A data set's name, or a path to a table or a folder.")]
+
+
+@app.command("list")
+def list_(data_dir: options.DataDir = None, format: options.HowShown = Format.TABLE) -> None:
+    """List the data sets by name, and say which of them are on this machine.
+
+    Example: tolfl data list
+
+    Example: tolfl data list --data-dir ~/data --format json
+    """
+    from tolfl.datasets import DATASETS
+
+    found = [(name, what, _where(name, data_dir or "")) for name, what in DATASETS.items()]
+    if format is Format.JSON:
+        rows = [{"name": name, "what": what, "where": where} for name, what, where in found]
+        typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        return
+    from rich.table import Table
+
+    from tolfl.cli.tables import console_for_tables
+
+    table = Table("name", "what", "where", box=None, padding=(0, 2, 0, 0))
+    for name, what, where in found:
+        table.add_row(name, what, where or f"not here: tolfl data get {name}")
+    console_for_tables().print(table)
+
+
+def _where(name: str, data_dir: str) -> str:
+    """Return the folder of a public data set, `generated` for ours, nothing where it is not on this machine."""
+    from tolfl.datasets.loaders import PUBLIC_SETS, MissingDataError, find
+
+    if name not in PUBLIC_SETS:
+        return "generated"
+    try:
+        return str(find(name, data_dir))
+    except MissingDataError:
+        return ""
+
+
+@app.command()
+def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+    name: Name,
+    data_dir: options.DataDir = None,
+    devices: options.Devices = None,
+    partition: options.Partition = None,
+    device_column: options.DeviceColumn = None,
+    label_column: options.LabelColumn = None,
+    time_column: options.TimeColumn = None,
+    seed: options.Seed = None,
+    settings: options.Set = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for the picture. (default: none is drawn)")] = None,
+    format: options.HowShown = Format.TABLE,
+) -> None:
+    """Count what devices get of a data set, by class, and draw its classes.
+
+    Example: tolfl data describe comms-ml --out pictures
+
+    Example: tolfl data describe readings.csv --device-column site --label-column state -n 4
+    """
+    given = {
+        "data": name, "data_dir": data_dir, "devices": devices, "partition": partition, "device_column": device_column,
+        "label_column": label_column, "time_column": time_column, "seed": seed,
+    }  # fmt: skip
+    spec = spec_from_flags(RunSpec(), {key: value for key, value in given.items() if value is not None}, settings)
+    from tolfl.datasets import load
+    from tolfl.datasets.describe import describe as described
+    from tolfl.datasets.describe import plot_classes
+
+    data = load(spec.check())
+    found = described(data)
+    if format is Format.JSON:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found.to_dict()), indent=2).decode())
+    else:
+        _show(found)
+    if out is not None:
+        path = out / f"{Path(name).stem}.png"
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            plot_classes(data).savefig(path, dpi=120)
+        except OSError as error:
+            raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
+        typer.echo(f"picture: {path}", err=format is Format.JSON)
+
+
+def _show(found: Description) -> None:
+    from rich.table import Table
+
+    from tolfl.cli.tables import console_for_tables
+
+    console = console_for_tables()
+    n_train = sum(sum(counts.values()) for counts in found.per_device)
+    n_test = sum(found.test.values())
+    held_back = f"{found.n_validation} held back for validation, {n_test} to test"
+    console.print(f"{found.name}: {found.n_features} features; {n_train} samples to train on, {held_back}")
+    classes = list(dict.fromkeys(name for counts in found.per_device for name in counts))
+    table = Table("training samples", *classes, box=None, padding=(0, 2, 0, 0))
+    for device, counts in enumerate(found.per_device):
+        table.add_row(f"device {device}", *(str(counts.get(name, "")) for name in classes))
+    console.print(table)
+    if not found.test:
+        console.print("no test set: there is no anomalous class")
+        return
+    table = Table("test samples", "", "", box=None, padding=(0, 2, 0, 0))
+    for name, count in found.test.items():
+        table.add_row(name, str(count), "anomalous" if name in found.anomalous else "typical")
+    console.print(table)
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="fashion-mnist, mnist, cifar-10 or cifar-100.")],
+    data_dir: options.DataDir = None,
+) -> None:
+    """Download a data set from where its publisher keeps it, into --data-dir or the user's cache.
+
+    A download that was interrupted goes on where it stopped; every file's checksum is compared.
+
+    Example: tolfl data get fashion-mnist
+    """
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from tolfl.cli.progress import on_terminal
+    from tolfl.datasets.loaders import PUBLIC_SETS, Progress, cache_dir, download
+
+    if name not in PUBLIC_SETS:
+        raise UnknownNameError("data set to get", name, sorted(PUBLIC_SETS))
+    into = cache_dir() if data_dir is None else Path(data_dir).expanduser()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, **on_terminal()) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def report(progress: Progress) -> None:
+            if progress.file not in tasks:
+                tasks[progress.file] = bar.add_task(progress.file, total=progress.total)
+            bar.update(tasks[progress.file], completed=progress.done)
+
+        folder = download(name, into, progress=report)
+    typer.echo(f"{name}: {folder}")
+
+
+@app.command()
+def generate(
+    name: Annotated[str, typer.Argument(help="comms-ml or comms-ml-published.")],
+    out: Annotated[Path, typer.Option(help="The folder for samples.npz.")],
+    sim_config: Annotated[Path | None, typer.Option(help="A sim_cfgX.json of the original project.")] = None,
+    sampling_config: Annotated[Path | None, typer.Option(help="Its sampling_cfgX.json.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of traffic, fading and noise. (default: 0, or the file's)")
+    ] = None,
+    settings: options.Set = None,
+) -> None:
+    """Generate wireless traffic and samples, and write them as samples.npz (X, y, time, names).
+
+    With the two configuration files of the original project, what these describe; nothing in them is run as code.
+
+    Example: tolfl data generate comms-ml --out data --set comms_ml.windows_per_region=500
+
+    Example: tolfl data generate comms-ml --sim-config sim_cfg1.json --sampling-config sampling_cfg1.json --out data
+    """
+    import numpy as np
+
+    if name not in ("comms-ml", "comms-ml-published"):
+        raise UnknownNameError("data set to generate", name, ["comms-ml", "comms-ml-published"])
+    if (sim_config is None) != (sampling_config is None):
+        raise SpecError("--sim-config and --sampling-config go together; give both or neither")
+    if sim_config is not None and sampling_config is not None:
+        from tolfl.signals import read_sampling_config, read_sim_config, sample_configs
+
+        found = sample_configs(read_sim_config(sim_config), read_sampling_config(sampling_config), seed)
+        arrays = {"X": found.features, "time": found.start_s, "names": np.array(found.feature_names)}
+    else:
+        given = {} if seed is None else {"comms_ml": {**msgspec.to_builtins(RunSpec().comms_ml), "seed": seed}}
+        spec = spec_from_flags(RunSpec(data=name), given, settings).check()
+        from tolfl.datasets import load_raw
+
+        raw = load_raw(spec)
+        times = np.arange(raw.n_samples) if raw.times is None else raw.times
+        arrays = {"X": raw.samples, "y": raw.labels, "time": times, "names": np.array(raw.feature_names)}
+    _write(out, {key: np.asarray(value) for key, value in arrays.items()})
+
+
+def _write(out: Path, arrays: dict[str, np.ndarray]) -> None:
+    from io import BytesIO
+
+    import numpy as np
+
+    from tolfl.runs.directory import write_file
+
+    content = BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    write_file(out, "samples.npz", content.getvalue())
+    n_samples, n_features = arrays["X"].shape
+    typer.echo(f"{out / 'samples.npz'}: {n_samples} samples of {n_features} features")

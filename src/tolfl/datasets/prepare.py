@@ -1,0 +1,181 @@
+"""From raw samples to one slice per device and a common test set, without leaks.
+
+Nobody trains on an anomalous sample, on one that is tested, or on one that is held back for validation; and what scales
+the samples has seen typical training samples only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.data_spec import DatasetSpec
+from tolfl.core.errors import DataError, SpecError
+from tolfl.core.seeding import Purpose, rng_for
+from tolfl.core.spec import RunSpec
+from tolfl.datasets.classes import Choice, choose, mask_of
+from tolfl.datasets.federated import FederatedDataset, Samples
+from tolfl.datasets.partition import Rows, by_owner, dirichlet, iid, one_class_per_group
+from tolfl.datasets.raw import RawData
+from tolfl.datasets.scaling import Kind, Moments, Scaler, merged
+
+#: Streams of `Purpose.PARTITION`; 0 is the partition's own.
+_TEST, _VALIDATION, _FEWER = 101, 102, 103
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows of the raw data by use."""
+
+    train: Rows
+    validation: Rows
+    typical_test: Rows
+    anomalous_test: Rows
+
+
+def federate(raw: RawData, spec: RunSpec) -> FederatedDataset:
+    """Return the data set of a run: split, shared out over the devices, scaled."""
+    choice = choose(raw, spec.dataset)
+    parts = split(raw, choice, spec.dataset, spec.seed)
+    if not len(parts.train):
+        raise DataError(f"{raw.name}: no typical sample is left to train on; the typical classes are {choice[0]}")
+    slices = share_out(raw, parts.train, choice, spec)
+    return _scaled(raw, slices, parts, spec.dataset)
+
+
+def split(raw: RawData, choice: Choice, spec: DatasetSpec, seed: int) -> Parts:
+    """Return which rows train, validate and test; class by class, so that each is there in all of them."""
+    is_typical, is_anomalous = (mask_of(raw.labels, names) for names in choice)
+    if raw.is_test is not None:
+        train, typical_test = np.flatnonzero(is_typical & ~raw.is_test), np.flatnonzero(is_typical & raw.is_test)
+        anomalous_test = np.flatnonzero(is_anomalous & raw.is_test)
+    else:
+        train, typical_test = _set_aside(raw, np.flatnonzero(is_typical), spec.test_share, spec, seed, _TEST)
+        anomalous_test = np.flatnonzero(is_anomalous)
+    train = _at_most(raw, train, spec.max_train, seed)
+    train, validation = _set_aside(raw, train, spec.validation_share, spec, seed, _VALIDATION)
+    half = None if spec.max_test is None else max(1, spec.max_test // 2)
+    return Parts(train, validation, _at_most(raw, typical_test, half, seed), _at_most(raw, anomalous_test, half, seed))
+
+
+def _set_aside(raw: RawData, rows: Rows, share: float, spec: DatasetSpec, seed: int, stream: int) -> tuple[Rows, Rows]:
+    """Return the rows that stay and those that are set aside: at random, or the last in time of each class."""
+    kept, aside = [], []
+    rng = rng_for(seed, Purpose.PARTITION, stream)
+    for name in np.unique(raw.labels[rows]):
+        of_class = rows[raw.labels[rows] == name]
+        if spec.split == "random":
+            order = rng.permutation(of_class)
+        else:
+            order = of_class if raw.times is None else of_class[np.argsort(raw.times[of_class], kind="stable")]
+        n_aside = round(len(order) * share)
+        kept.append(order[: len(order) - n_aside])
+        aside.append(order[len(order) - n_aside :])
+    empty = [np.empty(0, np.int64)]
+    return np.sort(np.concatenate(kept or empty)), np.sort(np.concatenate(aside or empty))
+
+
+def _at_most(raw: RawData, rows: Rows, n: int | None, seed: int) -> Rows:
+    """Return at most `n` rows, as evenly from the classes as these allow."""
+    if n is None or len(rows) <= n:
+        return rows
+    rng = rng_for(seed, Purpose.PARTITION, _FEWER)
+    by_class = [rng.permutation(rows[raw.labels[rows] == name]) for name in np.unique(raw.labels[rows])]
+    taken, left = [], n
+    for place, of_class in enumerate(sorted(by_class, key=len)):
+        share = min(len(of_class), left // (len(by_class) - place))
+        taken.append(of_class[:share])
+        left -= share
+    return np.sort(np.concatenate(taken))
+
+
+def share_out(raw: RawData, train: Rows, choice: Choice, spec: RunSpec) -> list[Rows]:
+    """Return the training rows of each device."""
+    asked = spec.dataset
+    partition = asked.partition or ("classes" if raw.owners is None else "column")
+    present = set(np.unique(raw.labels[train]).tolist())
+    classes = [name for name in choice[0] if name in present]
+    if asked.sizes and partition != "iid":
+        raise SpecError(f"dataset sizes go with partition iid, not {partition}")
+    match partition:
+        case "iid":
+            return iid(train, spec.devices, spec.seed, asked.sizes)
+        case "dirichlet":
+            return dirichlet(train, raw.labels, classes, spec.devices, spec.seed, asked.alpha)
+        case "column":
+            if raw.owners is None:
+                raise SpecError(f"partition column: {raw.name} does not say whose samples these are; name a column "
+                                "with --device-column")  # fmt: skip
+            return by_owner(train, raw.owners, spec.devices)
+        case _:
+            return one_class_per_group(train, raw.labels, classes, spec.devices, spec.seed, asked.groups)
+
+
+def _scaled(raw: RawData, slices: list[Rows], parts: Parts, spec: DatasetSpec) -> FederatedDataset:
+    bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, slices)]))
+    scale = _scaling(raw, slices, spec)
+    rows = np.concatenate(slices)
+    if spec.scaled_by == "per-device" and scale is not None:
+        own = [scale.of_device(raw, of_device) for of_device in slices]
+        pool: Samples = np.concatenate(own)
+    else:
+        pool = _values(raw, rows, scale)
+    test_rows = np.concatenate([parts.typical_test, parts.anomalous_test])
+    has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
+    return FederatedDataset(
+        raw.name,
+        pool,
+        bounds,
+        _values(raw, test_rows, scale) if has_test else None,
+        np.arange(len(test_rows)) >= len(parts.typical_test) if has_test else None,
+        _values(raw, parts.validation, scale) if len(parts.validation) else None,
+        raw.labels[rows],
+        raw.labels[test_rows] if has_test else None,
+        raw.feature_names,
+    )
+
+
+@dataclass(frozen=True)
+class _Scaling:
+    """How samples become what a model sees."""
+
+    fleet: Scaler
+    spec: DatasetSpec
+
+    def of_device(self, raw: RawData, rows: Rows) -> Samples:
+        """Return a device's samples scaled by itself alone."""
+        if not len(rows):
+            return _values(raw, rows, self)
+        return Scaler.fit(_moments(raw, rows), _kind(raw, self.spec))(*_raw_values(raw, rows))
+
+
+def _scaling(raw: RawData, slices: list[Rows], spec: DatasetSpec) -> _Scaling | None:
+    """Fit as a fleet would: each device tells its moments, these are merged."""
+    kind = _kind(raw, spec)
+    if kind == "none" and raw.missing is None:
+        return None
+    told = slices if spec.scaled_by != "all" else [np.arange(raw.n_samples)]
+    moments = merged(_moments(raw, rows) for rows in told if len(rows))
+    return _Scaling(Scaler.fit(moments, kind), spec)
+
+
+def _kind(raw: RawData, spec: DatasetSpec) -> Kind:
+    return spec.scaling or ("none" if raw.scale != 1.0 else "min-max")
+
+
+def _moments(raw: RawData, rows: Rows) -> Moments:
+    return Moments.of(*_raw_values(raw, rows))
+
+
+def _raw_values(raw: RawData, rows: Rows) -> tuple[NDArray[np.floating], NDArray[np.bool_] | None]:
+    values = raw.samples[rows].astype(np.float32)
+    if raw.scale != 1.0:
+        values *= np.float32(raw.scale)
+    return values, None if raw.missing is None else raw.missing[rows]
+
+
+def _values(raw: RawData, rows: Rows, scaling: _Scaling | None) -> Samples:
+    values, missing = _raw_values(raw, rows)
+    return values.astype(np.float32) if scaling is None else scaling.fleet(values, missing)

@@ -1,0 +1,132 @@
+"""`tolfl data` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Command
+from tolfl.datasets import _load_raw
+
+TINY = ("--set", "comms_ml.windows_per_region=30")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TOLFL_DATA", raising=False)
+    _load_raw.cache_clear()
+
+
+def table(path: Path) -> Path:
+    rows = ["site,load,state,fan,when"]
+    rows += [
+        f"s{i % 4},{i * 0.5},{'bad' if i % 10 == 9 else 'normal'},{'on' if i % 3 else 'off'},{i}" for i in range(80)
+    ]
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_the_list_says_what_is_here_and_how_to_get_the_rest(tolfl: Command) -> None:
+    code, out, _ = tolfl("data", "list")
+    _, as_json, _ = tolfl("data", "list", "--format", "json")
+
+    assert code == 0
+    assert "not here: tolfl data get fashion-mnist" in " ".join(out.split())
+    where = {row["name"]: row["where"] for row in json.loads(as_json)}
+    assert where["comms-ml"] == "generated"
+    assert where["cifar-10"] == ""
+
+
+def test_a_table_of_ones_own_is_described_and_trained_on(tolfl: Command, tmp_path: Path) -> None:
+    path = str(table(tmp_path / "readings.csv"))
+    columns = ("--device-column", "site", "--label-column", "state", "--time-column", "when", "--devices", "4")
+    _, out, _ = tolfl("data", "describe", path, *columns, "--format", "json", "--out", "pictures")
+    described = json.loads(out)
+    code, run, _ = tolfl("simulate", "--data", path, *columns, "--rounds", "2", "--format", "json")
+
+    assert described["n_features"] == 3  # load, fan=off, fan=on
+    assert described["anomalous"] == ["bad"]
+    assert [sum(counts.values()) > 5 for counts in described["per_device"]] == [True] * 4
+    assert (tmp_path / "pictures" / "readings.png").is_file()
+    assert code == 0
+    assert json.loads(run)["auroc"] is not None
+
+
+def test_generated_samples_are_the_same_again_and_go_straight_in(tolfl: Command, tmp_path: Path) -> None:
+    code, out, _ = tolfl("data", "generate", "comms-ml", "--out", "one", *TINY)
+    tolfl("data", "generate", "comms-ml", "--out", "two", *TINY)
+    tolfl("data", "generate", "comms-ml", "--out", "other", "--seed", "1", *TINY)
+    one, two, other = (np.load(tmp_path / name / "samples.npz") for name in ("one", "two", "other"))
+    got, run, _ = tolfl(
+        "simulate", "--data", "one/samples.npz", "--set", 'dataset.typical=["region-1", "region-2", "region-3"]',
+        "--devices", "3", "--clusters", "3", "--rounds", "2", "--format", "json",
+    )  # fmt: skip
+
+    assert code == 0
+    assert "one/samples.npz: 180 samples of 112 features" in out
+    assert np.array_equal(one["X"], two["X"])
+    assert not np.array_equal(one["X"], other["X"])
+    assert got == 0
+    assert json.loads(run)["auroc"] is not None
+
+
+def test_the_default_data_set_runs_and_is_kept_in_the_cache(tolfl: Command, tmp_path: Path) -> None:
+    arguments = ("simulate", *TINY, "--devices", "6", "--clusters", "3", "--rounds", "2", "--format", "json")
+    code, first, _ = tolfl(*arguments, "--out", "a")
+    _, second, _ = tolfl(*arguments, "--out", "b")
+    kept = list((tmp_path / "cache" / "tolfl").iterdir())
+
+    assert code == 0
+    assert json.loads(first)["data"] == "comms-ml"
+    assert json.loads(first)["model_sha256"] == json.loads(second)["model_sha256"]
+    assert [path.suffix for path in kept] == [".npz"]
+
+
+def test_a_torn_cache_is_made_again(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("data", "describe", "comms-ml", *TINY)
+    (kept,) = (tmp_path / "cache" / "tolfl").iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:100])
+    _load_raw.cache_clear()
+    code, _, _ = tolfl("data", "describe", "comms-ml", *TINY)
+
+    assert code == 0
+    assert len(kept.read_bytes()) == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("data", "describe", "nowhere"), "unknown data set 'nowhere'; choose one of: comms-ml"),
+        (("data", "describe", "nowhere.csv"), "nowhere.csv: no such file or folder"),
+        (("data", "describe", "fashion-mnist"), "fetch it with `tolfl data get fashion-mnist`"),
+        (("data", "describe", "comms-ml", "--label-column", "x"), "columns are for tables of one's own"),
+        (("data", "describe", "blobs", "--partition", "fair"), "unknown value 'fair'; choose one of: classes, iid"),
+        (("data", "get", "comms-ml"), "unknown data set to get 'comms-ml'; choose one of: cifar-10"),
+        (("data", "get", "wsn-ds", "--data-dir", "d"), "wsn-ds has no address to fetch it from; put wsn_ds.csv"),
+        (("data", "generate", "blobs", "--out", "d"), "choose one of: comms-ml, comms-ml-published"),
+        (("data", "generate", "comms-ml", "--out", "d", "--sim-config", "a.json"), "go together"),
+        (
+            ("data", "generate", "comms-ml", "--out", "d", "--sim-config", "a.json", "--sampling-config", "b.json"),
+            "a.json",
+        ),
+        (("data", "generate", "comms-ml", "--out", "d", "--set", "comms_ml.rate_factor=-1"), "rate factor -1"),
+        (("simulate", "--set", "dataset.test_share=1"), "dataset test_share 1; use at least 0 and less than 1"),
+    ],
+)
+def test_a_wrong_word_gets_one_sentence_and_nothing_is_written(
+    tolfl: Command, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, out, err = tolfl(*arguments)
+
+    assert code in (1, 2)
+    assert sentence in err
+    assert err.startswith("tolfl: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert not (tmp_path / "d").exists()
+    assert not (tmp_path / "runs").exists()

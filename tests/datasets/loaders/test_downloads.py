@@ -299,7 +299,9 @@ def test_an_archive_cannot_write_elsewhere_nor_lack_a_file(tmp_path: Path, name:
     assert everything_in(tmp_path) == {"data/a.tar.gz"}
 
 
-@pytest.mark.parametrize("data", [b"", b"not a tar", packed({"a": b"b" * 5000})[:60]], ids=["empty", "text", "cut short"])
+@pytest.mark.parametrize(
+    "data", [b"", b"not a tar", packed({"a": b"b" * 5000})[:60]], ids=["empty", "text", "cut short"]
+)
 def test_a_damaged_archive_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.tar.gz").write_bytes(data)
     with pytest.raises(DownloadError, match=r"a\.tar\.gz: cannot be unpacked"):

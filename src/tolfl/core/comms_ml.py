@@ -54,7 +54,7 @@ class CommsMLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate_factor: float = (
         8.0  #: "rate": all but the router so many times as busy; PCA-16 has AUROC 0.81, at 0.2 only 0.47
     )
-    bluetooth_db: float = -15.0  #: "bluetooth": power over that of the router's frame; PCA-16 0.998, at -25 dB 0.72
+    bluetooth_db: float = -20.0  #: "bluetooth": power over that of the router's frame; PCA-16 0.95, at -15 dB 0.998
     own_share: float = 0.65  #: "region-4": share of its echoes that region 2 does not have
     #: Draws the phases of the regions' echoes, that is where the receivers stand; no other seed changes them. How much
     #: region 4 differs depends on it: PCA-16 has 0.59 to 1.00 over the places 0 to 13, median 0.99; place 9, with 0.97,

@@ -47,7 +47,9 @@ def test_a_table_of_ones_own_is_described_and_trained_on(tolfl: Command, tmp_pat
     _, out, _ = tolfl("data", "describe", path, *columns, "--format", "json", "--out", "pictures")
     described = json.loads(out)
     code, run, _ = tolfl("simulate", "--data", path, *columns, "--rounds", "2", "--format", "json")
+    made = [folder.name for folder in (tmp_path / "runs").iterdir()]
 
+    assert made == ["001-tol-fl-readings"]
     assert described["n_features"] == 3  # load, fan=off, fan=on
     assert described["anomalous"] == ["bad"]
     assert [sum(counts.values()) > 5 for counts in described["per_device"]] == [True] * 4

@@ -94,7 +94,7 @@ def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool
     check_name(spec)
     for entry in entries(spec, schemes):
         check_scheme(entry.spec)
-    folder = out or new_directory(f"compare-{spec.data}")
+    folder = out or new_directory("compare", spec.data)
     comparing = Comparing(spec, schemes, out=folder, resume=resume)
     follow_comparison(comparing, folder)
     _save_figure(comparing, folder)

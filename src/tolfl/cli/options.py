@@ -134,13 +134,13 @@ def _set(fields: dict[str, Any], setting: str) -> None:
         place[name] = text.strip()
 
 
-def new_directory(name: str) -> Path:
+def new_directory(what: str, data: str) -> Path:
     """Make and return the next free folder below runs/; a run that starts at the same moment gets another."""
     parent = Path("runs")
     taken = [int(found[1]) for path in parent.glob("*") if (found := re.match(r"(\d+)-", path.name))]
     number = max(taken, default=0) + 1
     while True:
-        path = parent / f"{number:03d}-{name}"
+        path = parent / f"{number:03d}-{what}-{Path(data).stem}"  # data may be a path
         try:
             path.mkdir(parents=True)
         except FileExistsError:

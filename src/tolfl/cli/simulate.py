@@ -83,7 +83,7 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         return
     chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings).check()
     _check_names(chosen)
-    _run(chosen, out or new_directory(f"{chosen.scheme}-{chosen.data}"), False, format)
+    _run(chosen, out or new_directory(chosen.scheme, chosen.data), False, format)
 
 
 def _check_names(spec: RunSpec) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tolfl.datasets.federated import FederatedDataset, Samples
+from tolfl.datasets.loaders import CLASS_NAMES
 from tolfl.datasets.raw import in_order
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def plot_classes(data: FederatedDataset) -> Figure:
         figure = Figure(figsize=(8, 0.85 * len(classes) + 0.6), layout="constrained")
         axes = figure.subplots(len(classes), 8, squeeze=False)
         for row, name in enumerate(classes):
-            _draw_pictures(list(axes[row]), samples[names == name], name)
+            _draw_pictures(list(axes[row]), samples[names == name], class_name(data.name, name))
         return figure
     figure = Figure(figsize=(8, 4), layout="constrained")
     plot = figure.subplots()
@@ -79,6 +80,17 @@ def plot_classes(data: FederatedDataset) -> Figure:
     plot.set(xlabel="feature", ylabel="mean, scaled", title=f"{data.name}: feature means by class")
     plot.legend(frameon=False, fontsize=9)
     return figure
+
+
+def class_name(data_name: str, label: str) -> str:
+    """Return what a class is called, where its publisher gave it a name.
+
+    >>> class_name("fashion-mnist", "8"), class_name("comms-ml", "rate")
+    ('8 Bag', 'rate')
+    """
+    # A number of CIFAR-100 may be a coarse or a fine class, and MNIST's names are its numbers.
+    names = CLASS_NAMES[data_name] if data_name in ("fashion-mnist", "cifar-10") else ()
+    return f"{label} {names[int(label)]}" if label.isdecimal() and int(label) < len(names) else label
 
 
 def _shown(data: FederatedDataset) -> tuple[Samples, np.ndarray]:

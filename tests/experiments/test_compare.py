@@ -12,8 +12,9 @@ import tolfl
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.experiments.compare import CompareProgress, Comparing, Entry, entries, known_schemes, parse_schemes
+from tolfl.experiments.compare import Comparing, Entry, entries, known_schemes, parse_schemes
 from tolfl.experiments.comparison import SCORES, Statistic, compared
+from tolfl.experiments.sweep import SweepProgress
 from tolfl.models import ModuleModel
 from tolfl.schemes import failure_plan
 from tolfl.sim.run import run
@@ -38,7 +39,7 @@ def labels(found: list[Entry]) -> list[str]:
     return [entry.label for entry in found]
 
 
-def finished(comparing: Comparing) -> list[CompareProgress]:
+def finished(comparing: Comparing) -> list[SweepProgress]:
     return list(comparing)
 
 

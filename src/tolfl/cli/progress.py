@@ -39,10 +39,10 @@ def follow_comparison(comparing: Comparing, out: Path | None) -> None:
     with _interruptible() as was_interrupted, progress_bar() as bar:
         task = bar.add_task("", total=comparing.n_rows * rounds, loss="")
         for progress in comparing:
-            done = progress.rows_done * rounds + progress.run.rounds_done
+            done = progress.cells_done * rounds + progress.run.rounds_done
             bar.update(task, description=f"{progress.label:<18}", completed=done, loss=_loss(progress.run))
             if was_interrupted():
-                where = f"in row {progress.rows_done + 1} of {progress.n_rows} ({progress.label})"
+                where = f"in row {progress.cells_done + 1} of {progress.n_cells} ({progress.label})"
                 _stop(comparing, where, "compare", out)
 
 

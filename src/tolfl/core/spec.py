@@ -97,6 +97,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost_model: Literal["lost", "frozen"] = "lost"  #: a cluster's model whose head is gone: not scored, or as it was
     seed: int = 0
     repetitions: int = 1  #: seeds seed, seed + 1, ...
+    splits: int = 1  #: repetitions go round so many declared splits: choices of classes, or draws of generated data
     min_devices: int = 1  #: fewer live devices do not train; more than half the fleet keeps a minority side still
     min_samples: int = 1
     deadline_s: float | None = None  #: a head waits this long for its members; None: until they report or die
@@ -144,6 +145,22 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the specification as TOML; reading it again gives the same one."""
         return msgspec.toml.encode(_without_none(msgspec.to_builtins(self))).decode()
 
+    def repetition(self, index: int) -> RunSpec:
+        """Return the specification of one repetition, which has no others.
+
+        >>> RunSpec(data="mnist", repetitions=4, splits=2).repetition(3).dataset.declared
+        1
+        """
+        split = index % self.splits
+        one = msgspec.structs.replace(self, seed=self.seed + index, repetitions=1, splits=1)
+        if split == 0:
+            return one
+        if self.data.startswith("comms-ml"):
+            draw = msgspec.structs.replace(self.comms_ml, seed=self.comms_ml.seed + split)
+            return msgspec.structs.replace(one, comms_ml=draw)
+        choice = msgspec.structs.replace(self.dataset, declared=self.dataset.declared + split)
+        return msgspec.structs.replace(one, dataset=choice)
+
     def check(self) -> RunSpec:
         """Return the specification itself, or say in one sentence what is wrong with its numbers and names."""
         if self.on_head_failure and self.on_head_failure not in POLICIES:
@@ -152,7 +169,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_clustering(self.fedgroup, self.ifca, self.fesem)
         check_dataset(self.dataset)
         self.comms_ml.check()
-        _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions)
+        _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions, splits=self.splits)
         _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
         _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)
         _at_least(1, epochs=self.train.epochs, n_features=self.blobs.n_features, n_groups=self.blobs.n_groups)

@@ -1,7 +1,6 @@
 """Every scheme under one failure plan, on the same devices, with the same seeds.
 
-Rounds that several rows have in common are trained once: those before the first failure are the same whatever follows
-it, and for Tol-FL, FL and SBT they are the same models (docs/decisions/0008). Repetitions are computed as one batch.
+Rounds that several rows have in common are trained once (`Sweep`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,11 +17,11 @@ from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.comparison import Comparison, compared
+from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
 from tolfl.models import Model
-from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
 from tolfl.schemes import SCHEMES, asked_layout, failure_plan, layout, scheme_of
-from tolfl.sim.run import Progress, Runs, datasets_of, repetitions_of
+from tolfl.sim.run import datasets_of, repetitions_of
 
 #: The order of rows; a scheme that is not named here follows.
 _ORDER = ("tol-fl", "sbt", "fl", "batch", "batch-small", "fedgroup", "ifca", "fesem")
@@ -47,16 +45,6 @@ class Entry:
     def folder(self) -> str:
         """The name of its run directory."""
         return "-".join(filter(None, (self.spec.scheme, self.spec.on_head_failure)))
-
-
-@dataclass(frozen=True)
-class CompareProgress:
-    """How far a comparison is."""
-
-    label: str
-    rows_done: int
-    n_rows: int
-    run: Progress
 
 
 def known_schemes() -> list[str]:
@@ -145,101 +133,40 @@ class Comparing:
         out: Path | None = None,
         resume: bool = False,
     ) -> None:
-        self.spec, self.schemes, self.out, self.resume = spec.check(), tuple(schemes), out, resume
+        self.spec, self.schemes, self.out = spec.check(), tuple(schemes), out
         self.entries = entries(spec, schemes)
-        self._model = model
         self._data = datasets_of(spec, data)
-        self._prefixes: dict[str, list[Checkpoint]] = {}
-        self._summaries: list[list[dict[str, Any]]] = []
-        self._runs: Runs | None = None
         if out is not None:
             _prepare(out, CompareSpec(self.schemes, spec), resume)
+        self._cells = [Cell(entry.label, entry.spec, entry.folder) for entry in self.entries]
+        self._sweep = Sweep(self._cells, out, self._data, model)
 
     @property
     def n_rows(self) -> int:
         """How many runs there are to compute."""
         return len(self.entries)
 
-    def __iter__(self) -> Iterator[CompareProgress]:
+    def __iter__(self) -> Iterator[SweepProgress]:
         """Compute row after row; the result is there when the iteration is over."""
-        for place, entry in enumerate(self.entries):
-            finished = self._finished(entry)
-            if finished is not None:
-                self._summaries.append(finished)
-                continue
-            for progress in self._row(entry):
-                yield CompareProgress(entry.label, place, self.n_rows, progress)
+        yield from self._sweep
         if self.out is not None:
             result = msgspec.json.format(msgspec.json.encode(self.result.to_dict()), indent=2)
             write_file(self.out, "comparison.json", result + b"\n")
 
-    def _row(self, entry: Entry) -> Iterator[Progress]:
-        family, shared = self._family(entry.spec), self._shared_rounds(entry.spec)
-        known = self._prefix(family) if shared else None
-        out = None if self.out is None else self.out / entry.folder
-        resume = self.resume and out is not None and (out / "spec.toml").exists()
-        self._runs = runs = Runs(entry.spec, self._data, self._model, out, resume, known)
-        for progress in runs:
-            if known is None and progress.rounds_done == shared:
-                known = runs.checkpoints()
-                self._keep_prefix(family, known)
-            yield progress
-        self._runs = None
-        self._summaries.append([result.summary for result in runs.results])
-
     def save_checkpoints(self) -> None:
         """Keep on disk what `--resume` needs."""
-        if self._runs is not None:
-            self._runs.save_checkpoints()
+        self._sweep.save_checkpoints()
 
     @property
     def result(self) -> Comparison:
         """The finished comparison."""
-        pairs = zip(self.entries, self._summaries, strict=True)
+        summaries = [self._sweep.summaries[cell.key] for cell in self._cells]
+        pairs = zip(self.entries, summaries, strict=True)
         runs = [(entry.label, entry.spec.scheme, entry.spec.on_head_failure, found) for entry, found in pairs]
         rows, reference = compared(runs)
         seeds = tuple(one.seed for one in repetitions_of(self.spec))
-        chosen_by = next((s["chosen_by"] for found in self._summaries for s in found if s["chosen_by"]), None)
+        chosen_by = next((s["chosen_by"] for found in summaries for s in found if s["chosen_by"]), None)
         return Comparison(self._data[0].name, self.spec.fail, self.spec.rounds, seeds, reference, rows, chosen_by)
-
-    # -- rounds in common ---------------------------------------------------------------------------------------
-
-    def _family(self, spec: RunSpec) -> str:
-        # In a layout of one's own devices are added in another order; and who is late depends on the layout.
-        may_share = not spec.topology and spec.deadline_s is None
-        return scheme_of(spec).family if may_share else spec.scheme
-
-    def _shared_rounds(self, spec: RunSpec) -> int:
-        firsts = [failure_plan(one).first_round for one in repetitions_of(spec)]
-        return min(spec.rounds if first is None else first for first in firsts)
-
-    def _prefix(self, family: str) -> list[Checkpoint] | None:
-        if family not in self._prefixes and self.out is not None and self.resume:
-            paths = self._prefix_paths(family)
-            if all(path.is_file() for path in paths):
-                self._prefixes[family] = [Checkpoint.read(path) for path in paths]
-        return self._prefixes.get(family)
-
-    def _keep_prefix(self, family: str, prefix: list[Checkpoint]) -> None:
-        self._prefixes[family] = prefix
-        if self.out is not None:
-            for path, checkpoint in zip(self._prefix_paths(family), prefix, strict=True):
-                write_file(self.out, str(path.relative_to(self.out)), checkpoint.to_bytes())
-
-    def _prefix_paths(self, family: str) -> list[Path]:
-        assert self.out is not None
-        return [self.out / "shared" / f"{family}-{i}.safetensors" for i in range(self.spec.repetitions)]
-
-    def _finished(self, entry: Entry) -> list[dict[str, Any]] | None:
-        """Return the summaries of a row that an earlier attempt finished."""
-        path = None if self.out is None or not self.resume else self.out / entry.folder / "summary.json"
-        if path is None or not path.is_file():
-            return None
-        try:
-            summary: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-        except (OSError, msgspec.DecodeError) as error:
-            raise RunDirectoryError(path, f"cannot be read ({error}); delete its folder to compute it again") from None
-        return summary.get("repetitions") or [summary]
 
 
 def read_spec(out: Path) -> CompareSpec:

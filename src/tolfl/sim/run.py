@@ -158,8 +158,8 @@ class Runs:
 
 
 def repetitions_of(spec: RunSpec) -> list[RunSpec]:
-    """Return one specification per repetition, each with its own seed."""
-    return [msgspec.structs.replace(spec, seed=spec.seed + i, repetitions=1) for i in range(spec.repetitions)]
+    """Return one specification per repetition, each with its own seed and, in turn, its own split."""
+    return [spec.repetition(index) for index in range(spec.repetitions)]
 
 
 def datasets_of(

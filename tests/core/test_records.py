@@ -16,6 +16,7 @@ from tolfl.core.records import (
     RoundClosed,
     RunEnded,
     RunStarted,
+    Scored,
     TakenOver,
     decode_records,
     encode_records,
@@ -44,6 +45,16 @@ ONE_OF_EACH: list[AnyRecord] = [
     Joined(time_s=2.0, device=1, round=2, version="12.2.0.def", incarnation=1),
     Evaluated(time_s=2.0, device=2, round=1, auroc=0.75),
     RunEnded(time_s=3.0, reason="over", survivors=(0, 2)),
+    Scored(
+        time_s=3.0,
+        auroc=0.7,
+        average_precision=None,
+        auroc_per_model={"global": 0.7},
+        auroc_best=0.7,
+        auroc_chosen=0.7,
+        auroc_all_models=0.7,
+        train_loss=1.5,
+    ),
 ]
 
 
@@ -56,6 +67,7 @@ def test_every_line_is_one_json_object_with_its_kind_and_schema() -> None:
 
     assert [line["kind"] for line in lines] == [
         "run_started", "round_closed", "failure", "failure", "takeover", "join", "evaluation", "run_ended",
+        "scores",
     ]  # fmt: skip
     assert {line["schema"] for line in lines} == {SCHEMA}
 

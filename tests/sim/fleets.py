@@ -77,6 +77,5 @@ def closed(source: Result | Sequence[AnyRecord]) -> list[RoundClosed]:
 
 
 def ended(result: Result) -> RunEnded:
-    last = result.records[-1]
-    assert isinstance(last, RunEnded)
-    return last
+    (ending,) = [record for record in result.records if isinstance(record, RunEnded)]
+    return ending

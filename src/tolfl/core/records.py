@@ -71,7 +71,7 @@ class Joined(Record, frozen=True, tag="join", kw_only=True):
 
 
 class Evaluated(Record, frozen=True, tag="evaluation", kw_only=True):
-    """The model was scored on the test set."""
+    """The model was scored on the test set while the run went on."""
 
     auroc: float | None
 
@@ -83,7 +83,19 @@ class RunEnded(Record, frozen=True, tag="run_ended", kw_only=True):
     survivors: tuple[int, ...]
 
 
-AnyRecord = RunStarted | RoundClosed | FailureHappened | TakenOver | Joined | Evaluated | RunEnded
+class Scored(Record, frozen=True, tag="scores", kw_only=True):
+    """What the models are worth in the end, as tables show it; the last line of a run."""
+
+    auroc: float | None
+    average_precision: float | None
+    auroc_per_model: dict[str, float]
+    auroc_best: float | None
+    auroc_chosen: float | None
+    auroc_all_models: float | None
+    train_loss: float | None
+
+
+AnyRecord = RunStarted | RoundClosed | FailureHappened | TakenOver | Joined | Evaluated | RunEnded | Scored
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyRecord)

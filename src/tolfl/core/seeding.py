@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     MODULE = 7
     COMPUTE_SPEED = 8
     CLUSTERING = 9
+    STATISTICS = 10
 
 
 def rng_for(seed: int, purpose: Purpose, device: int = 0, round_index: int = 0) -> np.random.Generator:

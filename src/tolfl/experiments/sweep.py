@@ -109,7 +109,7 @@ class Sweep:
         """Compute cell after cell, those with rounds in common one after the other."""
         done = 0
         for group in groups(self.cells):
-            missing = [cell for cell in group if not self._is_finished(cell)]
+            missing = [cell for cell in group if not self.is_finished(cell)]
             done += len(group) - len(missing)
             datasets = datasets_of(missing[0].spec, self._data) if missing else []
             self._prefixes = self._stored_prefixes(group[0]) if missing else {}
@@ -140,7 +140,8 @@ class Sweep:
 
     # -- on disk ------------------------------------------------------------------------------------------------
 
-    def _is_finished(self, cell: Cell) -> bool:
+    def is_finished(self, cell: Cell) -> bool:
+        """Tell whether a cell has its results, from this attempt or an earlier one."""
         if cell.key not in self.summaries and self.store is not None:
             finished = read_finished(self.store / cell.name, cell.spec)
             if finished is not None:

@@ -21,7 +21,7 @@ from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.schemes import check_scheme, failure_plan, is_plain, scheme_of
 from tolfl.sim.ledger import Ledger
 from tolfl.sim.simulation import Simulation, settle_training
-from tolfl.sim.summary import in_the_end, plain_scores, summarise, summarise_repetitions
+from tolfl.sim.summary import scores_of, in_the_end, plain_scores, summarise, summarise_repetitions
 from tolfl.sim.workshop import Workshop
 
 
@@ -149,8 +149,7 @@ class Runs:
             ]
         for result, directory in zip(self.results, self._directories, strict=True):
             if directory is not None:
-                if not self.simulations:
-                    directory.append(result.records)
+                directory.append(result.records[-1:] if self.simulations else result.records)
                 tensors = {name: model.tensors() for name, model in result.models.items()}
                 directory.finish(tensors, result.summary)
         if self._above is not None:
@@ -227,7 +226,8 @@ def _result(simulation: Simulation, seconds_per_round: float) -> Result:
     summary = summarise(spec, data, outcome.models, outcome.holders, scores, simulation.records, ledger)
     summary |= in_the_end(simulation.records, outcome.last_round, outcome.n_dropped)
     summary |= {"rounds_lost": outcome.rounds_lost, "seconds_per_round": seconds_per_round}
-    return Result(spec, summary, simulation.records, outcome.models, data, ledger)
+    records = [*simulation.records, scores_of(summary, simulation.records[-1])]
+    return Result(spec, summary, records, outcome.models, data, ledger)
 
 
 def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
@@ -237,4 +237,4 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
     summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
     summary |= in_the_end(ended, None, 0)
     summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0}
-    return Result(spec, summary, ended, {}, data, ledger)
+    return Result(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, data, ledger)

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tolfl.core.metrics import auroc, average_precision
-from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded
+from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded, Scored
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.runs.directory import models_sha256
@@ -103,6 +103,12 @@ def in_the_end(records: Sequence[AnyRecord], last_round: str | None, n_dropped: 
         "devices_in_last_round": len(last.included),
         "devices_lost_with_head": n_dropped + list(last.missing.values()).count("orphaned"),
     }
+
+
+def scores_of(summary: Mapping[str, Any], ending: AnyRecord) -> Scored:
+    """Return the last line of a run's records: what its models are worth in the end."""
+    names = ("auroc", "average_precision", "auroc_per_model", "auroc_best", "auroc_chosen", "auroc_all_models")
+    return Scored(time_s=ending.time_s, **{name: summary[name] for name in (*names, "train_loss")})
 
 
 def summarise_repetitions(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 
-from tolfl.core.contribution import Contribution
+from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.errors import ModelError, NonFiniteModelError, TolFLError
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
@@ -27,6 +28,7 @@ from tolfl.sim.promises import Share, Step
 _DEVICES_AT_ONCE = 50
 #: More than two threads would mostly wait for Python's lock between the small steps of training.
 _MAX_THREADS = 2
+_ROWS_WORTH_A_THREAD = 256
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,17 @@ class Workshop:
         """Compute steps whose parents are done. Steps of one call are trained as one batch."""
         with _one_torch_thread(), ThreadPoolExecutor(self._n_threads) as pool:
             train = partial(self._train, pool)
+            model = _PooledScoring(self._model, pool, self._n_threads)
             tasks = [_tasks(work) for work in works]
             at_once = _DEVICES_AT_ONCE * self._n_threads
-            queue = _Queue([pair for pairs in tasks for pair in pairs], partial(self._contribute, train), at_once)
+            contribute = partial(self._contribute, train, model)
+            queue = _Queue([pair for pairs in tasks for pair in pairs], contribute, at_once)
             for work, pairs in zip(works, tasks, strict=True):
                 self._finish(work, [task for _, task in pairs], train)
             queue.close()
 
-    def _contribute(self, train: Train, tasks: Sequence[Task]) -> list[Contribution]:
-        return self._scheme.contribute(tasks, self._model, train)
+    def _contribute(self, train: Train, model: Model, tasks: Sequence[Task]) -> list[Contribution]:
+        return self._scheme.contribute(tasks, model, train)
 
     def _finish(self, work: Work, tasks: Sequence[Task], train: Train) -> None:
         step = work.step
@@ -108,6 +112,23 @@ class Workshop:
             if isinstance(error, TolFLError):
                 raise
             raise ModelError(str(error).splitlines()[0] if str(error) else repr(error)) from error
+
+
+class _PooledScoring:
+    """A model that scores samples on several threads: IFCA spends most of a round on it."""
+
+    def __init__(self, model: Model, pool: ThreadPoolExecutor, n_threads: int) -> None:
+        self._model, self._pool, self._n_threads = model, pool, n_threads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def sample_losses(self, params: Vector, samples: Vector) -> Vector:
+        """Return each sample's loss."""
+        parts = np.array_split(samples, self._n_threads) if len(samples) >= _ROWS_WORTH_A_THREAD else [samples]
+        if len(parts) == 1:
+            return self._model.sample_losses(params, samples)
+        return np.concatenate(list(self._pool.map(partial(self._model.sample_losses, params), parts)))
 
 
 class _Queue:

@@ -1,0 +1,127 @@
+"""Sweeps: what runs have in common is trained once, what is finished is never computed again, and nothing changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tolfl.core.errors import RunDirectoryError
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
+from tolfl.experiments.sweep import Cell, Summaries, Sweep, groups, read_finished, spec_hash
+from tolfl.sim.run import repetitions_of, run
+
+SPEC = RunSpec(
+    data="blobs",
+    devices=6,
+    clusters=3,
+    rounds=6,
+    repetitions=2,
+    blobs=BlobsSpec(samples_per_device=12, n_features=6, n_groups=3, n_test=40, n_validation=20),
+    model=ModelSpec(hidden=(5,), code=2),
+)
+
+
+def changed(**fields: object) -> RunSpec:
+    return msgspec.structs.replace(SPEC, **fields)
+
+
+def cells() -> list[Cell]:
+    asked = [
+        SPEC,
+        changed(fail="server@2"),
+        changed(fail="server@4", on_head_failure="drop"),
+        changed(scheme="fl", fail="server@4", on_head_failure="isolate"),
+        changed(clusters=6, fail="server@4"),
+        changed(scheme="ifca", fail="client@3"),
+        changed(scheme="ifca"),
+    ]
+    return [Cell(f"cell {number}", spec) for number, spec in enumerate(asked)]
+
+
+def without_clock(found: dict[str, Summaries]) -> dict[str, Summaries]:
+    return {
+        key: [{name: value for name, value in one.items() if name != "seconds_per_round"} for one in summaries]
+        for key, summaries in found.items()
+    }
+
+
+def test_a_sweep_gives_what_separate_runs_give() -> None:
+    sweep = Sweep(cells())
+    list(sweep)
+
+    for cell in cells():
+        alone = [result.summary for result in run(cell.spec)]
+        assert without_clock({"": sweep.summaries[cell.key]}) == without_clock({"": alone})
+
+
+def test_rounds_in_common_are_trained_once_whatever_the_scheme_k_and_round_of_failure() -> None:
+    computed: dict[str, int] = {}
+    for progress in Sweep(cells()):
+        computed[progress.label] = computed.get(progress.label, 0) + 1
+
+    assert computed == {
+        "cell 0": 6,  # clean: the trunk of all Tol-FL and FL
+        "cell 1": 4,
+        "cell 2": 2,
+        "cell 3": 2,
+        "cell 4": 2,
+        "cell 6": 6,  # IFCA's own trunk
+        "cell 5": 3,
+    }
+
+
+@pytest.mark.parametrize("stops_after", [0, 6, 13, 20])
+def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
+    whole = Sweep(cells())
+    n_whole = len(list(whole))
+    broken = Sweep(cells(), tmp_path)
+    for place, _ in enumerate(broken):
+        if place == stops_after:
+            broken.save_checkpoints()
+            break
+    resumed = Sweep(cells(), tmp_path)
+    n_resumed = len(list(resumed))
+
+    assert without_clock(resumed.summaries) == without_clock(whole.summaries)
+    assert stops_after + 1 + n_resumed <= n_whole + 1
+    again = Sweep(cells(), tmp_path)
+    assert list(again) == []
+    assert again.summaries == resumed.summaries
+
+
+def test_a_new_failure_round_starts_from_the_nearest_rounds_on_disk(tmp_path: Path) -> None:
+    list(Sweep(cells(), tmp_path))
+    later = Cell("later", changed(fail="client@5"))
+
+    assert len(list(Sweep([later], tmp_path))) == 2  # from round 4, which another failure had kept
+
+
+def test_where_data_lie_is_no_part_of_a_results_name() -> None:
+    elsewhere = changed(dataset=msgspec.structs.replace(SPEC.dataset, dir="somewhere/else"))
+    assert spec_hash(elsewhere) == spec_hash(SPEC)
+    assert spec_hash(changed(seed=1)) != spec_hash(SPEC)
+
+
+def test_cells_of_one_trunk_come_together_the_longest_first() -> None:
+    found = [[cell.label for cell in group] for group in groups(cells())]
+    assert found == [["cell 0", "cell 2", "cell 3", "cell 4", "cell 1"], ["cell 6", "cell 5"]]
+
+
+def test_a_cell_of_another_specification_is_not_taken_for_finished(tmp_path: Path) -> None:
+    list(Sweep([Cell("one", SPEC, "same-folder")], tmp_path))
+
+    assert read_finished(tmp_path / "same-folder", SPEC) is not None
+    assert read_finished(tmp_path / "same-folder", changed(seed=7)) is None
+    (tmp_path / "same-folder" / "summary.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match="delete its folder to compute it again"):
+        read_finished(tmp_path / "same-folder", SPEC)
+
+
+def test_repetitions_go_round_the_declared_splits() -> None:
+    pictures = repetitions_of(RunSpec(data="mnist", repetitions=5, splits=2, seed=3))
+    assert [(one.seed, one.dataset.declared) for one in pictures] == [(3, 0), (4, 1), (5, 0), (6, 1), (7, 0)]
+    assert all(one.repetitions == one.splits == 1 for one in pictures)
+    generated = repetitions_of(RunSpec(data="comms-ml", repetitions=3, splits=3))
+    assert [(one.comms_ml.seed, one.dataset.declared) for one in generated] == [(0, 0), (1, 0), (2, 0)]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.sim.fleets import FULL_BATCH, Mean, finished, params, some_data
-from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.core.timing import Links
 from tolfl.models import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.records import read_records
-from tolfl.sim.run import Result, Runs, run, run_forked
+from tolfl.sim.run import Result, Runs, run
 
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 SPEC = RunSpec(
@@ -161,37 +161,6 @@ def assert_same(one: Result, other: Result) -> None:
         assert np.array_equal(params(one, name), params(other, name))
 
 
-def test_forked_runs_are_the_runs_on_their_own() -> None:
-    specs = [
-        changed(BLOBS, fail=fail, on_head_failure=policy)
-        for fail, policy in [
-            ("", ""),
-            ("server@3", "elect"),
-            ("server@3", "drop"),
-            ("server@3/chain", "isolate"),
-            ("client@4", "freeze"),
-            ("cut:0,1|2,3,4@3-5", "elect"),
-            ("device:3@3-5", "elect"),
-        ]
-    ]
-    forked = run_forked(specs)
-
-    for spec, results in zip(specs, forked, strict=True):
-        assert_same(results[0], run(spec)[0])
-
-
-def test_runs_that_all_fail_at_once_share_nothing_and_are_right() -> None:
-    specs = [changed(BLOBS, fail="server@0", on_head_failure=policy) for policy in ("elect", "drop")]
-
-    for spec, results in zip(specs, run_forked(specs), strict=True):
-        assert_same(results[0], run(spec)[0])
-
-
-def test_runs_that_differ_in_more_than_their_failures_are_not_forked() -> None:
-    with pytest.raises(SpecError, match="differ in fail and on_head_failure"):
-        run_forked([BLOBS, changed(BLOBS, seed=1)])
-
-
 @pytest.mark.parametrize(
     "plan", [{}, {"fail": "random:0.1"}, {"fail": "server@2", "on_head_failure": "isolate"}], ids=str
 )
@@ -202,14 +171,6 @@ def test_repetitions_in_lock_step_are_the_runs_with_those_seeds(plan: dict[str, 
     assert [result.spec.seed for result in together] == [10, 11, 12]
     for one, other in zip(together, alone, strict=True):
         assert_same(one, other)
-
-
-def test_forked_repetitions_are_right_too() -> None:
-    specs = [changed(BLOBS, repetitions=2, fail=fail) for fail in ("server@3", "client@3")]
-
-    for spec, results in zip(specs, run_forked(specs), strict=True):
-        for one, other in zip(results, run(spec), strict=True):
-            assert_same(one, other)
 
 
 def test_repetitions_are_kept_side_by_side_and_resumed_together(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tolfl.core.timing import Links
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.models.jobs import Floats
-from tolfl.sim.run import Result, Runs, run, run_forked
+from tolfl.sim.run import Result, Runs, run
 
 RIVALS = ("fedgroup", "ifca", "fesem")
 POLICIES = ("strict", "rehome")
@@ -471,17 +471,6 @@ def test_repetitions_in_lock_step_are_the_runs_with_those_seeds(scheme: str, fai
 
     for one, other in zip(together, alone, strict=True):
         assert_same(one, other)
-
-
-@every_rival
-def test_forked_runs_are_the_runs_on_their_own(scheme: str) -> None:
-    specs = [
-        msgspec.structs.replace(BLOBS, scheme=scheme, fail=fail, on_head_failure=policy)
-        for fail, policy in [("", ""), ("server@3", "strict"), ("server@3/chain", "rehome"), ("client@3", "strict")]
-    ]
-
-    for spec, results in zip(specs, run_forked(specs), strict=True):
-        assert_same(results[0], run(spec)[0])
 
 
 @every_rival

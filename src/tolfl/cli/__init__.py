@@ -14,6 +14,8 @@ import typer
 from tolfl.cli.compare import compare
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
+from tolfl.cli.plan import plan
+from tolfl.cli.reproduce import reproduce
 from tolfl.cli.simulate import simulate
 from tolfl.core.errors import SpecError, TolFLError
 
@@ -25,6 +27,8 @@ app = typer.Typer(
 )
 app.command()(simulate)
 app.command()(compare)
+app.command()(reproduce)
+app.command()(plan)
 app.command()(demo)
 app.add_typer(data_app, name="data")
 

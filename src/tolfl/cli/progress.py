@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from tolfl.experiments.catalogue import Experiment
 from tolfl.experiments.compare import Comparing
 from tolfl.sim.run import Progress, Runs
 
@@ -44,6 +45,18 @@ def follow_comparison(comparing: Comparing, out: Path | None) -> None:
             if was_interrupted():
                 where = f"in row {progress.cells_done + 1} of {progress.n_cells} ({progress.label})"
                 _stop(comparing, where, "compare", out)
+
+
+def follow_experiment(experiment: Experiment, title: str, command: str) -> None:
+    """Compute an experiment to its end, showing how far it is; `command` goes on with it."""
+    with _interruptible() as was_interrupted, progress_bar() as bar:
+        task = bar.add_task(title, total=None, loss="")
+        for step in experiment:
+            bar.update(task, description=f"{step.what:<40}", completed=step.done, total=step.total)
+            if was_interrupted():
+                experiment.save_checkpoints()
+                typer.echo(f"tolfl: stopped in {step.what}; to go on: {command}", err=True)
+                raise typer.Exit(130)
 
 
 def _loss(progress: Progress) -> str:

@@ -53,11 +53,15 @@ class Cell:
 
     @property
     def shared_rounds(self) -> int:
-        """How many rounds pass before anybody fails, in any repetition."""
+        """How many rounds nobody's failure can have touched, in any repetition.
+
+        The last round before a failure is not among them: where a model takes longer to arrive than a death to be
+        noticed, survivors give up on it.
+        """
         if is_plain(self.spec):
             return 0
         firsts = [failure_plan(one).first_round for one in repetitions_of(self.spec)]
-        return min(self.spec.rounds if first is None else first for first in firsts)
+        return min(self.spec.rounds if first is None else max(0, first - 1) for first in firsts)
 
     @property
     def trunk(self) -> str:
@@ -88,8 +92,8 @@ class Sweep:
     >>> clean = RunSpec(data="blobs", devices=4, clusters=2, rounds=4)
     >>> failing = msgspec.structs.replace(clean, fail="server@2")
     >>> sweep = Sweep([Cell("clean", clean), Cell("failing", failing)])
-    >>> len(list(sweep))  # four rounds of the first, and the last two of the second
-    6
+    >>> len(list(sweep))  # four rounds of the first, and the last three of the second
+    7
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs from a specification: repetitions in lock-step as one batch, on disk or in memory, resumed or forked."""
+"""Runs from a specification: repetitions as one batch, on disk or in memory, resumed or from known rounds on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord, RunEnded
@@ -18,10 +16,10 @@ from tolfl.models import Autoencoder, Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import TrainedModel, score_models
-from tolfl.schemes import check_scheme, failure_plan, is_plain, scheme_of
+from tolfl.schemes import check_scheme, is_plain, scheme_of
 from tolfl.sim.ledger import Ledger
 from tolfl.sim.simulation import Simulation, settle_training
-from tolfl.sim.summary import scores_of, in_the_end, plain_scores, summarise, summarise_repetitions
+from tolfl.sim.summary import in_the_end, plain_scores, scores_of, summarise, summarise_repetitions
 from tolfl.sim.workshop import Workshop
 
 
@@ -182,24 +180,6 @@ def run(
     for _ in runs:
         pass
     return runs.results
-
-
-def run_forked(specs: Sequence[RunSpec], data: FederatedDataset | None = None) -> list[list[Result]]:
-    """Run specifications that differ only in what fails and what follows; the rounds before are computed once."""
-    plain = {msgspec.structs.replace(spec, fail="", on_head_failure="") for spec in specs}
-    if len(plain) != 1:
-        raise SpecError("only runs that differ in fail and on_head_failure share their first rounds")
-    firsts = [failure_plan(spec).first_round for spec in specs]
-    shared = min((first for first in firsts if first is not None), default=0)
-    prefix: list[Checkpoint] | None = None
-    results = []
-    for spec in specs:
-        runs = Runs(spec, data, known=prefix)
-        for progress in runs:
-            if prefix is None and progress.rounds_done == shared:
-                prefix = runs.checkpoints()
-        results.append(runs.results)
-    return results
 
 
 def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
+from tolfl.experiments.paper.studies import STUDIES
 from tolfl.experiments.report import Row, Verdict
 from tolfl.experiments.rows import Method, units_of
-from tolfl.experiments.studies import STUDIES
 
 #: "About equal" and "a small drop": the paper's own differences when nobody or one client fails are up to 0.03.
 _ABOUT = 0.03

@@ -11,15 +11,15 @@ import msgspec
 
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.compare import entries
-from tolfl.experiments.paper import printed_auroc
-from tolfl.experiments.paper_figures import plot_scenario
+from tolfl.experiments.paper.figures import plot_scenario
+from tolfl.experiments.paper.printed import printed_auroc
+from tolfl.experiments.paper.significance import significance_tables
+from tolfl.experiments.paper.studies import STUDIES, Study, with_place
+from tolfl.experiments.paper.targets import verdicts_of
 from tolfl.experiments.report import Report, Row, Table
 from tolfl.experiments.rows import Method, plain_rows, rows_of, units_of
-from tolfl.experiments.significance import significance_tables
 from tolfl.experiments.statistics import estimate
-from tolfl.experiments.studies import STUDIES, Study, with_place
 from tolfl.experiments.sweep import Cell, Sweep, SweepProgress, read_finished
-from tolfl.experiments.targets import verdicts_of
 
 SCENARIOS = {"clean": "", "client": "client@{round}", "server": "server@{round}"}
 TITLES = {"clean": "AUROC, nobody fails", "client": "AUROC, a client fails", "server": "AUROC, a server fails"}

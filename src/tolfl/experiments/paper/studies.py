@@ -37,6 +37,8 @@ class Study:
             "splits": 5,
             "train": {"lr": self.lr},
             "dataset": {} if self.max_train is None else {"max_train": self.max_train},
+            # So fast that no model is still on its way when a death is noticed: 50 updates are done before the failure.
+            "links": {"bandwidth_bps": 1e9},
         }
         if quick:
             known |= {"rounds": 10, "repetitions": 2, "splits": 2, "comms_ml": {"windows_per_region": 400}}

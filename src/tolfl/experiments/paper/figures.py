@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
-from tolfl.experiments.paper import printed_auroc
+from tolfl.experiments.paper.printed import printed_auroc
+from tolfl.experiments.paper.studies import STUDIES
 from tolfl.experiments.report import Row
 from tolfl.experiments.rows import Method, units_of
 from tolfl.experiments.statistics import estimate
-from tolfl.experiments.studies import STUDIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

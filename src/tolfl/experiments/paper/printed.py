@@ -17,7 +17,7 @@ PAPER_POLICY = {"tol-fl": "drop", "fl": "isolate", "fedgroup": "strict", "ifca":
 @cache
 def printed() -> dict[str, Any]:
     """Return all printed figures."""
-    content: dict[str, Any] = msgspec.json.decode((files("tolfl.experiments") / "paper.json").read_bytes())
+    content: dict[str, Any] = msgspec.json.decode((files("tolfl.experiments.paper") / "printed.json").read_bytes())
     return content
 
 

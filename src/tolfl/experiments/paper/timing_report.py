@@ -1,0 +1,256 @@
+"""What the rows of the timing experiment say: tables, verdicts, and the loss over virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tolfl.experiments.comparison import Statistic
+from tolfl.experiments.drawing import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
+from tolfl.experiments.report import Report, Row, Table, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WITHIN = 1.05  #: the paper's 5 %
+BATCH = "batch"
+_STYLES = {
+    "batch": (BLACK, "--"),
+    "FL": (VERMILION, "-"),
+    "Tol-FL (k = 3)": (SKY, "-."),
+    "Tol-FL (k = 5)": (BLUE, "-"),
+    "SBT": (GREEN, ":"),
+}
+_NAMES = {"batch": "batch", "fl": "FL", "sbt": "SBT", "tol-fl": "Tol-FL"}
+
+
+class Timings:
+    """The rows, asked as the tables ask."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._losses = [row for row in rows if row["kind"] == "loss"]
+        self.clocks = [row for row in rows if row["kind"] == "time"]
+        self.trainings = list(dict.fromkeys(row["training"] for row in self._losses))
+        self.rounds = len(self._losses[0]["losses"])
+
+    @property
+    def first(self) -> Row:
+        """Any row of losses, for what all have in common."""
+        return self._losses[0]
+
+    def losses(self, training: str) -> list[list[float]]:
+        """Return the loss of each round, seed by seed."""
+        return [row["losses"] for row in self._losses if row["training"] == training]
+
+    def targets(self) -> list[float]:
+        """Return 5 % above the least loss of batch, seed by seed."""
+        return [WITHIN * min(losses) for losses in self.losses(BATCH)]
+
+    def rounds_to_target(self, training: str) -> list[int | None]:
+        """Return how many rounds it takes each seed; None where it does not get there."""
+        pairs = zip(self.losses(training), self.targets(), strict=True)
+        return [first_within(losses, target) for losses, target in pairs]
+
+    def seconds_to_target(self, clock: Row, training: str) -> Statistic:
+        """Return the virtual time until the target, over the seeds that reach it."""
+        needed = self.rounds_to_target(training)
+        return Statistic.of([None if rounds is None else clock["times_s"][rounds - 1] for rounds in needed])
+
+    def training_of(self, clock: Row, averaging: str) -> str:
+        """Return which training's rounds a layout plays."""
+        return BATCH if clock["scheme"] == "batch" else averaging
+
+    @property
+    def averagings(self) -> list[str]:
+        """The trainings of FL, SBT and Tol-FL."""
+        return [name for name in self.trainings if name != BATCH]
+
+    def speeds(self) -> list[float]:
+        """Return the training times per sample."""
+        return sorted({clock["seconds_per_sample"] for clock in self.clocks})
+
+    def uplinks(self) -> list[str]:
+        """Return the models of uplinks."""
+        return list(dict.fromkeys(clock["uplink"] for clock in self.clocks))
+
+    def at(self, uplink: str, per_sample: float) -> list[Row]:
+        """Return the clocks of one condition, a layout each."""
+        return [
+            clock for clock in self.clocks if (clock["uplink"], clock["seconds_per_sample"]) == (uplink, per_sample)
+        ]
+
+
+def first_within(losses: Sequence[float], target: float) -> int | None:
+    """Return after how many rounds the loss is at the target or below, for the first time.
+
+    >>> first_within([3.0, 1.0, 2.0], 1.5), first_within([3.0], 1.5)
+    (2, None)
+    """
+    return next((number for number, loss in enumerate(losses, start=1) if loss <= target), None)
+
+
+def label_of(clock: Row) -> str:
+    """Return how a layout is called."""
+    name = _NAMES[clock["scheme"]]
+    return f"{name} (k = {clock['k']})" if clock["scheme"] == "tol-fl" else name
+
+
+def round_s(clock: Row) -> float:
+    """Return the mean time between two closed rounds (the first one needs no model to arrive)."""
+    times: list[float] = clock["times_s"]
+    return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else times[0]
+
+
+def report_of(rows: Sequence[Row]) -> Report:
+    """Return the report that rows lead to."""
+    timings = Timings(rows)
+    figures = {
+        "timing": lambda: _plot(timings, timings.averagings[0]),
+        "timing-at-random": lambda: _plot(timings, timings.averagings[1]),
+    }
+    title = f"Timing: until the loss is within 5 % of batch's, {timings.first['data']}"
+    return Report("timing", title, rows, [_rounds(timings), _seconds(timings)], _verdicts(timings), figures)
+
+
+def _rounds(timings: Timings) -> Table:
+    shown = []
+    for name in timings.trainings:
+        needed = timings.rounds_to_target(name)
+        reached = [rounds for rounds in needed if rounds is not None]
+        last = [losses[-1] for losses in timings.losses(name)]
+        rounds = _number(Statistic.of(needed), "{:.1f}") if reached else f"not reached in {timings.rounds}"
+        row = (name, f"{len(reached)} of {len(needed)}", rounds, _number(Statistic.of(last), "{:.3f}"))
+        shown.append(row)
+    lately = [1 - losses[-1] / losses[-1 - len(losses) // 10] for losses in timings.losses(BATCH)]
+    n_seeds, n_samples = len(lately), timings.first["n_samples"]
+    notes = (
+        f"Loss: mean of J over all {n_samples:,} typical training samples, dropout off; mean and standard deviation "
+        f"over {n_seeds} seeds.",
+        f"The target is 1.05 times the least loss of batch within {timings.rounds} rounds, seed by seed; over the last "
+        f"tenth of them it still fell by {100 * float(np.mean(lately)):.1f} %.",
+        "FL, SBT and Tol-FL compute the same model round by round: trained once, their rounds are the same.",
+    )
+    columns = ("training", "seeds that get there", "rounds", f"loss after {timings.rounds} rounds")
+    return Table("Rounds until the loss is within 5 % of batch's", columns, tuple(shown), notes)
+
+
+def _seconds(timings: Timings) -> Table:
+    shown = []
+    for per_sample in timings.speeds():
+        for uplink in timings.uplinks():
+            for clock in timings.at(uplink, per_sample):
+                if clock["scheme"] == "batch" and uplink != timings.uplinks()[0]:
+                    continue  # it sends nothing: the same again
+                until = [timings.seconds_to_target(clock, timings.training_of(clock, a)) for a in timings.averagings]
+                sent = "-" if clock["scheme"] == "batch" else uplink
+                cells = (f"{1000 * per_sample:g}", sent, label_of(clock), f"{round_s(clock):.3f}")
+                shown.append((*cells, *(_number(seconds, "{:.1f}") for seconds in until)))
+    mbit = timings.clocks[0]["bandwidth_bps"] / 1e6
+    notes = (
+        f"Virtual seconds: links of {mbit:g} Mbit/s; a round ends when its model is closed, and a device starts the "
+        "next one when the model is there. serial: a receiver takes one model at a time; parallel: all at once.",
+        "Times of the seeds that get there; a dash: none does.",
+    )
+    placed = (f"s, {_placing(averaging)}" for averaging in timings.averagings)
+    columns = ("training, ms per sample", "uplink", "scheme", "s per round", *placed)
+    return Table("Seconds until the loss is within 5 % of batch's", columns, tuple(shown), notes)
+
+
+def _placing(averaging: str) -> str:
+    """Return who has which samples."""
+    return averaging.removeprefix("averaging, ")
+
+
+def _number(statistic: Statistic, form: str) -> str:
+    if statistic.mean is None:
+        return "-"
+    spread = "" if statistic.std is None else f" ± {form.format(statistic.std)}"
+    return form.format(statistic.mean) + spread
+
+
+def _verdicts(timings: Timings) -> list[Verdict]:
+    verdicts = [_gets_there(timings, averaging) for averaging in timings.averagings]
+    verdicts += [_order(timings, uplink) for uplink in timings.uplinks()]
+    verdicts += [
+        _faster_than_batch(timings, averaging, per_sample)
+        for averaging in timings.averagings
+        for per_sample in timings.speeds()
+    ]
+    return verdicts
+
+
+def _gets_there(timings: Timings, averaging: str) -> Verdict:
+    needed = timings.rounds_to_target(averaging)
+    n_reached = sum(rounds is not None for rounds in needed)
+    ends = [float(np.mean([losses[-1] for losses in timings.losses(name)])) for name in (averaging, BATCH)]
+    evidence = (
+        f"{n_reached} of {len(needed)} seeds within {timings.rounds} rounds; loss in the end {ends[0]:.2f}, "
+        f"batch {ends[1]:.2f}"
+    )
+    return Verdict(
+        f"FL, SBT and Tol-FL come within 5 % of batch ({_placing(averaging)})", n_reached == len(needed), evidence
+    )
+
+
+def _order(timings: Timings, uplink: str) -> Verdict:
+    """Compare the length of rounds, for their number is the same: the order does not depend on the target."""
+    clocks = timings.at(uplink, timings.speeds()[0])
+    seconds = {label_of(clock): round_s(clock) for clock in clocks if clock["scheme"] != "batch"}
+    between = [time for label, time in seconds.items() if label.startswith("Tol-FL")]
+    held = all(seconds["FL"] < time < seconds["SBT"] for time in between)
+    evidence = ", ".join(f"{label} {time:.3f}" for label, time in seconds.items()) + " s per round"
+    return Verdict(f"FL is fastest, Tol-FL between, SBT slowest ({uplink} uplinks)", held, evidence)
+
+
+def _faster_than_batch(timings: Timings, averaging: str, per_sample: float) -> Verdict:
+    """Compare means of seconds; where a seed does not get there, nothing can be said of its time."""
+    claim = f"Each takes less time than batch (training {1000 * per_sample:g} ms per sample; {_placing(averaging)})"
+    if None in timings.rounds_to_target(averaging):
+        return Verdict(claim, None, f"not every seed gets within 5 % in {timings.rounds} rounds")
+    clocks = [clock for clock in timings.clocks if clock["seconds_per_sample"] == per_sample]
+    means = {
+        f"{label_of(clock)}, {clock['uplink']}": timings.seconds_to_target(
+            clock, timings.training_of(clock, averaging)
+        ).mean
+        for clock in clocks
+    }
+    batch = max(mean or 0.0 for label, mean in means.items() if label.startswith(BATCH))
+    others = {label: mean or 0.0 for label, mean in means.items() if not label.startswith(BATCH)}
+    slowest, fastest = max(others, key=others.__getitem__), min(others, key=others.__getitem__)
+    evidence = f"batch {batch:.1f} s; {fastest} {others[fastest]:.1f} s, {slowest} {others[slowest]:.1f} s"
+    return Verdict(claim, others[slowest] < batch, evidence)
+
+
+def _plot(timings: Timings, averaging: str) -> Figure:
+    """Return the loss over virtual time, a panel for every uplink and speed of training."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
+
+    uplinks, speeds = timings.uplinks(), timings.speeds()
+    figure = Figure(figsize=(7, 2.3 * len(speeds) + 0.5), layout="constrained")
+    grid = figure.subplots(len(speeds), len(uplinks), sharey=True, sharex="row", squeeze=False)
+    for axes_row, per_sample in zip(grid, speeds, strict=True):
+        for axes, uplink in zip(axes_row, uplinks, strict=True):
+            _panel(axes, timings, averaging, uplink, per_sample)
+            axes.set_title(f"{uplink} uplinks, training {1000 * per_sample:g} ms per sample", fontsize=8.5)
+        axes_row[0].set_ylabel("loss J, mean", fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("virtual time (s)", fontsize=9)
+    figure.suptitle(f"{timings.first['data']}, {_placing(averaging)}", fontsize=9.5)
+    marks, names = grid[0, 0].get_legend_handles_labels()
+    figure.legend(marks, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8, columnspacing=1.2)
+    return figure
+
+
+def _panel(axes: Axes, timings: Timings, averaging: str, uplink: str, per_sample: float) -> None:
+    for clock in timings.at(uplink, per_sample):
+        label = label_of(clock)
+        colour, line = _STYLES.get(label, (SKY, "-"))
+        curves = timings.losses(timings.training_of(clock, averaging))
+        draw_band(axes, clock["times_s"], curves, colour, label, line)
+    target = float(np.mean(timings.targets()))
+    axes.axhline(target, color="0.4", linewidth=0.9, label="batch's least + 5 %")
+    axes.set_xscale("log")
+    bare(axes)

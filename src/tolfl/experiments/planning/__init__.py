@@ -1,0 +1,1 @@
+"""Which layout for which odds: what failures cost, what rounds cost, and advice."""

@@ -1,0 +1,180 @@
+"""`tolfl plan` as a person types it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tolfl.cli.plan import plan
+from tolfl.core.errors import SpecError, TolFLError
+
+ROOT = Path(__file__).resolve().parents[2]
+Plan: TypeAlias = Callable[..., Result]
+
+PAPER = ("--auroc-from", "paper")
+SMALL = (
+    "--data", "blobs", "--devices", "4", "--rehearsal-rounds", "4", "--set", "blobs.samples_per_device=20",
+    "--set", "blobs.n_features=8", "--set", "blobs.n_test=60",
+)  # fmt: skip
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plan:
+    """Run `tolfl plan ...` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command()(plan)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def test_the_papers_numbers_stand_in_the_table_and_the_folder(planned: Plan, tmp_path: Path) -> None:
+    done = planned(*PAPER, "--odds", "0.90,0.08,0.02", "--clusters", "1,5", "--out", "x")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert re.search(r"^fl \(isolate\) .* 0\.7960 ", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^tol-fl \(drop\) +5 .* 0\.7974 ", done.stdout, flags=re.MULTILINE)
+    assert "AUROC: from the paper's tables for comms-ml" in done.stdout
+    assert "recommended: tol-fl (elect), k = 5" in done.stdout
+    assert " yes" not in done.stdout  # there is no deadline
+    assert (tmp_path / "x" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "x" / "plan.json").read_text())["recommended"]["clusters"] == 5
+
+
+def test_json_is_all_that_standard_output_gets(planned: Plan, tmp_path: Path) -> None:
+    done = planned(*PAPER, "--one-of-n", "--data", "fashion-mnist", "--deadline", "9", "--format", "json")
+    result = json.loads(done.stdout)
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert result["data"] == "fashion-mnist"
+    # 784-128-64-32-64-128-784 in float32
+    assert result["model_bytes"] == 4 * (2 * 784 * 128 + 784 + 2 * 128 * 64 + 2 * 128 + 2 * 64 * 32 + 2 * 64 + 32)
+    assert all(row["meets_deadline"]["serial"] == (row["round_s"]["serial"] <= 9) for row in result["rows"])
+    assert json.loads((tmp_path / "runs" / "001-plan-fashion-mnist" / "plan.json").read_text()) == result
+
+
+def test_a_rehearsal_says_what_it_was(planned: Plan) -> None:
+    done = planned(*SMALL, "--repetitions", "2", "--deadline", "5")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "AUROC: from a rehearsal on blobs: 4 rounds with the failure after 2, 2 seeds" in done.stdout
+    assert "the rehearsal has 4 of 100 rounds" in done.stdout
+    assert "failures: each device fails during the training with probability 0.01" in done.stdout
+    assert "fl (freeze)" in done.stdout
+    assert done.stdout.count(" yes") == 7  # fl twice, elect at k = 1, 2 and 4, drop at 2 and 4
+
+
+def test_stored_results_are_used_by_their_path(planned: Plan, tmp_path: Path) -> None:
+    rows = [
+        {"data": "mine", "scheme": "tol-fl", "policy": policy, "scenario": scenario, "clusters": 2, "devices": 4,
+         "rounds": 10, "split": 0, "seed": 0, "auroc": auroc}
+        for scenario, policy, auroc in (("clean", "", 0.9), ("client", "", 0.8), ("server", "drop", 0.6))
+    ]  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps({"rows": rows}))
+    arguments = ("--auroc-from", "r.json", "-n", "4", "-k", "2", "--odds", "0.5,0.25,0.25", "--format", "json")
+    unknown_size = planned(*arguments)
+    result = json.loads(planned(*arguments, "--features", "8").stdout)
+
+    assert "say how many features a sample has, with --features" in str(unknown_size.exception)
+    assert [row["expected_auroc"] for row in result["rows"]] == pytest.approx([0.8, 0.85])
+    assert "stored results on mine (r.json): 1 repetitions of 10 rounds" in result["auroc_from"]
+
+
+def test_sizes_bandwidths_and_epochs_set_the_times(planned: Plan) -> None:
+    usual = ("-n", "2", "-k", "1", "--features", "1", "--set", "model.hidden=[]", "--set", "model.code=1")
+    links = ("--latency", "0", "--seconds-per-sample", "0.01", "--epochs", "2", "--sizes", "100,300")
+    done = planned(*PAPER, *usual, *links, "--bandwidth", "128,64", "--format", "json")
+    result = json.loads(done.stdout)
+
+    # A model of 1-1-1 has two weights and two biases: 16 bytes, which take 2 s at 64 bit/s. Device 1 trains 2 x 3 s.
+    assert result["model_bytes"] == 16
+    assert result["train_s"] == [2.0, 6.0]
+    assert result["rows"][0]["round_s"] == {"serial": 2 + 6 + 2, "parallel": 2 + 6 + 2}
+
+
+def test_an_mtbf_makes_slow_layouts_riskier(planned: Plan) -> None:
+    result = json.loads(planned(*PAPER, "--mtbf", "1", "--head-mtbf", "0.5", "--format", "json").stdout)
+    by_pace = sorted(
+        (row["round_s"]["serial"], row["odds"]["none"]) for row in result["rows"] if row["clusters"] in (3, 5, 10)
+    )
+
+    assert result["failures"].startswith("each device fails every 1 h on average (0.5 h as a head)")
+    assert [odds for _, odds in by_pace] == sorted((odds for _, odds in by_pace), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((*PAPER, "--odds", "0.9,0.08"), "give three, of nobody, a client and a head"),
+        ((*PAPER, "--odds", "0.9,0.08,0.03"), "add up to 1.01"),
+        ((*PAPER, "--odds", "1.2,-0.1,-0.1"), "each must be a probability"),
+        ((*PAPER, "--odds", "a,b,c"), "--odds 'a,b,c': give numbers, separated by commas"),
+        ((*PAPER, "--odds", "1,0,0", "--one-of-n"), "give one of them"),
+        ((*PAPER, "--head-fail-odds", "0.1"), "--head-fail-odds goes with --fail-odds"),
+        ((*PAPER, "--head-mtbf", "0.1"), "--head-mtbf goes with --mtbf"),
+        ((*PAPER, "--fail-odds", "-1"), "fail odds -1"),
+        ((*PAPER, "--mtbf", "0"), "MTBF 0"),
+        ((*PAPER, "--clusters", "11"), "11 clusters for 10 devices"),
+        ((*PAPER, "--clusters", "0"), "0 clusters; at least 1"),
+        ((*PAPER, "--clusters", "two"), "--clusters 'two': give whole numbers"),
+        ((*PAPER, "--devices", "1"), "a plan needs at least 2"),
+        ((*PAPER, "--bandwidth", "0"), "bandwidth 0; use numbers above 0"),
+        ((*PAPER, "--bandwidth", "1,2"), "bandwidth: 2 values for 10 devices"),
+        ((*PAPER, "--bandwidth", "inf"), "bandwidth inf"),
+        ((*PAPER, "--latency", "-1"), "latency s -1; use at least 0"),
+        ((*PAPER, "--sizes", "0"), "sizes 0; use numbers above 0"),
+        ((*PAPER, "--sizes", "1,2,3"), "sizes: 3 values for 10 devices"),
+        ((*PAPER, "--features", "0"), "features 0; use at least 1"),
+        ((*PAPER, "--deadline", "0"), "deadline 0 s"),
+        ((*PAPER, "--uplink", "radio"), "unknown value 'radio'; choose one of: serial, parallel"),
+        ((*PAPER, "--timing", "mars"), "unknown timing preset 'mars'"),
+        ((*PAPER, "--data", "blobs"), "unknown data set of the paper 'blobs'"),
+        ((*PAPER, "--auroc-from", "r.json"), "do not mix"),
+        ((*PAPER, "--set", "topology='0,1|2,3'"), "leave it out"),
+        (("--auroc-from", "nowhere.json"), "results nowhere.json cannot be read"),
+        (("--data", "nowhere"), "unknown data set 'nowhere'"),
+        (("--data", "blobs", "--rehearsal-rounds", "1"), "a rehearsal of 1 rounds"),
+        (("--data", "blobs", "--rehearsal-rounds", "0"), "rounds 0; use at least 1"),
+    ],
+    ids=lambda value: "_".join(value[1:]) if isinstance(value, tuple) else "",
+)
+def test_a_wrong_word_gets_one_sentence_and_leaves_no_folder(
+    planned: Plan, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = planned(*arguments)
+
+    assert isinstance(done.exception, SpecError)  # which the command line turns into exit code 2
+    assert sentence in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_gets_a_sentence(planned: Plan, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = planned(*PAPER, "--out", "file/below")
+
+    assert isinstance(done.exception, TolFLError)
+    assert "cannot be written" in str(done.exception)
+
+
+def test_help_has_examples(planned: Plan) -> None:
+    assert "Example: tolfl plan" in planned("--help").stdout
+
+
+def test_the_worked_example_of_the_how_to_gives_what_it_shows(planned: Plan) -> None:
+    page = (ROOT / "docs" / "how-to" / "choose-k.md").read_text()
+    ((command, shown),) = re.findall(r"^```\n(tolfl plan [^\n]*)\n\n([^`]*)^```$", page, flags=re.MULTILINE)
+    done = planned(*shlex.split(command)[2:])
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+
+    assert done.exit_code == 0
+    assert len(shown.splitlines()) == 11
+    assert [line for line in shown.splitlines() if line not in printed] == []

@@ -1,0 +1,92 @@
+"""A sweep on Ray gives the rows that it gives here, also when a worker is killed in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.test_sweep import SPEC, cells, changed, without_clock
+from tolfl.core.errors import SpecError
+from tolfl.experiments.spreading import OnRay, compute_group, place_of, take_in
+from tolfl.experiments.sweep import Cell, Sweep, groups
+
+ray = pytest.importorskip("ray")
+# Ray leaves sockets and files to its own processes; what its modules warn about on import is not ours either.
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def worker_pids() -> set[int]:
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if b"ray::compute_group" in (folder / "cmdline").read_bytes():
+                    found.add(int(folder.name))
+            except OSError:  # it has ended since
+                continue
+    return found
+
+
+def test_the_rows_are_those_of_a_local_sweep(cluster: None, tmp_path: Path) -> None:
+    here, there = Sweep(cells()), Sweep(cells(), tmp_path)
+    list(here)
+    steps = list(OnRay().compute(there))
+
+    assert steps[-1].done == steps[-1].total == len(cells())
+    assert without_clock(there.summaries) == without_clock(here.summaries)
+    assert list(OnRay().compute(Sweep(cells(), tmp_path))) == []  # all of it is on disk
+
+
+def test_a_worker_that_is_killed_is_replaced(cluster: None) -> None:
+    long = [Cell(f"long {seed}", changed(seed=seed, rounds=150)) for seed in range(2)]
+    sweep = Sweep(long)
+    killed: list[int] = []
+    is_over = threading.Event()
+
+    def kill_the_first() -> None:
+        while not killed and not is_over.wait(0.02):
+            for pid in sorted(worker_pids())[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    list(OnRay().compute(sweep))
+    is_over.set()
+    killer.join()
+
+    assert killed, "the tasks were over before one could be killed"
+    alone = Sweep(long)
+    list(alone)
+    assert without_clock(sweep.summaries) == without_clock(alone.summaries)
+
+
+def test_a_worker_that_sends_nothing_is_named() -> None:
+    sweep = Sweep(cells())
+    with pytest.raises(SpecError, match="a worker sent no result"):
+        take_in(sweep, groups(cells())[0], {})
+
+
+def test_what_a_worker_sends_has_no_models() -> None:
+    from tolfl.experiments.spreading import _as_json
+
+    files = compute_group([_as_json(Cell("one", SPEC))], "")
+    assert {Path(name).suffix for name in files} == {".toml", ".json", ".jsonl"}
+
+
+def test_other_places_are_refused() -> None:
+    with pytest.raises(SpecError, match="say local, ray"):
+        place_of("moon")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,10 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     on: Annotated[
         str, typer.Option(help="Where sweeps are computed: local, ray (this machine) or ray:ADDRESS.")
     ] = "local",
+    page: Annotated[
+        list[Path] | None,
+        typer.Option(help="render: also fill the blocks '<!-- results: NAME PART -->' of a Markdown page; repeatable."),
+    ] = None,
     format: options.HowShown = Format.TABLE,
 ) -> None:
     """Reproduce a table or figure of the paper: mean and spread, the paper's value beside each cell, and a verdict.
@@ -61,7 +66,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl reproduce clean --data fashion-mnist --on ray
     """
     if experiment == "render":
-        _render(out)
+        _render(out, page or [])
         return
     from tolfl.experiments.catalogue import EXPERIMENTS, Options
     from tolfl.experiments.paper.studies import chosen_studies
@@ -112,7 +117,7 @@ def _without_places(arguments: list[str]) -> list[str]:
     return kept
 
 
-def _render(out: Path) -> None:
+def _render(out: Path, pages: list[Path]) -> None:
     from tolfl.experiments.catalogue import EXPERIMENTS, report_of_stored
     from tolfl.experiments.paper.tables import SCENARIOS
     from tolfl.experiments.reproduce import read_results, write_report
@@ -121,11 +126,31 @@ def _render(out: Path) -> None:
     if not stored:
         raise SpecError(f"--out {out}: there are no results to render; run tolfl reproduce first")
     in_tables = [row for name in SCENARIOS if name in stored for row in stored[name]["rows"]]
+    reports = {name: report_of_stored(name, content["rows"], in_tables) for name, content in stored.items()}
     for name, content in stored.items():
-        report = report_of_stored(name, content["rows"], in_tables)
+        report = reports[name]
         origin = {key: value for key, value in content.items() if key not in ("rows", "verdicts", "name", "title")}
         for path in write_report(out, report, origin):
             typer.echo(path)
+    for path in pages:
+        _fill(path, reports)
+        typer.echo(path)
+
+
+def _fill(page: Path, reports: Mapping[str, Report]) -> None:
+    from tolfl.experiments.pages import filled
+    from tolfl.runs.directory import write_file
+
+    def report(name: str) -> Report:
+        if name not in reports:
+            raise SpecError(f"--page {page}: it asks for results of {name!r}; there are those of {', '.join(reports)}")
+        return reports[name]
+
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"--page {page}: cannot be read ({error})") from None
+    write_file(page.parent, page.name, filled(text, report).encode())
 
 
 def _show(reports: list[Report], out: Path) -> None:

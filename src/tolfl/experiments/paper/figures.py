@@ -23,7 +23,7 @@ _TITLES = {"clean": "nobody fails", "client": "a client fails half way", "server
 def plot_scenario(scenario: str, rows: Sequence[Row], methods: Sequence[Method], names: Sequence[str]) -> Figure:
     """Return one panel per data set: means with their 95 % interval over splits, and the paper's values."""
     shown = [method for method in methods if method.score != "auroc_chosen"]
-    figure = Figure(figsize=(1.6 + 1.75 * len(names), 1.3 + 0.23 * len(shown)), layout="constrained")
+    figure = Figure(figsize=(2.2 + 1.7 * len(names), 1.3 + 0.23 * len(shown)), layout="constrained")
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
         _panel(axes, scenario, [row for row in rows if row["data"] == name], shown, name)
@@ -31,7 +31,7 @@ def plot_scenario(scenario: str, rows: Sequence[Row], methods: Sequence[Method],
     panels[0].invert_yaxis()
     figure.suptitle(f"AUROC, {_TITLES[scenario]}", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(2, len(names)), frameon=False, fontsize=8)
     return figure
 
 

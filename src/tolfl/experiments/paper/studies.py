@@ -53,7 +53,7 @@ STUDIES = {
         Study("comms-ml", clusters=3, lr=0.008, shown_as="Comms-ML"),
         Study("fashion-mnist", clusters=5, lr=0.003, max_train=11_200, shown_as="Fashion-MNIST"),
         Study("cifar-10", clusters=5, lr=0.001, shown_as="CIFAR-10"),
-        Study("cifar-100", clusters=5, lr=0.001, shown_as="CIFAR-100"),
+        Study("cifar-100", clusters=5, lr=0.00025, shown_as="CIFAR-100"),
     )
 }
 

@@ -51,7 +51,7 @@ def test_the_rows_are_those_of_a_local_sweep(cluster: None, tmp_path: Path) -> N
 
 
 def test_a_worker_that_is_killed_is_replaced(cluster: None) -> None:
-    long = [Cell(f"long {seed}", changed(seed=seed, rounds=150)) for seed in range(2)]
+    long = [Cell(f"long {seed}", changed(seed=seed, rounds=400)) for seed in range(2)]
     sweep = Sweep(long)
     killed: list[int] = []
     is_over = threading.Event()

@@ -1,0 +1,80 @@
+"""Whether typical samples still score as they did when the thresholds were agreed.
+
+Kolmogorov and Smirnov's two-sample test, at the levels that the thresholds keep: the devices send counts at these, and
+no score leaves a device. Between levels nothing is seen, so the test is a little too careful, never too eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from scipy.stats import kstwobign
+
+from tolfl.core.errors import DataError
+from tolfl.detect.quantiles import Scores, counts_at
+from tolfl.detect.thresholds import Thresholds
+
+#: A check with every update must not cry wolf: one in a thousand without drift.
+SIGNIFICANCE = 0.001
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """How far the scores have moved."""
+
+    n_samples: int
+    distance: float  #: between the distributions of scores, from 0 to 1
+    p_value: float  #: of such a distance without any drift
+    is_higher: bool  #: whether scores moved up: samples are stranger than they were
+    alarm_rate: float  #: share of samples above the fleet's threshold
+    budget: float
+    per_device: dict[str, float] = {}  #: p-value of each device's samples alone
+
+    @property
+    def is_drifting(self) -> bool:
+        """Whether chance is no explanation."""
+        return self.p_value < SIGNIFICANCE
+
+    @property
+    def drifting_devices(self) -> tuple[str, ...]:
+        """The devices whose own samples have moved, counted with the number of devices (Bonferroni)."""
+        n = max(1, len(self.per_device))
+        return tuple(name for name, p_value in self.per_device.items() if p_value < SIGNIFICANCE / n)
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        if not self.is_drifting:
+            return f"no drift in {self.n_samples} samples (p = {self.p_value:.2g})"
+        moved = "higher" if self.is_higher else "lower"
+        return (
+            f"typical samples score {moved} than when the thresholds were agreed (p = {self.p_value:.2g}); "
+            f"{self.alarm_rate:.2%} of {self.n_samples} raise an alarm, {self.budget:.2%} may"
+        )
+
+
+def drift_of(scores: Mapping[str, Scores], thresholds: Thresholds) -> Drift:
+    """Return how far the scores of each device's new typical samples have moved, together and one by one."""
+    by_id = dict(enumerate(scores.values()))
+    n_samples = sum(map(len, by_id.values()))
+    if not n_samples:
+        raise DataError("no device has a sample to look for drift in")
+    distance, is_higher, p_value = _test(by_id, thresholds)
+    alarms = sum(int((values > thresholds.threshold).sum()) for values in by_id.values())
+    alone = {name: _test({0: values}, thresholds)[2] for name, values in scores.items() if len(values)}
+    return Drift(n_samples, distance, p_value, is_higher, alarms / n_samples, thresholds.budget, alone)
+
+
+def _test(scores: Mapping[int, Scores], thresholds: Thresholds) -> tuple[float, bool, float]:
+    n_new, n_old = sum(map(len, scores.values())), thresholds.n_scores
+    levels = np.asarray(thresholds.levels, dtype=np.float32)
+    at_least, higher = counts_at(scores, levels)
+    gaps = np.concatenate(
+        [
+            at_least / n_new - np.asarray(thresholds.n_at_least) / n_old,
+            higher / n_new - np.asarray(thresholds.n_higher) / n_old,
+        ]
+    )
+    largest = float(gaps[np.argmax(np.abs(gaps))])
+    size = n_new * n_old / (n_new + n_old)
+    return abs(largest), largest > 0, float(kstwobign.sf(abs(largest) * np.sqrt(size)))

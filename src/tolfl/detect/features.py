@@ -1,0 +1,132 @@
+"""What the numbers of a sample are called, in which unit they are, and samples as they come: arrays, frames, Arrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataError
+
+Rows = NDArray[np.floating]
+
+_WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]\s*")
+
+
+class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names and units, one each per feature; a unit that is not known is empty.
+
+    >>> Features.named(["rssi [dBm]", "packets"]).units
+    ('dBm', '')
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+
+    @classmethod
+    def named(cls, names: Sequence[str], units: Mapping[str, str] | Sequence[str] | None = None) -> Features:
+        """Return features with these names; a unit is given, or stands in brackets behind the name."""
+        found = [_WITH_UNIT.fullmatch(name) for name in names]
+        plain = tuple(match["name"] if match else name for name, match in zip(names, found, strict=True))
+        in_names = tuple(match["unit"] if match else "" for match in found)
+        if units is None:
+            return cls(plain, in_names)
+        if isinstance(units, Mapping):
+            if unknown := sorted(set(units) - set(plain)):
+                raise DataError(f"a unit is given for {unknown[0]!r}, which is no feature; known are: {_some(plain)}")
+            given = tuple(units.get(name, unit) for name, unit in zip(plain, in_names, strict=True))
+            return cls(plain, given)
+        if len(units) != len(plain):
+            raise DataError(f"{len(units)} units for {len(plain)} features; give one each")
+        return cls(plain, tuple(units))
+
+    @classmethod
+    def of(cls, X: object, n_features: int, units: Mapping[str, str] | Sequence[str] | None = None) -> Features:
+        """Return the features of a table: its columns' names, and units from Arrow's field metadata."""
+        names = column_names(X) or tuple(f"x{place}" for place in range(n_features))
+        return cls.named(names, units if units is not None else _units_of_fields(X))
+
+    @property
+    def n(self) -> int:
+        """How many features there are."""
+        return len(self.names)
+
+    def check(self, X: object) -> Rows:
+        """Return samples as an array `(n_samples, n_features)`, or say in one sentence what is wrong with them."""
+        rows = as_rows(X)
+        if not len(rows):
+            return np.empty((0, self.n))  # an empty stream has no shape that could be wrong
+        if rows.shape[1] != self.n:
+            raise DataError(f"X has {rows.shape[1]} features, but the detector was trained on {self.n}")
+        self.check_names(X)
+        check_finite(rows, self.names)
+        return rows
+
+    def check_names(self, X: object) -> None:
+        """Say which column of a table is another one than in training; an array has no names."""
+        given = Features.named(column_names(X) or ()).names
+        for place, (name, expected) in enumerate(zip(given, self.names, strict=False)):
+            if name != expected:
+                raise DataError(
+                    f"column {place} of X is {name!r}, but the detector was trained with {expected!r} there; "
+                    "give the same columns in the same order"
+                )
+
+
+def column_names(X: object) -> tuple[str, ...] | None:
+    """Return the names of a table's columns: of an Arrow table, or of anything with `columns` that are words."""
+    names = getattr(X, "column_names", None)  # Arrow
+    if names is None:
+        names = getattr(X, "columns", None)  # pandas, polars
+    if names is None or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names)
+
+
+def as_rows(X: object) -> Rows:
+    """Return samples as an array of numbers with two axes."""
+    if hasattr(X, "schema") and hasattr(X, "to_pydict"):  # an Arrow table has no two-dimensional array of its own
+        X = np.column_stack([np.asarray(X[name]) for name in column_names(X) or ()])  # type: ignore[index]
+    elif hasattr(X, "to_numpy"):
+        X = X.to_numpy()
+    try:
+        array = np.asarray(X)
+        if array.dtype.char not in "fd":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X has something that is no number ({error}); turn words into numbers first") from None
+    if array.shape == (0,):
+        return array.reshape(0, 0)
+    if array.ndim != 2:
+        raise DataError(f"X has shape {array.shape}; give one row per sample, even for a single one")
+    return array
+
+
+def check_finite(rows: Rows, names: Sequence[str]) -> None:
+    """Say which column has a value that is missing or infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum(dtype=np.float64)):
+            return
+    is_bad = ~np.isfinite(rows)
+    if is_bad.any():
+        row, column = (int(place) for place in np.argwhere(is_bad)[0])
+        what = "NaN" if np.isnan(rows[row, column]) else "infinity"
+        raise DataError(
+            f"Input X contains {what} in column {names[column]!r} (first in row {row}); remove such rows, or fill them"
+        )
+
+
+def _units_of_fields(X: object) -> tuple[str, ...] | None:
+    schema = getattr(X, "schema", None)
+    if schema is None or not hasattr(schema, "field"):
+        return None
+    fields = [schema.field(place) for place in range(len(schema.names))]
+    units = tuple((field.metadata or {}).get(b"unit", b"").decode() for field in fields)
+    return units if any(units) else None
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")

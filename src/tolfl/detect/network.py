@@ -1,0 +1,157 @@
+"""Scoring: one chain of dense layers for every model, autoencoder and PCA alike.
+
+PCA's reconstruction is two linear layers, so whatever was trained is scored, explained, saved and exported in one way.
+Rows go through in blocks of one size, and widths are filled up with zeros: matrix products of another shape, and the
+edges of narrow ones, add in another order, and a sample would get another score alone than in company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tolfl.core.contribution import Vector
+from tolfl.models import Autoencoder
+
+Floats32 = NDArray[np.float32]
+
+_BLOCK_ROWS = 256
+_WIDTH_STEP = 16  #: floats of the widest vector register: a multiple has no edge
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """One layer: `weight @ x + bias`, then ReLU or nothing."""
+
+    weight: Floats32
+    bias: Floats32
+    has_relu: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringNetwork:
+    """A trained model that reconstructs scaled samples."""
+
+    layers: tuple[Dense, ...]
+
+    @classmethod
+    def of_subspace(cls, mean: Vector, directions: Vector) -> ScoringNetwork:
+        """Return PCA's reconstruction: onto `directions`, shape `(n_components, n_features)`, and back."""
+        down = Dense(_f32(directions), _f32(-(directions @ mean)))
+        return cls((down, Dense(_f32(directions.T), _f32(mean))))
+
+    @classmethod
+    def of_autoencoder(cls, model: Autoencoder, params: Vector, has_code_relu: bool = False) -> ScoringNetwork:
+        """Return the autoencoder with these parameters."""
+        tensors = list(model.tensors(params).values())
+        n_layers = len(tensors) // 2
+        code, output = n_layers // 2 - 1, n_layers - 1
+        layers = [
+            Dense(_f32(weight), _f32(bias), place != output and (place != code or has_code_relu))
+            for place, (weight, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True))
+        ]
+        return cls(tuple(layers))
+
+    @property
+    def n_features(self) -> int:
+        """How many numbers a sample has."""
+        return len(self.layers[-1].weight)
+
+    @cached_property
+    def _tensors(self) -> list[tuple[Tensor, Tensor, bool]]:
+        return [
+            (torch.from_numpy(_filled_up(one.weight)), torch.from_numpy(_filled_up(one.bias)), one.has_relu)
+            for one in self.layers
+        ]
+
+    def reconstructed(self, scaled: Floats32) -> Floats32:
+        """Return what the model makes of scaled samples, in their shape."""
+        out = np.empty_like(scaled)
+        with _one_torch_thread():
+            for first, last, block in _blocks(scaled):
+                out[first:last] = self._forward(block)[: last - first, : scaled.shape[1]].numpy()
+        return out
+
+    def errors(self, scaled: Floats32) -> Floats32:
+        """Return the squared reconstruction error of each sample, summed over features."""
+        errors = np.empty(len(scaled), np.float32)
+        with _one_torch_thread():
+            for first, last, block in _blocks(scaled):
+                errors[first:last] = self._forward(block).sub_(block).square_().sum(1)[: last - first].numpy()
+        return errors
+
+    def _forward(self, block: Tensor) -> Tensor:
+        out = block
+        with torch.no_grad():
+            for weight, bias, has_relu in self._tensors:
+                out = functional.linear(out, weight, bias)
+                out = out.relu_() if has_relu else out
+        return out
+
+    def to_module(self) -> nn.Sequential:
+        """Return the reconstruction of scaled samples as a PyTorch module with a copy of the parameters."""
+        module = nn.Sequential()
+        for layer in self.layers:
+            n_out, n_in = layer.weight.shape
+            linear = nn.Linear(n_in, n_out)
+            with torch.no_grad():
+                linear.weight.copy_(torch.from_numpy(layer.weight))
+                linear.bias.copy_(torch.from_numpy(layer.bias))
+            module.append(linear)
+            if layer.has_relu:
+                module.append(nn.ReLU())
+        return module.eval()
+
+
+def lowest_errors(networks: Sequence[ScoringNetwork], scaled: Floats32) -> Floats32:
+    """Return the least error over the models: typical is what at least one of them explains."""
+    lowest = networks[0].errors(scaled)
+    for network in networks[1:]:
+        np.minimum(lowest, network.errors(scaled), out=lowest)
+    return lowest
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Keep to one thread: blocks are small, and on a busy machine threads that wait for each other cost 20 times."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _blocks(scaled: Floats32) -> Iterator[tuple[int, int, Tensor]]:
+    """Yield rows from `first` to `last` as blocks of one shape, the last one filled up with zeros."""
+    n_rows, width = len(scaled), _up_to(scaled.shape[1], _WIDTH_STEP)
+    shape = (_up_to(n_rows, _BLOCK_ROWS), width)
+    filled = scaled
+    if shape != scaled.shape:
+        filled = np.zeros(shape, np.float32)
+        filled[:n_rows, : scaled.shape[1]] = scaled
+    whole = torch.from_numpy(np.ascontiguousarray(filled))
+    for first in range(0, n_rows, _BLOCK_ROWS):
+        yield first, min(first + _BLOCK_ROWS, n_rows), whole[first : first + _BLOCK_ROWS]
+
+
+def _filled_up(array: Floats32) -> Floats32:
+    filled = np.zeros([_up_to(size, _WIDTH_STEP) for size in array.shape], np.float32)
+    filled[tuple(slice(size) for size in array.shape)] = array
+    return filled
+
+
+def _up_to(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def _f32(values: NDArray[np.floating]) -> Floats32:
+    return np.array(values, dtype=np.float32, order="C")

@@ -1,0 +1,86 @@
+"""Everything that training a detector depends on; stored with every detector."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+
+from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.schemes import SCHEMES
+
+MODELS = ("auto", "autoencoder", "pca")
+SCALINGS = ("min-max", "standard", "none")
+#: Schemes with one model for everybody, whose mean is what PCA's statistics need.
+ONE_MODEL = ("tol-fl", "fl", "sbt", "batch")
+#: Rounds of an autoencoder. PCA is exact after one, and takes as many only where a failure plan needs rounds to happen.
+USUAL_ROUNDS = 100
+
+
+class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One detector. Defaults live here; the estimator repeats them by name.
+
+    >>> DetectorSpec(alarms_per_day=1.0, windows_per_day=1440.0).budget == 1 / 1440
+    True
+    """
+
+    model: Literal["auto", "autoencoder", "pca"] = "auto"
+    n_components: int | None = None  #: of PCA; None: chosen on held-back samples
+    hidden: tuple[int, ...] = (128, 64)  #: of the autoencoder, as the three below
+    code: int = 32
+    dropout: float = 0.2
+    lr: float | None = None  #: None: by the number of features, and smaller if training diverges
+    scheme: str = "tol-fl"
+    clusters: int | None = None  #: k; None: 5, or one per device where there are fewer
+    rounds: int | None = None  #: None: one for PCA, 100 for the autoencoder and wherever there is a failure plan
+    fail: str = ""  #: a failure plan; devices are numbered in the order of their names
+    on_head_failure: str = ""  #: empty: the scheme's default
+    scaling: Literal["min-max", "standard", "none"] = "min-max"
+    held_back: float = 0.2  #: share of each device's samples that nobody trains on: for thresholds and for the choice
+    trim: float = 0.0  #: share of all samples that may be anomalous: the strangest are left out
+    false_alarm_rate: float = 0.01  #: of typical samples
+    alarms_per_day: float | None = None  #: with `windows_per_day`, in place of `false_alarm_rate`
+    windows_per_day: float | None = None
+    contamination: float | Literal["auto"] = "auto"  #: a share: of the training samples themselves, as in scikit-learn
+    seed: int = 0
+
+    @property
+    def budget(self) -> float:
+        """The share of typical samples that may raise an alarm."""
+        if self.alarms_per_day is None or self.windows_per_day is None:
+            return self.false_alarm_rate
+        return self.alarms_per_day / self.windows_per_day
+
+    def rounds_for(self, model: str) -> int:
+        """Return how many rounds a model takes."""
+        if self.rounds is not None:
+            return self.rounds
+        return 1 if model == "pca" and not self.fail else USUAL_ROUNDS
+
+    def check(self) -> DetectorSpec:
+        """Return the specification itself, or say in one sentence what is wrong with it."""
+        _one_of("model", self.model, MODELS)
+        _one_of("scaling", self.scaling, SCALINGS)
+        _one_of("scheme", self.scheme, tuple(SCHEMES))
+        if self.model == "pca" and self.scheme not in ONE_MODEL:
+            raise SpecError(f"pca is one model for everybody, scheme {self.scheme} has several; use tol-fl")
+        if self.n_components is not None and self.n_components < 0:
+            raise SpecError(f"n_components {self.n_components}; use at least 0 (the distance to the mean)")
+        if self.rounds is not None and self.rounds < 1:
+            raise SpecError(f"rounds {self.rounds}; use at least 1")
+        for name, share in (("held_back", self.held_back), ("trim", self.trim)):
+            if not 0 <= share <= 0.5:
+                raise SpecError(f"{name} {share:g}; use a share from 0 to 0.5")
+        if (self.alarms_per_day is None) != (self.windows_per_day is None):
+            raise SpecError("alarms_per_day and windows_per_day go together; give both or neither")
+        if not (0 < self.budget < 1 and math.isfinite(self.budget)):
+            raise SpecError(f"a false-alarm budget of {self.budget:g} per sample; use a share above 0 and below 1")
+        if self.contamination != "auto" and not 0 < self.contamination <= 0.5:
+            raise SpecError(f"contamination {self.contamination:g}; use 'auto', or a share above 0 and up to 0.5")
+        return self
+
+
+def _one_of(what: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise UnknownNameError(what, str(name), list(known))

@@ -1,0 +1,23 @@
+"""Rows of small fleets: points near a plane of their own, and anomalies off it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float64]
+
+
+def near_a_plane(n_rows: int, seed: int = 0, n_features: int = 6, noise: float = 0.05) -> Rows:
+    """Return rows near a plane through the origin: the same plane for every seed."""
+    plane = np.random.default_rng(1234).normal(size=(2, n_features))
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_rows, 2)) @ plane + noise * rng.normal(size=(n_rows, n_features))
+
+
+def off_the_plane(n_rows: int, seed: int = 0, n_features: int = 6) -> Rows:
+    return near_a_plane(n_rows, seed, n_features) + np.random.default_rng(seed + 1).normal(size=(n_rows, n_features))
+
+
+def fleet(sizes: tuple[int, ...], seed: int = 0) -> dict[str, Rows]:
+    return {f"site-{device}": near_a_plane(size, seed + 10 * device) for device, size in enumerate(sizes)}

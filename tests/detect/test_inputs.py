@@ -1,0 +1,156 @@
+"""Bad inputs: one clear sentence each, or sensible behaviour."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.detect.rows import near_a_plane
+from tolfl.core.errors import DataError, SpecError, TooManyClustersError
+from tolfl.detect import Detector, DetectorSpec, Features, FederatedDetector, fit_detector
+
+X = near_a_plane(100)
+FITTED = FederatedDetector(model="pca", features=list("abcdef"), units={"b": "dBm"}).fit(X)
+BARE: Detector = FITTED.detector_
+
+
+def test_a_wrong_number_of_features_is_named() -> None:
+    with pytest.raises(ValueError, match="X has 5 features, but FederatedDetector is expecting 6"):
+        FITTED.predict(X[:, :5])
+    with pytest.raises(DataError, match="X has 5 features, but the detector was trained on 6"):
+        BARE.anomaly_score(X[:, :5])
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_a_value_that_is_not_finite_is_named_with_its_column(value: float, word: str) -> None:
+    bad = X.copy()
+    bad[7, 2] = value
+    for use in (FITTED.predict, BARE.anomaly_score, FITTED.fit_more, FITTED.drift):
+        with pytest.raises(DataError, match=f"contains {word} in column 'c' \\(first in row 7\\)"):
+            use(bad)
+
+
+def test_text_is_no_number() -> None:
+    words = np.array([["a", "b"], ["c", "d"]], dtype=object)
+    with pytest.raises(ValueError, match="could not convert"):
+        FederatedDetector().fit(words)
+    with pytest.raises(DataError, match="something that is no number"):
+        BARE.anomaly_score(words)
+
+
+def test_a_constant_column_is_learned_and_noticed_when_it_changes() -> None:
+    rows = np.column_stack([X, np.full(len(X), 7.0)])
+    detector = FederatedDetector(model="pca", n_components=2).fit(rows)
+    changed = rows[:1] + np.array([0, 0, 0, 0, 0, 0, 5.0])
+
+    assert np.isfinite(detector.anomaly_score(rows)).all()
+    assert detector.predict(changed).tolist() == [-1]
+    assert detector.explain(changed[0]).features[0].name == "x6"
+    assert detector.explain(changed[0]).features[0].expected == pytest.approx(7.0, abs=1e-5)
+
+
+def test_only_constant_columns_are_a_point() -> None:
+    detector = FederatedDetector(model="pca").fit(np.ones((20, 3)))
+
+    assert detector.predict([[1.0, 1.0, 1.0], [1.0, 2.0, 1.0]]).tolist() == [1, -1]
+
+
+def test_a_device_with_one_row_takes_part() -> None:
+    devices = np.repeat(["many", "one"], [99, 1])
+    detector = FederatedDetector(model="pca").fit(X, devices=devices)
+    shares = {share.name: share for share in detector.detector_.trainings[0].devices}
+
+    assert (shares["one"].n_trained, shares["one"].n_held_back, shares["one"].rounds) == (1, 0, 1)
+    assert not detector.detector_.thresholds.per_device["one"].is_own
+
+
+def test_a_device_that_is_not_known_has_the_threshold_of_the_fleet() -> None:
+    assert (FITTED.predict(X, devices=["stranger"] * 100) == FITTED.predict(X)).all()
+
+
+@pytest.mark.parametrize("empty", [np.empty((0, 6)), []], ids=["array", "list"])
+def test_an_empty_stream_has_no_scores(empty: object) -> None:
+    assert FITTED.anomaly_score(empty).shape == (0,)
+    assert FITTED.predict(empty).shape == (0,)
+    assert FITTED.p_values(empty).shape == (0,)
+    assert BARE.anomaly_score(empty).shape == (0,)
+    assert BARE.verdicts(empty, devices=[]).shape == (0,)
+
+
+def test_devices_must_be_as_many_as_rows() -> None:
+    with pytest.raises(DataError, match=r"devices has shape \(3,\) for 100 rows; give one device per row"):
+        FederatedDetector().fit(X, devices=[1, 2, 3])
+
+
+def test_nothing_to_train_on_is_said() -> None:
+    with pytest.raises(DataError, match="no device has a single row"):
+        fit_detector({"a": np.empty((0, 3))}, DetectorSpec())
+    with pytest.raises(DataError, match="give at least one table"):
+        fit_detector({}, DetectorSpec())
+    with pytest.raises(DataError, match="one row per sample"):
+        fit_detector({"a": np.zeros(3)}, DetectorSpec())
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"model": "forest"}, "Invalid enum value 'forest'"),
+        ({"scheme": "tolfl"}, "unknown scheme 'tolfl'"),
+        ({"contamination": 0.7}, "contamination 0.7; use 'auto', or a share"),
+        ({"false_alarm_rate": 0.0}, "a false-alarm budget of 0 per sample"),
+        ({"alarms_per_day": 3.0}, "alarms_per_day and windows_per_day go together"),
+        ({"trim": 0.9}, "trim 0.9; use a share from 0 to 0.5"),
+        ({"rounds": 0}, "rounds 0; use at least 1"),
+        ({"n_components": -1}, "n_components -1; use at least 0"),
+        ({"n_components": 9, "model": "pca"}, "n_components 9 for 6 features"),
+        ({"fail": "server@5", "rounds": 2}, "round 5 never comes"),
+        ({"features": ["a"]}, "1 feature names for 6 columns"),
+        ({"units": ["m"]}, "1 units for 6 features"),
+        ({"units": {"nowhere": "m"}}, "a unit is given for 'nowhere', which is no feature"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else ",".join(value),
+)
+def test_a_wrong_setting_is_named(settings: dict[str, object], problem: str) -> None:
+    with pytest.raises((SpecError, DataError), match=problem):
+        FederatedDetector(**settings).fit(X)  # type: ignore[arg-type]
+
+
+def test_more_clusters_than_devices_are_refused() -> None:
+    with pytest.raises(TooManyClustersError):
+        FederatedDetector(model="pca", clusters=3).fit(X, devices=np.arange(100) % 2)
+
+
+def test_names_and_units_come_with_an_arrow_table() -> None:
+    fields = [pa.field("rssi", pa.float64(), metadata={"unit": "dBm"}), pa.field("rate [Hz]", pa.float32())]
+    table = pa.table([X[:, 0], X[:, 1].astype(np.float32)], schema=pa.schema(fields))
+    detector = FederatedDetector(model="pca").fit(table)
+
+    assert detector.detector_.features == Features(("rssi", "rate"), ("dBm", ""))
+    assert detector.predict(table).shape == (100,)
+    assert detector.detector_.anomaly_score(table).tolist() == detector.anomaly_score(table).tolist()
+    for use in (detector.predict, detector.detector_.anomaly_score):
+        with pytest.raises(DataError, match="column 0 of X is 'rate', but the detector was trained with 'rssi'"):
+            use(table.rename_columns(["rate", "rssi"]))
+
+
+def test_units_stand_in_brackets_or_are_given() -> None:
+    assert Features.named(["a [m/s]", "b"]) == Features(("a", "b"), ("m/s", ""))
+    assert Features.named(["a", "b"], ["x", "y"]).units == ("x", "y")
+    assert FITTED.detector_.features.units == ("", "dBm", "", "", "", "")
+
+
+def test_only_one_sample_is_explained_at_a_time() -> None:
+    with pytest.raises(DataError, match="explain takes one sample, not 2"):
+        FITTED.explain(X[:2])
+
+
+def test_training_cannot_go_on_from_several_models() -> None:
+    alone = FederatedDetector(model="pca", scheme="fl", fail="server@0", rounds=2).fit(X, devices=np.arange(100) % 3)
+    with pytest.raises(DataError, match="training left 2 models"):
+        alone.fit_more(X)
+
+
+def test_nobody_is_left() -> None:
+    with pytest.raises(RuntimeError, match="training left no model"):
+        FederatedDetector(model="pca", fail="server@0").fit(X)

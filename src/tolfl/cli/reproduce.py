@@ -160,7 +160,7 @@ def _show(reports: list[Report], out: Path) -> None:
 
     console = console_for_tables()
     for report in reports:
-        for table in report.tables:
+        for table in (table for table in report.tables if not table.is_detail):
             shown = Table(*table.columns, title=table.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
             for row in table.rows:
                 shown.add_row(*row)
@@ -170,7 +170,7 @@ def _show(reports: list[Report], out: Path) -> None:
             console.print()
         for verdict in report.verdicts:
             console.print(f"{verdict.word:<11}  {verdict.claim}: {verdict.evidence}")
-    console.print(f"folder: {out}  (rows as JSON, tables as Markdown, figures)")
+    console.print(f"folder: {out}  (rows as JSON, all tables as Markdown, figures)")
 
 
 def _as_fields(report: Report) -> dict[str, Any]:

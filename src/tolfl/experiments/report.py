@@ -28,6 +28,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    is_detail: bool = False  #: too much for a terminal
 
     def to_markdown(self) -> str:
         """Return it as Markdown, its notes below."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tolfl.core.errors import NonFiniteModelError
+from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.studies import Study, with_place
@@ -58,7 +58,7 @@ class StepSizes:
         try:
             for _ in runs:
                 pass
-        except NonFiniteModelError:
+        except (NonFiniteLossError, NonFiniteModelError):
             return {"data": study.data, "lr": lr, "diverged": True, "losses": [], "loss": None}
         losses = [_validation_loss(result.models["global"].anomaly_score, result.data) for result in runs.results]
         plain = [mean_vector_loss(result.data) for result in runs.results]

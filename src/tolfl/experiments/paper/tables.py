@@ -185,7 +185,7 @@ def _in_detail(scenario: str, rows: Sequence[Row], data: str) -> Table:
         "Interval: bootstrap over splits, then seeds inside them. agrees: the two means differ by no more than the "
         "root of the sum of their squared spreads.",
     )
-    return Table(f"{STUDIES[data].shown_as}: {TITLES[scenario]}", columns, tuple(lines), notes)
+    return Table(f"{STUDIES[data].shown_as}: {TITLES[scenario]}", columns, tuple(lines), notes, is_detail=True)
 
 
 def _beside(values: Sequence[float], printed: tuple[float, float] | None) -> tuple[str, str, str]:

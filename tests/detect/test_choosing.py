@@ -62,11 +62,42 @@ def test_components_never_explain_everything(n_features: int, n_samples: int) ->
     assert numbers == sorted(set(numbers))
 
 
-def test_auto_takes_the_plane_for_rows_near_a_plane() -> None:
-    detector = fit_detector(fleet((200, 200, 200)), DetectorSpec(rounds=20))
+def test_the_distance_has_no_code_and_is_taken_among_equals() -> None:
+    wide, distance = Candidate("pca", 8, 0.90), Candidate("mahalanobis", 0, 0.893)
+    found = choose([Candidate("pca", 0, 0.6), wide, distance, Candidate("autoencoder", 4, 0.895)])
 
-    assert (detector.choice.model, detector.choice.code) == ("pca", 2)
-    assert {one.model for one in detector.choice.candidates} == {"pca", "autoencoder"}
+    assert (found.name, found.code) == ("mahalanobis", 0)
+    assert found.reason.endswith("no more than 0.01 apart, so the one without a code is taken")
+    assert choose([wide, Candidate("mahalanobis", 0, 0.88)]).name == "pca-8"
+    # Neither forgives anything: what they tell apart decides.
+    assert choose([Candidate("pca", 0, 0.899), Candidate("mahalanobis", 0, 0.9)]).name == "mahalanobis"
+    assert choose([Candidate("pca", 0, 0.9), Candidate("mahalanobis", 0, 0.899)]).name == "pca-0"
+
+
+def test_pca_takes_the_plane_for_rows_near_a_plane_and_auto_the_distance() -> None:
+    rows = fleet((200, 200, 200))
+    plane, detector = (fit_detector(rows, DetectorSpec(model=model, rounds=20)) for model in ("pca", "auto"))
+    by_name = {one.name: one.separation or 0.0 for one in detector.choice.candidates}
+
+    assert plane.choice.name == "pca-2"
+    assert {one.model for one in plane.choice.candidates} == {"pca"}
+    assert {one.model for one in detector.choice.candidates} == {"pca", "mahalanobis", "autoencoder"}
+    assert detector.choice.name == "mahalanobis"
+    assert by_name["mahalanobis"] >= max(by_name.values()) - 0.01
+    assert repr(detector) == "<Detector mahalanobis: 6 features, 3 device(s)>"
+
+
+def test_auto_takes_pca_where_a_component_is_noise_that_the_distance_minds() -> None:
+    def rows(seed: int) -> np.ndarray:
+        # Two pairs go together; what is large, and what is tiny, has nothing to do with anything.
+        rng = np.random.default_rng(seed)
+        a, b = rng.normal(size=(2, 600))
+        pairs = np.column_stack([a, b, a, b]) + 0.3 * rng.normal(size=(600, 4))
+        return np.column_stack([pairs, 0.02 * rng.standard_t(2, size=(600, 12))])
+
+    found = fit_detector({"a": rows(0), "b": rows(1)}, DetectorSpec(rounds=2, scaling="none")).choice
+
+    assert found.model == "pca", found
 
 
 def test_auto_takes_the_autoencoder_where_no_plane_fits() -> None:
@@ -89,14 +120,15 @@ def test_a_scheme_with_several_models_leaves_the_autoencoder(scheme: str) -> Non
 
     assert detector.choice.model == "autoencoder"
     assert f"scheme {scheme} has several models" in detector.choice.reason
-    with pytest.raises(SpecError, match="pca is one model for everybody"):
-        DetectorSpec(scheme=scheme, model="pca").check()
+    for model in ("pca", "mahalanobis"):
+        with pytest.raises(SpecError, match=f"{model} is one model for everybody"):
+            DetectorSpec(scheme=scheme, model=model).check()
 
 
 def test_a_diverging_autoencoder_is_left_out_with_its_reason() -> None:
     detector = fit_detector(fleet((100,)), DetectorSpec(lr=1e9, rounds=3))
 
-    assert detector.choice.model == "pca"
+    assert detector.choice.model != "autoencoder"
     assert "diverged" in detector.choice.candidates[-1].note
 
 
@@ -105,6 +137,13 @@ def test_a_step_that_is_too_long_is_shortened_where_none_was_given() -> None:
     detector = fit_detector(rows, DetectorSpec(model="autoencoder", scaling="none", rounds=3, hidden=(8,), lr=None))
 
     assert "started again with a step of" in detector.trainings[0].notes[0]
+
+
+def test_without_anything_held_back_auto_takes_what_needs_no_choice() -> None:
+    found = fit_detector({"a": near_a_plane(100)}, DetectorSpec(held_back=0.0, rounds=1)).choice
+
+    assert (found.name, found.candidates) == ("mahalanobis", ())
+    assert "nothing to compare models on" in found.reason
 
 
 def test_without_anything_held_back_the_variance_decides() -> None:

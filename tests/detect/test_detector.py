@@ -28,7 +28,13 @@ SMALL = {"hidden": (8,), "code": 2, "rounds": 5}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([FederatedDetector(model="pca"), FederatedDetector(rounds=2, hidden=(4,), code=2)])  # type: ignore[untyped-decorator]
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [
+        FederatedDetector(model="pca"),
+        FederatedDetector(model="mahalanobis"),
+        FederatedDetector(rounds=2, hidden=(4,), code=2),
+    ]
+)
 def test_the_estimator_keeps_the_contract_of_scikit_learn(
     estimator: FederatedDetector, check: Callable[[FederatedDetector], None]
 ) -> None:
@@ -39,8 +45,9 @@ def test_the_defaults_of_the_estimator_are_those_of_the_specification() -> None:
     assert FederatedDetector().spec() == DetectorSpec()
 
 
-def test_scores_verdicts_and_signs_go_together() -> None:
-    detector = FederatedDetector(model="pca").fit(X, devices=DEVICES)
+@pytest.mark.parametrize("model", ["pca", "mahalanobis"])
+def test_scores_verdicts_and_signs_go_together(model: str) -> None:
+    detector = FederatedDetector(model=model).fit(X, devices=DEVICES)
     scores = detector.anomaly_score(TEST)
 
     assert roc_auc_score(IS_ANOMALOUS, scores) > 0.99
@@ -174,8 +181,9 @@ def test_more_rows_of_the_same_kind_are_learned_without_a_warning() -> None:
     np.testing.assert_allclose(detector.anomaly_score(TEST), both.anomaly_score(TEST), rtol=1e-3, atol=1e-6)
 
 
-def test_drift_is_said_aloud_and_learned() -> None:
-    detector = FederatedDetector(model="autoencoder", **SMALL).fit(X, devices=DEVICES)  # type: ignore[arg-type]
+@pytest.mark.parametrize("model", ["mahalanobis", "autoencoder"])
+def test_drift_is_said_aloud_and_learned(model: str) -> None:
+    detector = FederatedDetector(model=model, **SMALL).fit(X, devices=DEVICES)  # type: ignore[arg-type]
     moved = near_a_plane(300, seed=5) + 2.0
     with pytest.warns(DriftWarning, match="typical samples score higher"):
         detector.fit_more(moved, devices=DEVICES)

@@ -39,9 +39,10 @@ def test_text_is_no_number() -> None:
         BARE.anomaly_score(words)
 
 
-def test_a_constant_column_is_learned_and_noticed_when_it_changes() -> None:
+@pytest.mark.parametrize("model", ["pca", "mahalanobis"])
+def test_a_constant_column_is_learned_and_noticed_when_it_changes(model: str) -> None:
     rows = np.column_stack([X, np.full(len(X), 7.0)])
-    detector = FederatedDetector(model="pca", n_components=2).fit(rows)
+    detector = FederatedDetector(model=model, n_components=2).fit(rows)
     changed = rows[:1] + np.array([0, 0, 0, 0, 0, 0, 5.0])
 
     assert np.isfinite(detector.anomaly_score(rows)).all()
@@ -50,8 +51,9 @@ def test_a_constant_column_is_learned_and_noticed_when_it_changes() -> None:
     assert detector.explain(changed[0]).features[0].expected == pytest.approx(7.0, abs=1e-5)
 
 
-def test_only_constant_columns_are_a_point() -> None:
-    detector = FederatedDetector(model="pca").fit(np.ones((20, 3)))
+@pytest.mark.parametrize("model", ["pca", "mahalanobis"])
+def test_only_constant_columns_are_a_point(model: str) -> None:
+    detector = FederatedDetector(model=model).fit(np.ones((20, 3)))
 
     assert detector.predict([[1.0, 1.0, 1.0], [1.0, 2.0, 1.0]]).tolist() == [1, -1]
 

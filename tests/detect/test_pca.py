@@ -112,7 +112,7 @@ def test_what_was_known_before_counts_with_its_rows() -> None:
 
     after = learn_pca(second, SPEC, origin, before).learned
 
-    assert after.n_samples == 57
+    assert after.n_samples == {"global": 57}
     assert_is_pca_of(after.subspaces()["global"], np.concatenate([*first, *second]), 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.detect.rows import near_a_plane, off_the_plane
 from tolfl.detect import PyODDetector
@@ -10,8 +11,9 @@ from tolfl.detect import PyODDetector
 X = np.concatenate([near_a_plane(180), off_the_plane(20)])
 
 
-def test_labels_scores_and_threshold_go_together() -> None:
-    detector = PyODDetector(contamination=0.1, model="pca", n_components=2).fit(X, devices=np.arange(200) % 4)
+@pytest.mark.parametrize("model", ["pca", "mahalanobis"])
+def test_labels_scores_and_threshold_go_together(model: str) -> None:
+    detector = PyODDetector(contamination=0.1, model=model, n_components=2).fit(X, devices=np.arange(200) % 4)
 
     assert detector.decision_scores_.shape == detector.labels_.shape == (200,)
     assert set(detector.labels_.tolist()) == {0, 1}

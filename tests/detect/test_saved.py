@@ -38,11 +38,13 @@ def fitted(model: str, fail: str = "", on_head_failure: str = "", scheme: str = 
     [
         ("pca", "", "", "tol-fl"),
         ("pca", "server@1", "isolate", "fl"),
+        ("mahalanobis", "", "", "tol-fl"),
+        ("mahalanobis", "server@1", "isolate", "fl"),
         ("autoencoder", "device:1@1", "", "tol-fl"),
         ("autoencoder", "", "", "ifca"),
         ("auto", "server@2/chain", "elect", "tol-fl"),
     ],
-    ids=["pca", "pca-alone", "autoencoder", "several-models", "auto"],
+    ids=["pca", "pca-alone", "mahalanobis", "mahalanobis-alone", "autoencoder", "several-models", "auto"],
 )
 def test_a_detector_comes_back_as_it_was(model: str, fail: str, policy: str, scheme: str, tmp_path: Path) -> None:
     detector = fitted(model, fail, policy, scheme)
@@ -56,7 +58,7 @@ def test_a_detector_comes_back_as_it_was(model: str, fail: str, policy: str, sch
     assert to_bytes(back) == to_bytes(detector)
 
 
-@pytest.mark.parametrize("model", ["pca", "autoencoder"])
+@pytest.mark.parametrize("model", ["pca", "mahalanobis", "autoencoder"])
 def test_training_goes_on_from_a_file_as_from_memory(model: str, tmp_path: Path) -> None:
     detector = fitted(model)
     path = detector.save(tmp_path / "one.tolfl")
@@ -155,8 +157,7 @@ def test_a_file_that_cannot_be_written_is_an_error_with_a_sentence(tmp_path: Pat
 def test_the_module_scores_as_the_detector_does() -> None:
     import torch
 
-    for model in ("pca", "autoencoder"):
-        detector = fitted(model)
+    for detector in map(fitted, ("pca", "mahalanobis", "autoencoder")):
         with torch.no_grad():
             scores = detector.to_module()(torch.from_numpy(ROWS.astype(np.float32))).numpy()
 

@@ -1,12 +1,16 @@
-"""`model="auto"`: PCA of how many components, or the autoencoder? Decided on held-back typical samples, without labels.
+"""`model="auto"`: PCA of how many components, the Mahalanobis distance, or the autoencoder? Decided without labels.
 
-The reconstruction error of held-back samples cannot decide: the widest model has the least, and one that reconstructs
+The error of held-back typical samples cannot decide: the widest model has the least, and one that reconstructs
 everything detects nothing. So each device makes up samples that are almost typical: half of a held-back sample, a run
 of neighbouring features, is exchanged for that of another sample of the same device. Every value is one that the device
 has seen; what no longer holds is how the halves go together, and a model that has learned that scores them higher. What
 counts is how often (an AUROC, worked out on each device; the mean over samples travels). Too few components have not
-learned enough, too many reconstruct the made-up samples as well. Among models within `_TOLERANCE` of the best, the one
-with the smallest code is taken: the curve is flat near its top, and the reasons are on the side of the simpler one.
+learned enough, too many reconstruct the made-up samples as well.
+
+Among models within `_TOLERANCE` of the best, the one with the smallest code is taken: the curve is flat near its top,
+and a code is what a model forgives. However far out a sample lies along it, there is no error, and made-up samples,
+whose values are all usual, never show that. The Mahalanobis distance forgives nothing: its code is 0, as that of the
+distance to the mean. What it has to estimate instead is shrunk, and tried on held-back samples like everything else.
 """
 
 from __future__ import annotations
@@ -34,14 +38,14 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model that could be used."""
 
     model: str
-    code: int  #: components, or the width of the code
+    code: int  #: components, or the width of the code; 0 for the distance, which has none
     separation: float | None  #: AUROC of made-up against held-back samples; None: it could not be tried
     note: str = ""
 
     @property
     def name(self) -> str:
         """What tables call it."""
-        return f"{self.model}-{self.code}"
+        return name_of(self.model, self.code)
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +55,20 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: int
     reason: str
     candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return name_of(self.model, self.code)
+
+
+def name_of(model: str, code: int) -> str:
+    """Return what tables call a model.
+
+    >>> name_of("pca", 16), name_of("mahalanobis", 0)
+    ('pca-16', 'mahalanobis')
+    """
+    return model if model == "mahalanobis" else f"{model}-{code}"
 
 
 def possible_components(n_features: int, n_samples: int) -> list[int]:
@@ -106,7 +124,8 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
         f"the best of {len(tried)}, {best.name}, with {_separation(best):.3f}"
     )
     if chosen is not best:
-        reason += f": no more than {_TOLERANCE:g} apart, so the smaller code is taken"
+        taken = "the smaller code" if chosen.code else "the one without a code"
+        reason += f": no more than {_TOLERANCE:g} apart, so {taken} is taken"
     return Choice(chosen.model, chosen.code, reason, tuple(candidates))
 
 

@@ -38,14 +38,16 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     Parameters
     ----------
     model
-        "auto" chooses between PCA and the autoencoder on held-back rows, and says why in `choice_`.
+        "pca" scores by what some principal components leave unexplained, "mahalanobis" by the squared distance to the
+        mean in units of the spread along all of them (shrunk, with nothing to choose), "autoencoder" by what a trained
+        network leaves unexplained. "auto" chooses among them on held-back rows, and says why in `choice_`.
     n_components
         Of PCA; None: chosen on held-back rows.
     hidden, code, dropout, lr
         Of the autoencoder and its training. The code is no wider than half of the features.
     scheme, clusters, rounds, fail, on_head_failure
         How the devices train, and what goes wrong meanwhile, as in `tolfl.simulate`. Devices are numbered in the order
-        of their names. PCA takes one round; with a failure plan, as many as the autoencoder (100).
+        of their names. PCA and the distance take one round; with a failure plan, as many as the autoencoder (100).
     scaling
         "min-max", "standard" or "none"; fitted on training rows, test values are not clipped.
     held_back

@@ -1,4 +1,4 @@
-"""Why a sample scores as it does: each feature's share of the error, its value, and what the model expected."""
+"""Why a sample scores as it does: each feature's share of the score, its value, and what the model expected."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ class FeatureShare(msgspec.Struct, frozen=True):
 
     name: str
     unit: str
-    share: float  #: of the whole error, from 0 to 1
+    share: float  #: of the whole score, from 0 to 1
     value: float
-    expected: float  #: what the model makes of the sample, in the feature's own unit
+    #: In the feature's own unit: the model's reconstruction; with `mahalanobis`, what the other features lead to (the
+    #: conditional mean of a normal distribution with the fleet's shrunk covariance).
+    expected: float
 
     def __str__(self) -> str:
         """Return a sentence without a verb."""
         unit = f" {self.unit}" if self.unit else ""
         return (
-            f"{self.name}: {self.value:.4g}{unit}, expected {self.expected:.4g}{unit} ({self.share:.0%} of the error)"
+            f"{self.name}: {self.value:.4g}{unit}, expected {self.expected:.4g}{unit} ({self.share:.0%} of the score)"
         )
 
 
@@ -54,7 +56,7 @@ class Explanation(msgspec.Struct, frozen=True):
         bars = axis.barh([one.name for one in shown], [one.share for one in shown], color="C3")
         labels = [f"{one.value:.4g} instead of {one.expected:.4g} {one.unit}".rstrip() for one in shown]
         axis.bar_label(bars, labels, fontsize=8, padding=3)
-        axis.set(xlim=(0.0, 1.35 * max((one.share for one in shown), default=1.0) or 1.0), xlabel="share of the error")
+        axis.set(xlim=(0.0, 1.35 * max((one.share for one in shown), default=1.0) or 1.0), xlabel="share of the score")
         verdict = "above" if self.is_alarm else "not above"
         axis.set_title(f"score {self.score:.4g}, {verdict} {self.threshold:.4g}; p = {self.p_value:.3g}", fontsize=10)
         return figure

@@ -86,7 +86,7 @@ class Detector:
             self.features,
             rows[0],
             expected[0] / self.scaler.factor + self.scaler.shift,
-            np.square(scaled[0].astype(np.float64) - expected[0]),
+            best.feature_errors(scaled)[0],
             score,
             self.thresholds.threshold,
             p_value,
@@ -127,7 +127,7 @@ class Detector:
 
     def __repr__(self) -> str:
         n_devices = len(self.trainings[-1].devices)
-        return f"<Detector {self.choice.model}-{self.choice.code}: {self.features.n} features, {n_devices} device(s)>"
+        return f"<Detector {self.choice.name}: {self.features.n} features, {n_devices} device(s)>"
 
 
 class _Scoring(nn.Module):
@@ -141,13 +141,15 @@ class _Scoring(nn.Module):
         self.register_buffer("shift", torch.from_numpy(detector.scaler.shift.astype(np.float32)))
         self.register_buffer("factor", torch.from_numpy(detector.scaler.factor.astype(np.float32)))
         self.models = nn.ModuleList([network.to_module() for network in detector.networks.values()])
+        self.is_residual = [network.is_residual for network in detector.networks.values()]
         self.eval()
 
     def forward(self, samples: Tensor) -> Tensor:
         """Return the least squared error over the models, shape `(n_samples,)`."""
         scaled = (samples - self.shift) * self.factor
-        errors = [(model(scaled) - scaled).square().sum(1) for model in self.models]
-        return torch.stack(errors).amin(0)
+        outputs = [model(scaled) for model in self.models]
+        residuals = [out if is_own else out - scaled for out, is_own in zip(outputs, self.is_residual, strict=True)]
+        return torch.stack([residual.square().sum(1) for residual in residuals]).amin(0)
 
 
 def device_labels(devices: ArrayLike, n_rows: int) -> NDArray[np.str_]:

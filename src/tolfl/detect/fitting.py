@@ -12,9 +12,10 @@ from tolfl.core.errors import DataError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.datasets.federated import Samples
 from tolfl.datasets.scaling import Moments, Scaler, merged
+from tolfl.detect.choosing import name_of
 from tolfl.detect.features import Features, Rows, as_rows
 from tolfl.detect.fitted import Detector
-from tolfl.detect.learning import Trained, learn_autoencoder, learn_pca, only_model, with_components
+from tolfl.detect.learning import Trained, learn_autoencoder, learn_pca, only_model, used_as, with_components
 from tolfl.detect.model_choice import choose_model
 from tolfl.detect.network import Floats32, ScoringNetwork, lowest_errors
 from tolfl.detect.provenance import Training, training_of
@@ -69,9 +70,8 @@ def fit_more(detector: Detector, slices: Mapping[str, object], spec: DetectorSpe
     parts = split(_checked(slices, detector.features), spec.held_back, spec.seed + len(detector.trainings))
     train = [detector.scaler(rows) for rows in parts.train]
     before = detector.learned
-    if before.kind == "pca":
-        origin = np.zeros(detector.features.n) if before.origin is None else before.origin
-        trained = with_components(learn_pca(train, spec, origin, before), before.code)
+    if before.origin is not None:
+        trained = used_as(learn_pca(train, spec, before.origin, before), before.kind, before.code)
     else:
         trained = learn_autoencoder(train, _with_architecture(spec, detector.spec), before)
     return _finished(detector, parts, trained, spec)
@@ -112,7 +112,7 @@ def _finished(detector: Detector, parts: Parts, trained: Trained, spec: Detector
 
 
 def _training(parts: Parts, trained: Trained, spec: DetectorSpec) -> Training:
-    model = f"{trained.learned.kind}-{trained.learned.code}"
+    model = name_of(trained.learned.kind, trained.learned.code)
     return training_of(trained.records, parts.names, parts.sizes, model, spec.scheme, trained.notes)
 
 

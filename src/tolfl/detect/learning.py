@@ -13,6 +13,7 @@ from tolfl.core.errors import DataError, NonFiniteLossError, NonFiniteModelError
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.detect.mahalanobis import Distance
 from tolfl.detect.network import ScoringNetwork
 from tolfl.detect.pca import PCAModel, Subspace
 from tolfl.detect.problems import NoModelError
@@ -29,16 +30,18 @@ _STEP_DIVISOR, _MAX_TRIES = 10.0, 4
 class Learned:
     """What devices agree on after training: parameters by model (one, unless devices went on alone)."""
 
-    kind: str  #: `pca` or `autoencoder`
+    kind: str  #: `pca`, `mahalanobis` or `autoencoder`
     params: dict[str, Vector]
-    code: int  #: components, or the width of the code
-    n_samples: int  #: behind the parameters
-    origin: NDArray[np.float64] | None = None  #: of PCA's statistics
+    code: int  #: components, or the width of the code; the distance has none
+    n_samples: dict[str, int]  #: behind the parameters of each model
+    origin: NDArray[np.float64] | None = None  #: of the statistics of PCA and of the distance
 
     def networks(self, spec: DetectorSpec) -> dict[str, ScoringNetwork]:
         """Return the models, ready to score."""
         if self.kind == "pca":
             return {name: subspace.network(self.code) for name, subspace in self.subspaces().items()}
+        if self.kind == "mahalanobis":
+            return {name: distance.network() for name, distance in self.distances().items()}
         n_features = autoencoder_features(next(iter(self.params.values())), spec, self.code)
         model = _autoencoder(n_features, spec, self.code)
         return {name: ScoringNetwork.of_autoencoder(model, params) for name, params in self.params.items()}
@@ -49,6 +52,10 @@ class Learned:
             raise LookupError("an autoencoder has no principal directions")
         model = PCAModel(self.origin, self.code)
         return {name: model.subspace(params) for name, params in self.params.items()}
+
+    def distances(self) -> dict[str, Distance]:
+        """Return the distance to the mean of each model's samples."""
+        return {name: Distance.of(subspace, self.n_samples[name]) for name, subspace in self.subspaces().items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +91,13 @@ def learn_pca(
     model = PCAModel(origin if before is None or before.origin is None else before.origin, 0)
     result = _run(spec, data, model, spec.rounds_for("pca"))
     params = {name: one.params for name, one in result.models.items()}
-    n_samples = _samples_behind(result.records)
+    n_samples = _samples_behind(result)
     if before is not None:
-        old, n_before = only_model(before), before.n_samples
+        old, n_before = only_model(before), _known_samples(before)
         # The same running mean as along the chain, with the known statistics as one more contribution.
-        share = n_samples / (n_samples + n_before)
-        params = {name: share * new + (1.0 - share) * old for name, new in params.items()}
-        n_samples += n_before
+        shares = {name: n_new / (n_new + n_before) for name, n_new in n_samples.items()}
+        params = {name: shares[name] * new + (1.0 - shares[name]) * old for name, new in params.items()}
+        n_samples = {name: n_new + n_before for name, n_new in n_samples.items()}
     learned = Learned("pca", params, 0, n_samples, model.origin)
     return Trained(learned, result.records, _survivors(result))
 
@@ -115,14 +122,20 @@ def learn_autoencoder(
             lr = (lr or _usual_lr(spec, data)) / _STEP_DIVISOR
             notes.append(f"training diverged, and started again with a step of {lr:g}")
     params = {name: one.params for name, one in result.models.items()}
-    n_samples = _samples_behind(result.records) + (0 if before is None else before.n_samples)
+    n_before = 0 if before is None else _known_samples(before)
+    n_samples = {name: n_new + n_before for name, n_new in _samples_behind(result).items()}
     learned = Learned("autoencoder", params, code, n_samples)
     return Trained(learned, result.records, _survivors(result), tuple(notes))
 
 
 def with_components(trained: Trained, n_components: int) -> Trained:
     """Return PCA with so many components: the statistics do not depend on it."""
-    return replace(trained, learned=replace(trained.learned, code=n_components))
+    return used_as(trained, "pca", n_components)
+
+
+def used_as(trained: Trained, kind: str, code: int) -> Trained:
+    """Return PCA's statistics as PCA with so many components, or as the Mahalanobis distance."""
+    return replace(trained, learned=replace(trained.learned, kind=kind, code=code))
 
 
 def only_model(learned: Learned) -> Vector:
@@ -178,9 +191,23 @@ def _usual_lr(spec: DetectorSpec, data: FederatedDataset) -> float:
     return settle_training(_run_spec(spec, data, 1), data, is_own_module=False).lr
 
 
-def _samples_behind(records: Sequence[AnyRecord]) -> int:
-    closed = [record for record in records if isinstance(record, RoundClosed)]
-    return closed[-1].n_samples
+def _samples_behind(result: Result) -> dict[str, int]:
+    """Return how many samples are in each model's last round."""
+    closed = [record for record in result.records if isinstance(record, RoundClosed)]
+    own = {f"device-{record.device}": record.n_samples for record in closed}  # the last one of each counts
+    # Halves of a fleet that was cut in two close rounds side by side, and the model is that of the most work.
+    n_devices = result.summary["devices_in_last_round"]
+    together = [record for record in closed if len(record.included) == n_devices] or closed
+    last = max(reversed(together), key=_work)
+    return {name: own.get(name, last.n_samples) for name in result.models}
+
+
+def _work(closed: RoundClosed) -> int:
+    return int(str(closed.version).partition(".")[0])
+
+
+def _known_samples(before: Learned) -> int:
+    return sum(before.n_samples.values())
 
 
 def _survivors(result: Result) -> tuple[int, ...]:

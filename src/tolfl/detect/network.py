@@ -1,6 +1,7 @@
-"""Scoring: one chain of dense layers for every model, autoencoder and PCA alike.
+"""Scoring: one chain of dense layers for every model: autoencoder, PCA and Mahalanobis distance.
 
-PCA's reconstruction is two linear layers, so whatever was trained is scored, explained, saved and exported in one way.
+PCA's reconstruction is two linear layers and the distance is one, so whatever was trained is scored, explained, saved
+and exported in one way: a score is a sum of squares, one for each feature.
 Rows go through in blocks of one size, and widths are filled up with zeros: matrix products of another shape, and the
 edges of narrow ones, add in another order, and a sample would get another score alone than in company.
 """
@@ -38,15 +39,22 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class ScoringNetwork:
-    """A trained model that reconstructs scaled samples."""
+    """A trained model that reconstructs scaled samples, or says directly how far each feature is off."""
 
     layers: tuple[Dense, ...]
+    #: Whether the layers give what is squared and summed. A reconstruction has the sample subtracted first.
+    is_residual: bool = False
 
     @classmethod
     def of_subspace(cls, mean: Vector, directions: Vector) -> ScoringNetwork:
         """Return PCA's reconstruction: onto `directions`, shape `(n_components, n_features)`, and back."""
         down = Dense(_f32(directions), _f32(-(directions @ mean)))
         return cls((down, Dense(_f32(directions.T), _f32(mean))))
+
+    @classmethod
+    def of_distance(cls, mean: Vector, root: Vector) -> ScoringNetwork:
+        """Return the distance to `mean`, by the symmetric `root` of the precision: `(n_features, n_features)`."""
+        return cls((Dense(_f32(root), _f32(-(root @ mean))),), is_residual=True)
 
     @classmethod
     def of_autoencoder(cls, model: Autoencoder, params: Vector, has_code_relu: bool = False) -> ScoringNetwork:
@@ -73,7 +81,23 @@ class ScoringNetwork:
         ]
 
     def reconstructed(self, scaled: Floats32) -> Floats32:
-        """Return what the model makes of scaled samples, in their shape."""
+        """Return what the model expects in place of each value, in the samples' shape.
+
+        Of a distance, that is the feature's conditional mean: what all the others lead to, by its covariance.
+        """
+        out = self._outputs(scaled)
+        if not self.is_residual:
+            return out
+        root = self.layers[0].weight.astype(np.float64)
+        # Of a normal distribution with precision P = root root: x_j - (P (x - mean))_j / P_jj.
+        return _f32(scaled - out @ root / np.square(root).sum(axis=1))
+
+    def feature_errors(self, scaled: Floats32) -> NDArray[np.float64]:
+        """Return what each feature adds to the score, in the samples' shape."""
+        out = self._outputs(scaled).astype(np.float64)
+        return np.square(out if self.is_residual else scaled - out)
+
+    def _outputs(self, scaled: Floats32) -> Floats32:
         out = np.empty_like(scaled)
         with _one_torch_thread():
             for first, last, block in _blocks(scaled):
@@ -81,11 +105,13 @@ class ScoringNetwork:
         return out
 
     def errors(self, scaled: Floats32) -> Floats32:
-        """Return the squared reconstruction error of each sample, summed over features."""
+        """Return each sample's score: the squared errors, summed over features."""
         errors = np.empty(len(scaled), np.float32)
         with _one_torch_thread():
             for first, last, block in _blocks(scaled):
-                errors[first:last] = self._forward(block).sub_(block).square_().sum(1)[: last - first].numpy()
+                out = self._forward(block)
+                out = out if self.is_residual else out.sub_(block)
+                errors[first:last] = out.square_().sum(1)[: last - first].numpy()
         return errors
 
     def _forward(self, block: Tensor) -> Tensor:
@@ -97,7 +123,7 @@ class ScoringNetwork:
         return out
 
     def to_module(self) -> nn.Sequential:
-        """Return the reconstruction of scaled samples as a PyTorch module with a copy of the parameters."""
+        """Return the layers as a PyTorch module with a copy of the parameters; see `is_residual` for what they give."""
         module = nn.Sequential()
         for layer in self.layers:
             n_out, n_in = layer.weight.shape

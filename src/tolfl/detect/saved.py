@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from tolfl.detect.learning import Learned
 from tolfl.detect.network import Dense, ScoringNetwork
 from tolfl.detect.problems import DetectorFileError
 from tolfl.detect.provenance import Training
-from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.spec import FROM_STATISTICS, DetectorSpec
 from tolfl.detect.thresholds import Thresholds
 from tolfl.runs.directory import write_file
 
@@ -52,9 +52,9 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     spec: DetectorSpec
     features: Features
-    kind: str
+    kind: Literal["autoencoder", "mahalanobis", "pca"]
     code: int
-    n_samples: int
+    n_samples: dict[str, int]  #: behind each model
     relus: dict[str, tuple[bool, ...]]  #: of each model, layer by layer
     thresholds: Thresholds
     choice: Choice
@@ -76,7 +76,7 @@ def to_bytes(detector: Detector) -> bytes:
             FORMAT,
             detector.spec,
             detector.features,
-            learned.kind,
+            learned.kind,  # type: ignore[arg-type]  # checked when it is read
             learned.code,
             learned.n_samples,
             {name: tuple(layer.has_relu for layer in one.layers) for name, one in detector.networks.items()},
@@ -155,9 +155,10 @@ def _tensors(detector: Detector) -> Tensors:
 
 
 def _detector(content: _Content, tensors: Tensors) -> Detector:
-    networks = {name: _network(name, relus, tensors) for name, relus in content.relus.items()}
+    is_residual = content.kind == "mahalanobis"
+    networks = {name: _network(name, relus, tensors, is_residual) for name, relus in content.relus.items()}
     params = {name: tensors[f"params/{name}"] for name in content.relus}
-    origin = tensors["origin"] if content.kind == "pca" else None
+    origin = tensors["origin"] if content.kind in FROM_STATISTICS else None
     scaler = Scaler(tensors["scaler/shift"], tensors["scaler/factor"], tensors["scaler/fill"])
     n_features = content.features.n
     widths = {scaler.shift.size, scaler.factor.size, *(one.n_features for one in networks.values())}
@@ -175,11 +176,11 @@ def _detector(content: _Content, tensors: Tensors) -> Detector:
     )
 
 
-def _network(name: str, relus: tuple[bool, ...], tensors: Tensors) -> ScoringNetwork:
+def _network(name: str, relus: tuple[bool, ...], tensors: Tensors, is_residual: bool) -> ScoringNetwork:
     layers = []
     for place, has_relu in enumerate(relus):
         weight, bias = (tensors[f"network/{name}/{place}/{part}"] for part in ("weight", "bias"))
         if weight.ndim != 2 or bias.shape != weight.shape[:1] or weight.dtype != np.float32:
             raise ValueError(f"layer {place} of model {name!r} has shapes {weight.shape} and {bias.shape}")
         layers.append(Dense(weight, bias, has_relu))
-    return ScoringNetwork(tuple(layers))
+    return ScoringNetwork(tuple(layers), is_residual)

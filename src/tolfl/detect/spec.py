@@ -10,11 +10,13 @@ import msgspec
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.schemes import SCHEMES
 
-MODELS = ("auto", "autoencoder", "pca")
+MODELS = ("auto", "autoencoder", "mahalanobis", "pca")
 SCALINGS = ("min-max", "standard", "none")
-#: Schemes with one model for everybody, whose mean is what PCA's statistics need.
+#: Models that are worked out from the fleet's mean and products, in one round.
+FROM_STATISTICS = ("mahalanobis", "pca")
+#: Schemes with one model for everybody, whose mean is what such statistics need.
 ONE_MODEL = ("tol-fl", "fl", "sbt", "batch")
-#: Rounds of an autoencoder. PCA is exact after one, and takes as many only where a failure plan needs rounds to happen.
+#: Rounds of an autoencoder. Statistics are exact after one, and take as many only where a failure plan needs them.
 USUAL_ROUNDS = 100
 
 
@@ -25,7 +27,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     True
     """
 
-    model: Literal["auto", "autoencoder", "pca"] = "auto"
+    model: Literal["auto", "autoencoder", "mahalanobis", "pca"] = "auto"
     n_components: int | None = None  #: of PCA; None: chosen on held-back samples
     hidden: tuple[int, ...] = (128, 64)  #: of the autoencoder, as the three below
     code: int = 32
@@ -33,7 +35,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lr: float | None = None  #: None: by the number of features, and smaller if training diverges
     scheme: str = "tol-fl"
     clusters: int | None = None  #: k; None: 5, or one per device where there are fewer
-    rounds: int | None = None  #: None: one for PCA, 100 for the autoencoder and wherever there is a failure plan
+    rounds: int | None = None  #: None: 100 for the autoencoder and wherever there is a failure plan, else one
     fail: str = ""  #: a failure plan; devices are numbered in the order of their names
     on_head_failure: str = ""  #: empty: the scheme's default
     scaling: Literal["min-max", "standard", "none"] = "min-max"
@@ -56,15 +58,15 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return how many rounds a model takes."""
         if self.rounds is not None:
             return self.rounds
-        return 1 if model == "pca" and not self.fail else USUAL_ROUNDS
+        return 1 if model in FROM_STATISTICS and not self.fail else USUAL_ROUNDS
 
     def check(self) -> DetectorSpec:
         """Return the specification itself, or say in one sentence what is wrong with it."""
         _one_of("model", self.model, MODELS)
         _one_of("scaling", self.scaling, SCALINGS)
         _one_of("scheme", self.scheme, tuple(SCHEMES))
-        if self.model == "pca" and self.scheme not in ONE_MODEL:
-            raise SpecError(f"pca is one model for everybody, scheme {self.scheme} has several; use tol-fl")
+        if self.model in FROM_STATISTICS and self.scheme not in ONE_MODEL:
+            raise SpecError(f"{self.model} is one model for everybody, scheme {self.scheme} has several; use tol-fl")
         if self.n_components is not None and self.n_components < 0:
             raise SpecError(f"n_components {self.n_components}; use at least 0 (the distance to the mean)")
         if self.rounds is not None and self.rounds < 1:

@@ -37,9 +37,8 @@ def write_report(folder: Path, report: Report, origin: Mapping[str, Any]) -> lis
     content = {**origin, "name": report.name, "title": report.title, "rows": list(report.rows)}
     content["verdicts"] = [{"claim": v.claim, "held": v.held, "evidence": v.evidence} for v in report.verdicts]
     write_file(folder, f"{report.name}.json", _lines(content))
-    head = (
-        f"# {report.title}\n\nCommand: `{origin['command']}` ({origin['seconds'] / 60:.1f} min, {origin['machine']}).\n"
-    )
+    minutes = f"{origin['seconds'] / 60:.1f} min for what was not in the cache"
+    head = f"# {report.title}\n\nCommand: `{origin['command']}` ({minutes}; {origin['machine']}).\n"
     write_file(folder, f"{report.name}.md", (head + "\n" + report.to_markdown()).encode())
     paths = [folder / f"{report.name}.json", folder / f"{report.name}.md"]
     for name, draw in report.figures.items():

@@ -8,23 +8,37 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tolfl.api import Autoencoder, Comparison, FederatedDataset, Run, RunSpec, compare, simulate
     from tolfl.core.errors import TolFLError
+    from tolfl.detect import Detector, FederatedDetector
 
-__all__ = ["Autoencoder", "Comparison", "FederatedDataset", "Run", "RunSpec", "TolFLError", "compare", "simulate"]
+__all__ = [
+    "Autoencoder",
+    "Comparison",
+    "Detector",
+    "FederatedDataset",
+    "FederatedDetector",
+    "Run",
+    "RunSpec",
+    "TolFLError",
+    "compare",
+    "simulate",
+]
 __version__ = "0.1.0"
+
+#: Where names come from that are not of `tolfl.api`.
+_ELSEWHERE = {"TolFLError": "core.errors", "Detector": "detect", "FederatedDetector": "detect"}
 
 
 def __getattr__(name: str) -> object:
     """Import the API when it is first asked for: `tolfl --help` must not wait for PyTorch."""
     if name not in __all__:
         raise AttributeError(f"module 'tolfl' has no attribute {name!r}")
-    from tolfl import api, core  # noqa: PLC0415
-
-    return getattr(core.errors if name == "TolFLError" else api, name)
+    return getattr(import_module(f"tolfl.{_ELSEWHERE.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

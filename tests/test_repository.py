@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tolfl.experiments.catalogue import report_of_stored
+from tolfl.experiments.pages import filled
+from tolfl.experiments.paper.tables import SCENARIOS
+from tolfl.experiments.reproduce import read_results
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TARGETS = ["setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "explore", "dist", "clean", "help"]
@@ -37,8 +42,15 @@ def pins() -> dict[str, str]:
     return {normalized(name): version for name, version in pinned}
 
 
-def test_the_readme_has_one_python_example_and_it_runs(tmp_path: Path) -> None:
-    (example,) = python_blocks((ROOT / "README.md").read_text())
+@pytest.mark.parametrize(
+    ("place", "shown", "left"),
+    [(0, r"\[ 1 -1\]", "detector.tolfl"), (1, r"0\.\d+", "run.png")],
+    ids=["detector", "runs"],
+)
+def test_the_python_examples_of_the_readme_run(tmp_path: Path, place: int, shown: str, left: str) -> None:
+    examples = python_blocks((ROOT / "README.md").read_text())
+    assert len(examples) == 2
+    example = examples[place]
     environment = {**os.environ, "MPLBACKEND": "agg"}
 
     # A process of its own, as a reader would run it: the working directory is not the repository.
@@ -53,15 +65,33 @@ def test_the_readme_has_one_python_example_and_it_runs(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    assert 0.0 <= float(done.stdout.split()[0]) <= 1.0
-    assert (tmp_path / "run.png").stat().st_size > 0
+    assert re.match(shown, done.stdout)
+    assert (tmp_path / left).stat().st_size > 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/reproduction.md"])
+def test_tables_of_results_are_those_of_the_stored_rows(page: str) -> None:
+    stored = {path.stem: read_results(path)["rows"] for path in sorted((ROOT / "results").glob("*.json"))}
+    in_tables = [row for name in SCENARIOS if name in stored for row in stored[name]]
+    text = (ROOT / page).read_text()
+
+    assert "<!-- results:" in text
+    assert filled(text, lambda name: report_of_stored(name, stored[name], in_tables)) == text
+
+
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("docs/**/*.md"))),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_a_page_points_to_exists(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
 
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
 
 def test_make_help_names_every_target() -> None:

@@ -93,13 +93,14 @@ def _run(name: str, chosen: Options, out: Path) -> list[Report]:
     from tolfl.experiments.reproduce import provenance, write_report
 
     command = " ".join(["tolfl", *_without_places(sys.argv[1:])])
+    specs = {study.data: study.spec(chosen.quick).to_toml() for study in chosen.studies}
     reports = []
     for title, experiment in experiments(name, chosen):
         started = time.perf_counter()
         follow_experiment(experiment, title, f"tolfl {' '.join(sys.argv[1:])}")
         seconds = time.perf_counter() - started
         for report in experiment.reports():
-            write_report(out, report, provenance(command, seconds))
+            write_report(out, report, provenance(command, seconds, specs))
             reports.append(report)
     return reports
 

@@ -51,7 +51,7 @@ STUDIES = {
     study.data: study
     for study in (
         Study("comms-ml", clusters=3, lr=0.008, shown_as="Comms-ML"),
-        Study("fashion-mnist", clusters=5, lr=0.003, max_train=11_200, shown_as="Fashion-MNIST"),
+        Study("fashion-mnist", clusters=5, lr=0.002, max_train=11_200, shown_as="Fashion-MNIST"),
         Study("cifar-10", clusters=5, lr=0.001, shown_as="CIFAR-10"),
         Study("cifar-100", clusters=5, lr=0.00025, shown_as="CIFAR-100"),
     )

@@ -15,6 +15,8 @@ from torch import nn
 
 import tolfl as tolfl_api
 from tests.cli.conftest import Command
+from tests.detect.test_tracking import read
+from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.runs.records import read_records
 
@@ -55,8 +57,8 @@ def test_a_run_directory_holds_everything(tolfl: Command, tmp_path: Path) -> Non
     assert {path.name for path in (tmp_path / "x").iterdir()} == {
         "spec.toml", "records.jsonl", "model.safetensors", "summary.json", "loss.png",
     }  # fmt: skip
-    assert RunSpec.from_file(tmp_path / "x" / "spec.toml").devices == 6
-    assert len(read_records(tmp_path / "x")) == 6
+    assert RunSpec.from_file(tmp_path / "x" / "spec.toml").devices == 7  # the last line: what the model is worth
+    assert len(read_records(tmp_path / "x")) == 7  # the last line: what the model is worth
 
 
 def test_devices_that_go_on_alone_leave_a_model_each(tolfl: Command, tmp_path: Path) -> None:
@@ -307,3 +309,20 @@ def test_the_demo_tells_the_story(tolfl: Command, tmp_path: Path) -> None:
 
 def test_the_version_is_told(tolfl: Command) -> None:
     assert tolfl("--version")[1] == "tolfl 0.1.0\n"
+
+
+def test_a_run_is_tracked_as_it_goes(tolfl: Command, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    flags = ["--data", "blobs", "--devices", "4", "--clusters", "2", "--rounds", "4", "--repetitions", "2"]
+    code, *_ = tolfl(
+        "simulate", *flags, "--fail", "client@2", "--out", "run", "--track", "tensorboard", "--track-to", "tb"
+    )
+
+    assert code == 0
+    events = read(tmp_path / "tb" / "run")
+    for seed, records in ((0, "run/repetition-0"), (1, "run/repetition-1")):
+        closed = [record for record in read_records(tmp_path / records) if isinstance(record, RoundClosed)]
+        tracked = [event.value for event in events.Scalars(f"seed-{seed}/loss")]
+        assert tracked == pytest.approx([record.loss for record in closed])
+    code, _, said = tolfl("simulate", *flags, "--out", "other", "--track", "paper")
+    assert (code, "choose one of: tensorboard, mlflow" in said) == (2, True)

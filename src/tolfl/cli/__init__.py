@@ -14,8 +14,13 @@ import typer
 from tolfl.cli.compare import compare
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
+from tolfl.cli.evaluate import evaluate
+from tolfl.cli.export import export
+from tolfl.cli.fit import fit
+from tolfl.cli.inspect_model import inspect
 from tolfl.cli.plan import plan
 from tolfl.cli.reproduce import reproduce
+from tolfl.cli.score import score
 from tolfl.cli.simulate import simulate
 from tolfl.core.errors import SpecError, TolFLError
 
@@ -25,6 +30,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+app.command()(fit)
+app.command()(score)
+app.command()(evaluate)
+app.command()(inspect)
+app.command()(export)
 app.command()(simulate)
 app.command()(compare)
 app.command()(reproduce)

@@ -78,6 +78,11 @@ HowShown = Annotated[Format, typer.Option(help="How to show the result.")]
 LostModel = Annotated[
     str | None, typer.Option(help="A cluster's model whose head is gone, at scoring: lost or frozen. (default: lost)")
 ]
+Track = Annotated[str | None, typer.Option(help="tensorboard or mlflow: write what happens as it happens.")]
+TrackTo = Annotated[
+    str | None,
+    typer.Option(help="Its folder, or MLflow's address. (default: runs/tensorboard, sqlite:///runs/mlflow.db)"),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any field of the specification, as in --set ifca.restarts=5; may be repeated."),

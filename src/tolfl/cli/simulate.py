@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,10 +12,15 @@ import typer
 from tolfl.cli import options
 from tolfl.cli.options import Format, new_directory, spec_from_flags
 from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
 
+if TYPE_CHECKING:
+    from tolfl.sim.run import Runs
+
+Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
 #: Parameters that are no field of a specification.
-_NO_FIELDS = ("spec", "settings", "out", "resume", "format")
+_NO_FIELDS = ("spec", "settings", "out", "resume", "format", "track", "track_to")
 
 
 def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -67,6 +72,8 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     out: options.Out = None,
     resume: options.Resume = False,
     settings: options.Set = None,
+    track: options.Track = None,
+    track_to: options.TrackTo = None,
     format: options.HowShown = Format.TABLE,
 ) -> None:
     """Simulate one run: devices train together in virtual time, and some of them die.
@@ -79,11 +86,12 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     """
     given = {name: value for name, value in locals().items() if name not in _NO_FIELDS and value is not None}
     if resume:
-        _resume(out, spec, lambda stored: spec_from_flags(stored, given, settings), format)
+        tracked = (track, track_to or "")
+        _resume(out, spec, lambda stored: spec_from_flags(stored, given, settings), format, tracked)
         return
     chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings).check()
     _check_names(chosen)
-    _run(chosen, out or new_directory(chosen.scheme, chosen.data), False, format)
+    _run(chosen, out or new_directory(chosen.scheme, chosen.data), False, format, (track, track_to or ""))
 
 
 def _check_names(spec: RunSpec) -> None:
@@ -95,7 +103,9 @@ def _check_names(spec: RunSpec) -> None:
     check_scheme(spec)
 
 
-def _resume(out: Path | None, spec: Path | None, change: Callable[[RunSpec], RunSpec], shown: Format) -> None:
+def _resume(
+    out: Path | None, spec: Path | None, change: Callable[[RunSpec], RunSpec], shown: Format, tracked: Tracked
+) -> None:
     if out is None:
         raise SpecError("--resume needs --out, the run directory to continue")
     if not (out / "spec.toml").is_file():
@@ -111,17 +121,35 @@ def _resume(out: Path | None, spec: Path | None, change: Callable[[RunSpec], Run
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
         show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
         return
-    _run(stored, out, True, shown)
+    _run(stored, out, True, shown, tracked)
 
 
-def _run(spec: RunSpec, out: Path, resume: bool, shown: Format) -> None:
+def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
+    """Compute the runs, telling a tracker what happens if one is asked for."""
     from tolfl.cli.progress import follow
+    from tolfl.runs.tracking import tracker_for
+
+    title, (kind, where) = f"{runs.spec.scheme} on {runs.spec.data}", tracked
+    if kind is None:
+        follow(runs, title, out)
+        return
+    with tracker_for(kind, out.name, where) as tracker:
+
+        def tell(records: Sequence[list[AnyRecord]]) -> None:
+            for seed, of_run in enumerate(records, start=runs.spec.seed):
+                tracker.hear_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
+
+        follow(runs, title, out, on_progress=lambda _: tell([one.records for one in runs.simulations]))
+        tell([result.records for result in runs.results])
+
+
+def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
     from tolfl.cli.tables import show
     from tolfl.runs.plots import plot_records
     from tolfl.sim.run import Runs
 
     runs = Runs(spec, out=out, resume=resume)
-    follow(runs, f"{spec.scheme} on {spec.data}", out)
+    _follow(runs, out, tracked)
     try:
         labelled = [(f"seed {result.spec.seed}", result.records) for result in runs.results]
         plot_records(labelled).savefig(out / "loss.png", dpi=120)

@@ -18,8 +18,9 @@ from tolfl.detect.network import ScoringNetwork
 from tolfl.detect.pca import PCAModel, Subspace
 from tolfl.detect.problems import NoModelError
 from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.watching import run_watched
 from tolfl.models import Autoencoder, Model
-from tolfl.sim.run import Result, run
+from tolfl.sim.run import Result
 from tolfl.sim.simulation import settle_training
 
 #: Where training diverges, the step is divided by this, and training starts again.
@@ -167,7 +168,7 @@ def _autoencoder(n_features: int, spec: DetectorSpec, code: int) -> Autoencoder:
 
 def _run(spec: DetectorSpec, data: FederatedDataset, model: Model, rounds: int, lr: float | None = None) -> Result:
     asked = _run_spec(spec, data, rounds, lr)
-    result = run(asked, data, model)[0]
+    result = run_watched(asked, data, model)
     if not result.models or not any(isinstance(record, RoundClosed) for record in result.records):
         raise NoModelError(str(result.summary["ended"]))
     return result

@@ -1,0 +1,226 @@
+"""`tolfl fit` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.detectors import BUILDINGS, lines_of_buildings, readings, run, small_detector, write_lines
+from tolfl.detect import Detector
+from tolfl.runs.extras import module_of_extra
+
+ROLES = ("--device-column", "building", "--time-column", "time")
+PCA = ("--model", "pca")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "typical.csv", lines_of_buildings())
+    write_lines(tmp_path / "labelled.csv", lines_of_buildings(is_labelled=True))
+    return tmp_path
+
+
+def test_a_table_becomes_a_detector_of_its_devices(folder: Path) -> None:
+    done = run("fit", "typical.csv", *ROLES, *PCA, "--out", "new/model")
+
+    assert (done.code, done.err) == (0, "")
+    assert "detector: new/model" in done.out
+    detector = Detector.load(folder / "new" / "model")
+    assert tuple(device.name for device in detector.trainings[0].devices) == BUILDINGS
+    assert detector.features.names == ("temp", "humidity", "co2", "fan", "power")
+    assert detector.features.units == ("C", "%", "ppm", "", "kW")
+
+
+def test_json_is_all_that_standard_output_gets() -> None:
+    done = run("fit", "typical.csv", *ROLES, *PCA, "--format", "json")
+    found = json.loads(done.out)
+
+    assert (done.code, found["saved"], found["model"]) == (0, "typical.tolfl", "pca")
+    assert "auroc" not in found
+    assert [device["name"] for device in found["trainings"][0]["devices"]] == list(BUILDINGS)
+
+
+def test_anomalous_rows_are_not_trained_on_and_say_how_good_it_is() -> None:
+    found = json.loads(run("fit", "labelled.csv", *ROLES, *PCA, "--label-column", "state", "--format", "json").out)
+    south = next(device for device in found["trainings"][0]["devices"] if device["name"] == "south")
+
+    assert found["auroc"] > 0.99
+    # 180 typical rows, of which a fifth of all typical rows (drawn over the fleet) is set aside for the test.
+    assert 120 < south["n_trained"] + south["n_held_back"] < 165
+
+
+def test_a_typical_class_can_be_named() -> None:
+    lines = [line.replace("normal", "running") for line in lines_of_buildings(is_labelled=True)]
+    write_lines(Path("words.csv"), lines)
+    arguments = ("fit", "words.csv", *ROLES, *PCA, "--label-column", "state")
+
+    assert "say which are typical" in run(*arguments).err
+    assert run(*arguments, "--typical", "running").code == 0
+
+
+def test_a_device_dies_on_the_way_and_the_rest_carry_on() -> None:
+    done = run("fit", "typical.csv", *ROLES, *PCA, "--fail", "server@1", "--rounds", "3", "--format", "json")
+    training = json.loads(done.out)["trainings"][0]
+
+    assert [device["is_survivor"] for device in training["devices"]] == [False, True, True]
+    assert training["events"][0]["device"] == "north"
+
+
+def test_settings_of_the_detector_and_of_the_data_go_to_their_places() -> None:
+    done = run(
+        "fit", "labelled.csv", *ROLES, *PCA, "--label-column", "state", "--set", "held_back=0.5",
+        "--set", "dataset.test_share=0.5", "--contamination", "0.1", "--format", "json",
+    )  # fmt: skip
+    found = json.loads(done.out)
+
+    assert (found["spec"]["held_back"], found["spec"]["contamination"]) == (0.5, 0.1)
+    assert sum(device["n_trained"] + device["n_held_back"] for device in found["trainings"][0]["devices"]) == 290
+
+
+def test_a_false_alarm_budget_may_be_given_per_day() -> None:
+    done = run(
+        "fit", "typical.csv", *ROLES, *PCA, "--alarms-per-day", "36", "--windows-per-day", "1440", "--format", "json"
+    )
+
+    assert json.loads(done.out)["thresholds"]["budget"] == pytest.approx(0.025)
+
+
+def test_a_data_set_goes_by_its_name() -> None:
+    done = run("fit", "blobs", "--devices", "4", *PCA, "--out", "blobs", "--format", "json")
+    found = json.loads(done.out)
+
+    assert done.code == 0
+    assert [device["name"] for device in found["trainings"][0]["devices"]] == ["0", "1", "2", "3"]
+    assert found["auroc"] > 0.9
+
+
+def test_training_goes_on_from_a_saved_detector(folder: Path) -> None:
+    small_detector(fail="server@0", rounds=2).save(folder / "model")
+    done = run("fit", "typical.csv", *ROLES, "--continue", "model", "--out", "model", "--format", "json")
+    found = json.loads(done.out)
+
+    assert done.code == 0
+    assert "no drift in 600 samples" in done.err
+    assert found["drift"]["is_drifting"] is False
+    assert len(found["trainings"]) == 2
+    assert found["trainings"][1]["events"] == []  # the failures of then are over
+    assert len(Detector.load(folder / "model").trainings) == 2
+
+
+def test_drift_is_said_aloud(folder: Path) -> None:
+    small_detector().save(folder / "model")
+    lines = lines_of_buildings()
+    moved = [lines[0], *(_with_power(line, 0.5) for line in lines[1:])]
+    write_lines(folder / "moved.csv", moved)
+    done = run("fit", "moved.csv", *ROLES, "--continue", "model", "--out", "model-2", "--format", "json")
+
+    assert "typical samples score higher than when the thresholds were agreed" in done.err
+    assert "on their own: north, south, west" in done.err
+    assert json.loads(done.out)["drift"]["is_drifting"] is True
+    assert len(Detector.load(folder / "model").trainings) == 1  # the old one is as it was
+
+
+def _with_power(line: str, more: float) -> str:
+    *rest, power = line.split(",")
+    return ",".join([*rest, str(float(power) + more)])
+
+
+def test_a_tracked_training_ends_with_its_auroc(folder: Path) -> None:
+    arguments = ("--label-column", "state", "--track", "tensorboard", "--track-to", "events", "--format", "json")
+    done = run("fit", "labelled.csv", *ROLES, *PCA, "--out", "model", *arguments)
+    reader = module_of_extra("tensorboard.backend.event_processing.event_accumulator", "track")
+    events = reader.EventAccumulator(str(folder / "events" / "model"))
+    events.Reload()
+
+    assert events.Scalars("auroc")[-1].value == pytest.approx(json.loads(done.out)["auroc"])
+
+
+def test_a_missing_value_is_refused_or_filled_on_request(folder: Path) -> None:
+    lines = lines_of_buildings()
+    cells = lines[5].split(",")
+    lines[5] = ",".join([*cells[:3], "", *cells[4:]])
+    write_lines(folder / "holes.csv", lines)
+    refused = run("fit", "holes.csv", *ROLES, *PCA, "--out", "model")
+    filled = run("fit", "holes.csv", *ROLES, *PCA, "--out", "model", "--fill-missing")
+
+    assert (refused.code, refused.out) == (1, "")
+    assert "holes.csv: data row 5: 'humidity [%]' is missing (1 values are)" in refused.err
+    assert filled.code == 0
+    assert "1 missing values are taken as the mean" in filled.err
+
+
+def test_odd_but_usable_tables_are_used(folder: Path) -> None:
+    lines = lines_of_buildings(40)
+    # A constant column, and a device with a single row.
+    odd = [f"{lines[0]},door", *(f"{line},1" for line in lines[1:]), f"{lines[-1].replace('west', 'east')},1"]
+    write_lines(folder / "odd.csv", odd)
+    done = run("fit", "odd.csv", *ROLES, *PCA, "--format", "json")
+    devices = {one["name"]: one["n_trained"] for one in json.loads(done.out)["trainings"][0]["devices"]}
+
+    assert done.code == 0
+    assert devices["east"] == 1
+    assert "constant in all training rows, so that any other value is strange: door" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("nowhere.csv",), 1, "nowhere.csv: no such file"),
+        (("nowhere",), 2, "unknown data set 'nowhere'"),
+        (("typical.csv", "--device-column", "room"), 1, "no column 'room' for the device"),
+        (("typical.csv", "--device-column", "building"), 1, "column 'time' holds dates or times"),
+        (("typical.csv", *ROLES, "--model", "forest"), 2, "unknown model 'forest'"),
+        (("typical.csv", *ROLES, "--fail", "tomorrow"), 2, "failure plan 'tomorrow'"),
+        (("typical.csv", *ROLES, "--alarms-per-day", "1"), 2, "go together"),
+        (("typical.csv", *ROLES, "--contamination", "2"), 2, "contamination 2"),
+        (("typical.csv", *ROLES, "--contamination", "much"), 2, "setting of the detector is wrong"),
+        (("typical.csv", *ROLES, "--set", "colour=3"), 2, "a detector has no such field"),
+        (("typical.csv", *ROLES, "--clusters", "9", *PCA), 2, "9 clusters for 3 devices"),
+        (("typical.csv", *ROLES, "--continue", "nothing"), 1, "there is no such file"),
+        (("typical.csv", *ROLES, "--out", "typical.csv"), 2, "is there already"),
+        (("typical.csv", *ROLES, "--out", "."), 2, "is a folder"),
+        (("typical.csv", *ROLES, "--out", "typical.csv/x"), 1, "cannot be written"),
+        (("typical.csv", *ROLES, *PCA, "--track", "paper"), 2, "unknown tracker 'paper'"),
+    ],
+    ids=["file", "name", "device", "dates", "model", "fail", "days", "share", "word", "set", "clusters", "continue",
+         "there", "folder", "below-a-file", "track"],
+)  # fmt: skip
+def test_a_mistake_gets_one_sentence_and_writes_nothing(
+    folder: Path, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = run("fit", *arguments)
+
+    assert done.code == code
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_with_one_file_per_device_needs_no_column(folder: Path) -> None:
+    (folder / "sites").mkdir()
+    for place, name in enumerate(BUILDINGS):
+        rows = [",".join(map(str, row)) for row in readings(60, place)]
+        write_lines(folder / "sites" / f"{name}.csv", ["a,b,c,d,e", *rows])
+    done = run("fit", "sites", *PCA, "--out", "model", "--format", "json")
+
+    assert [device["name"] for device in json.loads(done.out)["trainings"][0]["devices"]] == list(BUILDINGS)
+
+
+def test_help_has_examples() -> None:
+    assert "Example: tolfl fit readings.csv" in run("fit", "--help").out
+
+
+def test_a_training_is_tracked_as_it_happens(folder: Path) -> None:
+    arguments = ("--fail", "server@2", "--rounds", "6", "--track", "tensorboard", "--track-to", "events")
+    assert run("fit", "typical.csv", *ROLES, *PCA, "--out", "model", *arguments).code == 0
+    reader = module_of_extra("tensorboard.backend.event_processing.event_accumulator", "track")
+    events = reader.EventAccumulator(str(folder / "events" / "model"))
+    events.Reload()
+
+    assert [point.step for point in events.Scalars("pca/loss")] == list(range(6))
+    assert [(point.step, point.value) for point in events.Scalars("pca/failures")] == [(2, 1.0)]
+    assert events.Tensors("pca/failure")[0].tensor_proto.string_val[0] == b"north died (train)"

@@ -1,0 +1,39 @@
+"""`tolfl inspect` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.detectors import run, small_detector
+
+
+def test_a_detector_says_what_it_is(tmp_path: Path) -> None:
+    detector = small_detector(fail="device:2@1", rounds=3)
+    path = detector.save(tmp_path / "model")
+    done = run("inspect", path)
+
+    assert (done.code, done.err) == (0, "")
+    assert f"{detector.choice.name}: 5 features;" in done.out
+    assert "temp [C], humidity [%], co2 [ppm], fan, power [kW]" in done.out
+    assert "round 1: west died" in done.out
+    assert "lost on the way" in done.out
+    assert "at most 0.01 of typical rows raise an alarm" in done.out
+
+
+def test_the_same_as_json(tmp_path: Path) -> None:
+    detector = small_detector()
+    found = json.loads(run("inspect", detector.save(tmp_path / "model"), "--format", "json").out)
+
+    assert found["thresholds"]["threshold"] == detector.thresholds.threshold
+    assert found["features"][2] == {"name": "co2", "unit": "ppm"}
+    assert "levels" not in found["thresholds"]
+
+
+def test_what_is_no_detector_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("hello")
+    done = run("inspect", tmp_path / "model")
+
+    assert (done.code, done.out) == (1, "")
+    assert "is no detector" in done.err
+    assert "Example: tolfl inspect" in run("inspect", "--help").out

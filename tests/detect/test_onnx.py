@@ -1,0 +1,129 @@
+"""The exported graph says what the detector says, whatever the model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.detect.rows import fleet, near_a_plane, off_the_plane
+from tolfl.core.errors import TolFLError
+from tolfl.detect import Detector, DetectorSpec, fit_detector
+from tolfl.detect.network import Dense, ScoringNetwork
+from tolfl.detect.onnx_export import export_onnx, largest_difference, onnx_scores, to_int8, to_onnx
+from tolfl.detect.small_scorer import SmallScorer
+from tolfl.runs.extras import MissingExtraError, module_of_extra
+
+ROWS = np.concatenate([near_a_plane(300, seed=5), off_the_plane(300, seed=6)])
+SMALL = {"hidden": (8,), "code": 2, "rounds": 5}
+
+
+def detector_of(model: str, **more: object) -> Detector:
+    settings = SMALL if model == "autoencoder" else {}
+    spec = DetectorSpec(**{"model": model, **settings, **more})  # type: ignore[arg-type]
+    return fit_detector(fleet((200, 200)), spec)
+
+
+@pytest.fixture(scope="module", params=["pca", "mahalanobis", "autoencoder"])
+def detector(request: pytest.FixtureRequest) -> Detector:
+    return detector_of(request.param)
+
+
+def test_scores_agree_to_five_digits(detector: Detector) -> None:
+    assert largest_difference(detector, to_onnx(detector), ROWS) < 1e-5
+    assert largest_difference(detector, to_onnx(detector)) < 1e-5
+
+
+def test_a_reading_that_moves_in_its_last_digits_is_not_rounded_away() -> None:
+    # 101,325 Pa that moves by 0.01: single precision has steps of 0.008 there.
+    rng = np.random.default_rng(0)
+    rows = 101_325.0 + 0.01 * rng.normal(size=(500, 1)) @ np.ones((1, 3)) + 0.001 * rng.normal(size=(500, 3))
+    detector = fit_detector({"a": rows}, DetectorSpec(model="pca", n_components=1))
+
+    assert largest_difference(detector, to_onnx(detector), rows) < 1e-5
+
+
+@pytest.mark.parametrize("n_components", [0, 1, 5])
+def test_any_number_of_components_is_exported(n_components: int) -> None:
+    detector = detector_of("pca", n_components=n_components)
+
+    assert largest_difference(detector, to_onnx(detector), ROWS) < 1e-5
+
+
+def test_of_several_models_the_one_that_explains_a_row_best_counts() -> None:
+    # The server of a star dies, and the two devices that are left go on alone.
+    spec = DetectorSpec(
+        model="autoencoder", scheme="fl", fail="server@2", on_head_failure="isolate", rounds=6, hidden=(8,), code=2
+    )
+    detector = fit_detector(fleet((100, 100, 100)), spec)
+
+    assert len(detector.networks) == 2
+    assert largest_difference(detector, to_onnx(detector), ROWS) < 1e-5
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_any_chain_of_layers_is_exported(n_layers: int, width: int, seed: int, is_residual: bool) -> None:
+    rng = np.random.default_rng(seed)
+    base = _base()
+    n = base.features.n
+    sizes = [n, *[width] * (n_layers - 1), n]
+    layers = tuple(
+        Dense(rng.normal(size=(b, a)).astype(np.float32), rng.normal(size=b).astype(np.float32), bool(rng.integers(2)))
+        for a, b in pairwise(sizes)
+    )
+    detector = replace(base, networks={"only": ScoringNetwork(layers, is_residual)})
+
+    assert largest_difference(detector, to_onnx(detector), ROWS[:50]) < 1e-5
+
+
+_bases: list[Detector] = []
+
+
+def _base() -> Detector:
+    if not _bases:
+        _bases.append(detector_of("pca"))
+    return _bases[0]
+
+
+def test_a_graph_can_be_checked_and_names_what_it_takes(detector: Detector) -> None:
+    graph = onnx.load_from_string(to_onnx(detector))
+    stored = {entry.key: entry.value for entry in graph.metadata_props}
+
+    onnx.checker.check_model(graph, full_check=True)
+    assert json.loads(stored["tolfl"])["features"] == list(detector.features.names)
+    assert to_onnx(detector) == to_onnx(detector)
+
+
+def test_the_small_scorer_agrees_in_scores_p_values_and_thresholds(detector: Detector, tmp_path: Path) -> None:
+    path = export_onnx(detector, tmp_path / "m.onnx").with_name("m.onnx")
+    scorer = SmallScorer(path)
+    scores = detector.anomaly_score(ROWS)
+
+    assert scorer.scores(ROWS) == pytest.approx(scores, rel=1e-5)
+    assert (scorer.p_values(scores) == detector.p_values(ROWS)).all()
+    assert scorer.threshold_of("site-1") == detector.thresholds.per_device["site-1"].threshold
+    assert scorer.threshold_of("nobody") == scorer.threshold_of(None) == detector.thresholds.threshold
+
+
+def test_eight_bits_keep_the_order_of_far_and_near(detector: Detector) -> None:
+    content = to_int8(to_onnx(detector))
+    scores = onnx_scores(content, ROWS)
+
+    assert np.isfinite(scores).all()
+    assert scores[300:].mean() > 2 * scores[:300].mean()
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra() -> None:
+    with pytest.raises(MissingExtraError, match=r"needs nosuchpackage.*pip install 'tolfl\[export\]'") as caught:
+        module_of_extra("nosuchpackage.part", "export")
+
+    assert isinstance(caught.value, TolFLError)
+    assert isinstance(caught.value, ImportError)

@@ -9,7 +9,6 @@ edges of narrow ones, add in another order, and a sample would get another score
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +20,7 @@ from torch.nn import functional
 
 from tolfl.core.contribution import Vector
 from tolfl.models import Autoencoder
+from tolfl.models.threads import one_torch_thread
 
 Floats32 = NDArray[np.float32]
 
@@ -99,7 +99,7 @@ class ScoringNetwork:
 
     def _outputs(self, scaled: Floats32) -> Floats32:
         out = np.empty_like(scaled)
-        with _one_torch_thread():
+        with one_torch_thread():
             for first, last, block in _blocks(scaled):
                 out[first:last] = self._forward(block)[: last - first, : scaled.shape[1]].numpy()
         return out
@@ -107,7 +107,7 @@ class ScoringNetwork:
     def errors(self, scaled: Floats32) -> Floats32:
         """Return each sample's score: the squared errors, summed over features."""
         errors = np.empty(len(scaled), np.float32)
-        with _one_torch_thread():
+        with one_torch_thread():
             for first, last, block in _blocks(scaled):
                 out = self._forward(block)
                 out = out if self.is_residual else out.sub_(block)
@@ -143,17 +143,6 @@ def lowest_errors(networks: Sequence[ScoringNetwork], scaled: Floats32) -> Float
     for network in networks[1:]:
         np.minimum(lowest, network.errors(scaled), out=lowest)
     return lowest
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Keep to one thread: blocks are small, and on a busy machine threads that wait for each other cost 20 times."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _blocks(scaled: Floats32) -> Iterator[tuple[int, int, Tensor]]:

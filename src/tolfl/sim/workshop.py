@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 
 from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.errors import ModelError, NonFiniteModelError, TolFLError
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, Model, TrainJob, Update
+from tolfl.models.threads import one_torch_thread
 from tolfl.runs.checkpoint import Note
 from tolfl.schemes import Closing, Scheme, Task, Train
 from tolfl.sim.promises import Share, Step
@@ -50,7 +49,7 @@ class Workshop:
 
     def compute(self, works: Sequence[Work]) -> None:
         """Compute steps whose parents are done. Steps of one call are trained as one batch."""
-        with _one_torch_thread(), ThreadPoolExecutor(self._n_threads) as pool:
+        with one_torch_thread(), ThreadPoolExecutor(self._n_threads) as pool:
             train = partial(self._train, pool)
             model = _PooledScoring(self._model, pool, self._n_threads)
             tasks = [_tasks(work) for work in works]
@@ -166,14 +165,3 @@ def _tasks(work: Work) -> list[tuple[Share, Task]]:
         (share, Task(work.seed, share.device, round_index, models, data.pool, *bounds[share.device : share.device + 2]))
         for share in step.total.shares()
     ]
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Let the groups of devices be the parallel work: many threads inside small products only get in their way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

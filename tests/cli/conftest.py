@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,6 +14,13 @@ import pytest
 from tolfl.cli import main
 
 Command: TypeAlias = Callable[..., tuple[int, str, str]]
+
+
+def wait_for(process: subprocess.Popen[str], is_ready: Callable[[], bool]) -> None:
+    """Wait until a process has come so far, or has ended; without taking the processor away from it."""
+    while process.poll() is None and not is_ready():
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.02)
 
 
 @pytest.fixture

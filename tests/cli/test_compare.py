@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, wait_for
 
 SMALL = (
     "compare", "--data", "blobs", "--devices", "6", "--clusters", "3", "--rounds", "4", "--repetitions", "2",
@@ -96,11 +95,10 @@ def test_a_folder_in_use_and_a_folder_without_a_comparison_are_refused(tolfl: Co
 @pytest.mark.processes
 def test_a_comparison_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tolfl"]
-    arguments = [*SMALL, "--rounds", "120", "--schemes", "tol-fl,fl,ifca", "--fail", "server@60", "--out"]
+    arguments = [*SMALL, "--rounds", "40", "--schemes", "tol-fl,fl,ifca", "--fail", "server@20", "--out"]
     process = subprocess.Popen([*command, *arguments, "x"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     records = tmp_path / "x" / "tol-fl-drop" / "repetition-1" / "records.jsonl"
-    while process.poll() is None and (not records.exists() or records.stat().st_size < 1000):
-        os.sched_yield()
+    wait_for(process, lambda: records.exists() and records.stat().st_size >= 1000)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
 

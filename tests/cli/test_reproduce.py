@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, wait_for
 
 TOLFL = [sys.executable, "-m", "tolfl"]
 QUICK = ("server", "--quick", "--data", "comms-ml")
@@ -72,8 +72,7 @@ def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, tolfl: Comman
     arguments = ["reproduce", "clean", "--quick", "--data", "comms-ml"]
     started = subprocess.Popen([*TOLFL, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ)
     cells = tmp_path / "runs" / "cells"
-    while not list(cells.glob("*/repetition-0/records.jsonl")):  # the first run has begun
-        assert started.poll() is None
+    wait_for(started, lambda: bool(list(cells.glob("*/repetition-0/records.jsonl"))))  # the first run has begun
     started.send_signal(signal.SIGINT)
     _, said = started.communicate()
 

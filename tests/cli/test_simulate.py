@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from torch import nn
 
 import tolfl as tolfl_api
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, wait_for
 from tests.detect.test_tracking import read
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
@@ -229,12 +228,11 @@ def test_another_specification_cannot_be_resumed(tolfl: Command) -> None:
 
 @pytest.mark.processes
 def test_ctrl_c_leaves_a_run_that_resume_continues(tmp_path: Path) -> None:
-    arguments = ["--data", "blobs", "--rounds", "150", "--fail", "server@3", "--samples-per-device", "50", "--out", "x"]
+    arguments = ["--data", "blobs", "--rounds", "60", "--fail", "server@3", "--samples-per-device", "50", "--out", "x"]
     command = [sys.executable, "-m", "tolfl", "simulate"]
     process = subprocess.Popen([*command, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     records = tmp_path / "x" / "records.jsonl"
-    while process.poll() is None and (not records.exists() or records.stat().st_size < 1000):
-        os.sched_yield()
+    wait_for(process, lambda: records.exists() and records.stat().st_size >= 1000)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
 

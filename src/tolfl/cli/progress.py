@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from tolfl.experiments.catalogue import Experiment
-from tolfl.experiments.compare import Comparing
-from tolfl.sim.run import Progress, Runs
+if TYPE_CHECKING:
+    from tolfl.experiments.catalogue import Experiment
+    from tolfl.experiments.compare import Comparing
+    from tolfl.sim.run import Progress, Runs
 
 
 def follow(

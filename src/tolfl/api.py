@@ -19,8 +19,8 @@ from tolfl.experiments.compare import Comparing, parse_schemes
 from tolfl.experiments.comparison import Comparison
 from tolfl.models import Autoencoder, Model, ModuleModel
 from tolfl.runs.evaluation import TrainedModel
+from tolfl.runs.ledger import Ledger
 from tolfl.runs.plots import plot_records
-from tolfl.sim.ledger import Ledger
 from tolfl.sim.run import Result, run
 
 if TYPE_CHECKING:

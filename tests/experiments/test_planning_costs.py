@@ -25,7 +25,7 @@ from tolfl.experiments.planning.costs import (
     usual_clusters,
 )
 from tolfl.models import Autoencoder
-from tolfl.sim.ledger import Kind
+from tolfl.runs.ledger import Kind
 from tolfl.sim.run import Result
 
 Uplink = Literal["serial", "parallel"]

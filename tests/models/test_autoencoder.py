@@ -107,6 +107,20 @@ def test_a_device_alone_gets_the_numbers_it_gets_in_a_crowd(optimizer: Optimizer
         assert together.loss == pytest.approx(single.loss, rel=1e-5)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_device_with_a_batch_or_more_gets_the_very_bits_alone_that_it_gets_in_a_crowd(
+    optimizer: OptimizerName,
+) -> None:
+    model = Autoencoder(112, (128, 64), 32, dropout=0.2)
+    how = TrainSettings(lr=0.005, batch_size=16, optimizer=optimizer)
+    jobs = fleet([44, 44, 80, 80, 60], model.initial(1), (112,), seed=1, round_index=5)
+
+    crowd = model.train(jobs, how)
+
+    for together, job in zip(crowd, jobs, strict=True):
+        assert np.array_equal(together.delta, model.train([job], how)[0].delta)
+
+
 def test_training_group_by_group_gives_the_same_as_all_at_once() -> None:
     model = Autoencoder(10, (8,), 4)
     how = TrainSettings(batch_size=4)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sim.fleets import FULL_BATCH, closed, simulated, some_data
 from tolfl.core.spec import RunSpec
-from tolfl.sim.ledger import Kind
+from tolfl.runs.ledger import Kind
 from tolfl.sim.run import Result
 
 N, ROUNDS = 10, 3

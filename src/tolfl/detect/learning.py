@@ -20,8 +20,8 @@ from tolfl.detect.problems import NoModelError
 from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.watching import run_watched
 from tolfl.models import Autoencoder, Model
+from tolfl.runs.settling import settle_training
 from tolfl.sim.run import Result
-from tolfl.sim.simulation import settle_training
 
 #: Where training diverges, the step is divided by this, and training starts again.
 _STEP_DIVISOR, _MAX_TRIES = 10.0, 4

@@ -77,8 +77,12 @@ class GroupBatches:
             visits[epoch, :, :largest] += np.where(is_padding, 0, order)
         return visits.reshape(self._epochs, len(firsts), n_steps, width)
 
-    def steps(self, workspace: Workspace) -> Iterator[Step]:
-        """Yield the steps in order; the samples of a step are valid until the next one is asked for."""
+    def steps(self, workspace: Workspace, is_padded: bool = False) -> Iterator[Step]:
+        """Yield the steps in order; the samples of a step are valid until the next one is asked for.
+
+        `is_padded`: a last batch that is smaller for everybody has padding too. The bits of a product depend on its
+        shape, and a device that trains alone in its process must get those that it gets in a group.
+        """
         width = self._rows.shape[2]
         dtype = torch.from_numpy(np.empty(0, self._jobs[0].start.dtype)).dtype
         row_bytes = max(1, self._jobs[0].pool[0].size * dtype.itemsize)
@@ -90,8 +94,8 @@ class GroupBatches:
                 gathered = self._gather(slice(index, last), int(n_active[index]), dtype, workspace)
             active = int(n_active[index])
             counts = self._counts[:active, index]
-            n_rows = int(counts.max())
             first_row = index % window * width
+            n_rows = width if is_padded else int(counts.max())
             weights = (np.arange(n_rows) < counts[:, None]) / counts[:, None]
             in_last_epoch = index >= (self._epochs - 1) * self._steps_per_epoch[:active]
             yield Step(

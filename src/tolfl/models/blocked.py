@@ -104,7 +104,7 @@ class GroupTrainer:
         losses = np.zeros(len(self._jobs))
         blocks = self._new_blocks("weights")
         lr = self._settings.lr
-        for step in self._batches.steps(self._workspace):
+        for step in self._batches.steps(self._workspace, is_padded=True):
             n_active = len(step.samples)
             if step.index == 0:
                 first = self._start_blocks(starts)
@@ -121,7 +121,7 @@ class GroupTrainer:
         blocks, gradients = self._new_blocks("weights"), self._new_blocks("gradients")
         blocks.load(starts)
         optimizer = optimizer_for(self._settings)
-        for step in self._batches.steps(self._workspace):
+        for step in self._batches.steps(self._workspace, is_padded=True):
             n_active = len(step.samples)
             losses[:n_active] += self._gradient(step, blocks, gradients, beta=0, alpha=1)
             optimizer.step(blocks.front(n_active), gradients.front(n_active))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tolfl.core.records import RoundClosed
 from tolfl.protocol.history import ClosedRound
-from tolfl.sim.ledger import Ledger
+from tolfl.runs.ledger import Ledger
 from tolfl.sim.promises import Step
 
 

@@ -16,10 +16,11 @@ from tolfl.models import Autoencoder, Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.runs.ledger import Ledger
+from tolfl.runs.settling import autoencoder_for, settle_training
+from tolfl.runs.summary import in_the_end, plain_scores, scores_of, summarise, summarise_repetitions
 from tolfl.schemes import check_scheme, is_plain, scheme_of
-from tolfl.sim.ledger import Ledger
-from tolfl.sim.simulation import Simulation, settle_training
-from tolfl.sim.summary import in_the_end, plain_scores, scores_of, summarise, summarise_repetitions
+from tolfl.sim.simulation import Simulation
 from tolfl.sim.workshop import Workshop
 
 
@@ -68,7 +69,7 @@ class Runs:
             check_scheme(one)  # what is wrong is found before anything is written
         self._datasets = datasets_of(spec, data)
         if not is_plain(spec):
-            self._model = model or _autoencoder(spec, self._datasets[0])
+            self._model = model or autoencoder_for(spec, self._datasets[0])
             scheme_of(spec).start(self._model, spec.seed)  # here too: a scheme may name layers that are not there
         self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
         self._directories: list[RunDirectory | None] = [None] * len(specs)
@@ -186,18 +187,6 @@ def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
     if resume and (path / "spec.toml").exists():
         return RunDirectory.reopen(path, spec)[0]
     return RunDirectory.create(path, spec)
-
-
-def _autoencoder(spec: RunSpec, data: FederatedDataset) -> Model:
-    if spec.model.module:
-        raise SpecError(f"model {spec.model.module!r} was handed in from Python; repeat the run there")
-    if len(data.sample_shape) != 1:
-        raise SpecError(
-            f"samples of shape {data.sample_shape}: the built-in autoencoder takes flat ones; "
-            "flatten them, or give a model"
-        )
-    asked = spec.model
-    return Autoencoder(data.n_features, asked.hidden, asked.code, asked.dropout, asked.code_activation)
 
 
 def _result(simulation: Simulation, seconds_per_round: float) -> Result:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
-from tolfl.core.spec import RunSpec, TrainSettings
+from tolfl.core.spec import RunSpec
 from tolfl.core.timing import Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Model
@@ -17,9 +16,9 @@ from tolfl.protocol.device import Device
 from tolfl.protocol.rules import Rules
 from tolfl.runs.checkpoint import NO_NOTE, Checkpoint, Note
 from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.runs.ledger import Kind
 from tolfl.schemes import Scheme, Served, failure_plan, layout, policy, scheme_of
 from tolfl.sim.closing import Closing
-from tolfl.sim.ledger import Kind
 from tolfl.sim.links import training_speeds
 from tolfl.sim.promises import Step, apply, merge
 from tolfl.sim.timeline import Fleet, Timeline
@@ -184,14 +183,6 @@ def _served(scheme: Scheme, device: Device, users: list[int]) -> dict[str, Serve
     if not isinstance(step, Step) or step.models is None:
         raise LookupError(f"the model of device {device.id} has not been computed")
     return scheme.serving(step.models, users)
-
-
-def settle_training(spec: RunSpec, data: FederatedDataset, is_own_module: bool) -> TrainSettings:
-    """Return the settings of local training, with what the specification leaves open chosen by the data."""
-    sizes = [data.n_samples(device) for device in range(data.n_devices)]
-    settings = spec.train.settle(data.n_features, int(statistics.median(sizes)), is_own_module)
-    batch_size = scheme_of(spec).batch_size(settings.batch_size, spec.devices)
-    return TrainSettings(settings.lr, settings.epochs, batch_size, settings.optimizer, settings.momentum)
 
 
 def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:

@@ -22,8 +22,8 @@ from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
 from tolfl.protocol.rules import Rules
+from tolfl.runs.ledger import Entry, Kind, Ledger
 from tolfl.sim.closing import Closing
-from tolfl.sim.ledger import Entry, Kind, Ledger
 from tolfl.sim.links import CONTROL_BYTES, LinkClock
 from tolfl.sim.promises import Share, Step
 

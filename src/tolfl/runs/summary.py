@@ -13,8 +13,8 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.runs.directory import models_sha256
 from tolfl.runs.evaluation import Scores, TrainedModel, train_loss
+from tolfl.runs.ledger import Ledger
 from tolfl.schemes import PLAIN_BASELINES, is_plain, layout, policy
-from tolfl.sim.ledger import Ledger
 
 
 def summarise(

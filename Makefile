@@ -22,7 +22,7 @@ TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n $(JOBS)
 ALGORITHM := src/tolfl/core/*,src/tolfl/schemes/*,src/tolfl/protocol/*
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench bench-flower explore dist clean
+.PHONY: help setup demo test test-all check bench bench-flower wire explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -78,6 +78,9 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) hatchling
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) --no-build-isolation 'flwr[simulation]' -e .
 	@touch $@
+
+wire: setup ## make wire_pb2.py anew after a change of the wire contract
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tolfl/net/wire.proto
 
 explore: setup ## search the protocol for a bad schedule, for long (SCHEDULES=1000000)
 	$(BIN)/python -m tests.protocol.explore --schedules $(SCHEDULES)

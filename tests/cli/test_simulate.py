@@ -57,7 +57,7 @@ def test_a_run_directory_holds_everything(tolfl: Command, tmp_path: Path) -> Non
         "spec.toml", "records.jsonl", "model.safetensors", "summary.json", "loss.png",
     }  # fmt: skip
     assert RunSpec.from_file(tmp_path / "x" / "spec.toml").devices == 6
-    assert len(read_records(tmp_path / "x")) == 7  # the last line: what the model is worth
+    assert len(read_records(tmp_path / "x")) == 8  # the last line: what the model is worth
 
 
 def test_devices_that_go_on_alone_leave_a_model_each(tolfl: Command, tmp_path: Path) -> None:

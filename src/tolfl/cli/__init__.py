@@ -18,10 +18,13 @@ from tolfl.cli.evaluate import evaluate
 from tolfl.cli.export import export
 from tolfl.cli.fit import fit
 from tolfl.cli.inspect_model import inspect
+from tolfl.cli.node import node
 from tolfl.cli.plan import plan
 from tolfl.cli.reproduce import reproduce
 from tolfl.cli.score import score
 from tolfl.cli.simulate import simulate
+from tolfl.cli.status import status
+from tolfl.cli.up import up
 from tolfl.core.errors import SpecError, TolFLError
 
 app = typer.Typer(
@@ -39,6 +42,9 @@ app.command()(simulate)
 app.command()(compare)
 app.command()(reproduce)
 app.command()(plan)
+app.command()(up)
+app.command()(node)
+app.command()(status)
 app.command()(demo)
 app.add_typer(data_app, name="data")
 

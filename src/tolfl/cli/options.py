@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import typer
@@ -109,6 +111,25 @@ _SECTIONS = {
     "uplink": "links",
     "speed_spread": "links",
 }
+
+
+def flags_of(
+    command: Callable[..., None], without: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes keywords the flags of another one."""
+    types = get_type_hints(command, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=types[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name not in without
+    ]
+
+    def give(taker: Callable[..., None]) -> Callable[..., None]:
+        taker.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        taker.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return taker
+
+    return give
 
 
 def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | None = None) -> RunSpec:

@@ -101,8 +101,15 @@ def _facts(summary: Summary) -> list[str]:
         *_of_groups(summary),
         f"training loss {number(summary['train_loss'], 4)}; stalled {summary['stall_s']:.2f} s by failures",
         f"{messages['unicast'] / rounds:.1f} messages with models per round, {summary['bytes'] / 1e6:.1f} MB in all; "
-        f"{summary['virtual_s']:.1f} s of virtual time, {summary['seconds_per_round']:.3f} s per round to compute",
+        f"{_duration(summary)}",
     ]
+
+
+def _duration(summary: Summary) -> str:
+    each = f"{summary['seconds_per_round']:.3f} s per round"
+    if "wall_s" in summary:
+        return f"{summary['wall_s']:.1f} s from the start of the processes, {each}"
+    return f"{summary['virtual_s']:.1f} s of virtual time, {each} to compute"
 
 
 def _of_groups(summary: Summary) -> list[str]:

@@ -51,10 +51,19 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
 
 
+class RosterChanged(Record, frozen=True, tag="roster", kw_only=True):
+    """A record without an update: who goes on from here, or that the run is over."""
+
+    parent: str  #: the history that it extends
+    devices: tuple[int, ...]
+    is_over: bool
+
+
 class FailureHappened(Record, frozen=True, tag="failure", kw_only=True):
     """A device died, a link was cut or a cut healed."""
 
     what: str
+    by: int | None = None  #: who noticed, where it was another device
 
 
 class TakenOver(Record, frozen=True, tag="takeover", kw_only=True):
@@ -68,6 +77,15 @@ class Joined(Record, frozen=True, tag="join", kw_only=True):
     """A device that was outside is part of the roster again."""
 
     incarnation: int
+
+
+class Traffic(Record, frozen=True, tag="traffic", kw_only=True):
+    """What one device of a real network sent in the round that extends a history."""
+
+    history: str
+    sent: tuple[tuple[int, str, int], ...]  #: destination, kind and bytes of each message with a model inside
+    control_messages: int
+    control_bytes: int
 
 
 class Evaluated(Record, frozen=True, tag="evaluation", kw_only=True):
@@ -95,7 +113,18 @@ class Scored(Record, frozen=True, tag="scores", kw_only=True):
     train_loss: float | None
 
 
-AnyRecord = RunStarted | RoundClosed | FailureHappened | TakenOver | Joined | Evaluated | RunEnded | Scored
+AnyRecord = (
+    RunStarted
+    | RoundClosed
+    | RosterChanged
+    | FailureHappened
+    | TakenOver
+    | Joined
+    | Traffic
+    | Evaluated
+    | RunEnded
+    | Scored
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyRecord)

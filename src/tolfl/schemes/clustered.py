@@ -15,8 +15,6 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from tolfl.core.contribution import Contribution, Vector
@@ -244,6 +242,9 @@ def clustering_seed(seed: int, trial: int = 0) -> int:
 def k_means(points: Vector, n_clusters: int, seed: int, max_iter: int = 300) -> Labels:
     """Return scikit-learn's k-means++ and Lloyd, numbered by lowest member; fewer where points coincide."""
     n_clusters = min(n_clusters, len(points))
+    from sklearn.cluster import KMeans  # noqa: PLC0415  (slow, and seldom needed)
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415  (as above)
+
     with one_thread(), catch_warnings():
         simplefilter("ignore", ConvergenceWarning)  # coinciding points leave clusters empty, which is in order
         fitted = KMeans(n_clusters, n_init=10, max_iter=max_iter, random_state=clustering_seed(seed)).fit(points)

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import AgglomerativeClustering
-from sklearn.decomposition import TruncatedSVD
 
 from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.seeding import Purpose, rng_for
@@ -154,6 +152,8 @@ class FedGroup(Clustered):
             distances = madc(updates)
             if len(updates) == 1:
                 return np.zeros(1, dtype=np.int64)
+            from sklearn.cluster import AgglomerativeClustering  # noqa: PLC0415  (slow, and seldom needed)
+
             fitted = AgglomerativeClustering(n_groups, metric="precomputed", linkage="complete").fit(distances)
             return in_order(fitted.labels_)
         features = cosine_features(updates, n_groups, seed)
@@ -201,6 +201,8 @@ def cosine_features(updates: Vector, n_directions: int, seed: int) -> Floats:
     n_directions = min(n_directions, *rows.shape)
     # Rows that are all equal have no variance to explain, which scikit-learn divides by; nobody asks for it here.
     with one_thread(), np.errstate(divide="ignore", invalid="ignore"):
+        from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (slow, and seldom needed)
+
         svd = TruncatedSVD(n_directions, random_state=clustering_seed(seed, trial=2)).fit(rows)
     return cosines(rows, svd.components_)
 

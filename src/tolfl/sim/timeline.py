@@ -13,7 +13,7 @@ import msgspec
 
 from tolfl.core.devices import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
-from tolfl.core.records import AnyRecord, FailureHappened, Joined, RunEnded, TakenOver
+from tolfl.core.records import AnyRecord, FailureHappened, Joined, RosterChanged, RunEnded, TakenOver
 from tolfl.core.timing import Links, Timing
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
@@ -223,6 +223,17 @@ class Timeline:
         self._parents[version.history] = record.parent
         self._note_joined(announced)
         if announced.total is None:
+            self._out.append(
+                RosterChanged(
+                    time_s=self.now,
+                    device=device,
+                    round=version.round,
+                    version=str(version),
+                    parent=record.parent,
+                    devices=tuple(record.roster.incarnations),
+                    is_over=record.is_over,
+                )
+            )
             return
         self._rounds.append(version.history)
         stall_s = self._stall(record, started_s)

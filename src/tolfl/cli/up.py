@@ -1,0 +1,136 @@
+"""`tolfl up`: the same run as `tolfl simulate`, with a real process for every device."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from tolfl.cli.options import Format, flags_of, new_directory, spec_from_flags
+from tolfl.cli.simulate import simulate
+from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.spec import RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tolfl.net.launcher import Launcher
+
+#: Flags of `simulate` that make no sense for real processes.
+_SIMULATED_ONLY = (
+    "repetitions", "lost_model", "latency_s", "bandwidth_bps", "uplink", "speed_spread", "track", "track_to",
+)  # fmt: skip
+_NO_FIELDS = ("spec", "settings", "out", "resume", "format")
+
+
+@flags_of(simulate, without=_SIMULATED_ONLY)
+def up(**given: Any) -> None:
+    """Run a fleet of real processes on this machine: the same flags, failure plans and results as `tolfl simulate`.
+
+    Devices kill themselves where the plan says so; kill, freeze or restart any of them yourself, too. Ctrl-C stops
+    them all, and --resume goes on from the last round.
+
+    Example: tolfl up --devices 10 --clusters 5 --rounds 20
+
+    Example: tolfl up --fail server@5/chain --rounds 20 --out runs/real ; tolfl simulate runs/real/spec.toml
+
+    Example: tolfl up --out runs/real --resume
+    """
+    out, shown = given["out"], given["format"]
+    fields = {name: value for name, value in given.items() if name not in _NO_FIELDS and value is not None}
+    if given["resume"]:
+        spec = _stored(out, fields)
+    else:
+        base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
+        spec = spec_from_flags(base, fields, given["settings"]).check()
+        out = out or new_directory(f"{spec.scheme}-up", spec.data)
+    _run(spec, out, given["resume"], shown)
+
+
+def _stored(out: Path | None, fields: dict[str, Any]) -> RunSpec:
+    if out is None:
+        raise SpecError("--resume needs --out, the run directory to continue")
+    if not (out / "devices" / "spec.toml").is_file():
+        raise RunDirectoryError(out, "holds no run of real devices to resume; leave out --resume to start one")
+    stored = RunSpec.from_file(out / "spec.toml")
+    if spec_from_flags(stored, fields) != stored:
+        raise RunDirectoryError(out, "was started with other options; resume it with --out and --resume alone")
+    return stored
+
+
+def _run(spec: RunSpec, out: Path, resume: bool, shown: Format) -> None:
+    from tolfl.cli.tables import show
+    from tolfl.datasets import check_name
+    from tolfl.net.collecting import collect
+    from tolfl.net.launcher import Launcher
+    from tolfl.net.preparing import check_networked
+
+    check_name(spec)
+    check_networked(spec)
+    if resume and (out / "summary.json").is_file():
+        typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
+        show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
+        return
+    launcher = Launcher(spec, out, resume=resume)
+    if not _watch(launcher):
+        done = launcher.view.rounds_done
+        typer.echo(f"tolfl: stopped after round {done}; to go on: tolfl up --out {out} --resume", err=True)
+        raise typer.Exit(130)
+    survivors = [process.device for process in launcher.processes if process.exit_code == 0]
+    summary = collect(launcher.directory, spec, launcher.data, survivors)
+    _draw(out)
+    show(summary, shown, out)
+
+
+def _watch(launcher: Launcher) -> bool:
+    """Follow the devices until they have ended; False: somebody pressed Ctrl-C."""
+    from tolfl.cli.fleet_table import live_table
+    from tolfl.net.scoring import Scorer
+
+    scorer = Scorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
+    with _interruptions() as was_interrupted:
+        try:
+            launcher.start()
+            with live_table(launcher) as refresh:
+                for view in launcher:
+                    refresh(view)
+                    for line in scorer.look():
+                        launcher.note(line)
+                    if was_interrupted():
+                        return False
+        finally:
+            launcher.stop()
+        for line in scorer.finish():
+            launcher.note(line)
+    return True
+
+
+@contextmanager
+def _interruptions() -> Iterator[Callable[[], bool]]:
+    """Note Ctrl-C and SIGTERM; the devices are stopped in good order."""
+    seen: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _draw(out: Path) -> None:
+    from tolfl.runs.plots import plot_records
+    from tolfl.runs.records import read_records
+
+    try:
+        plot_records([("real devices", read_records(out))]).savefig(out / "loss.png", dpi=120)
+    except OSError as error:
+        typer.echo(f"tolfl: {out / 'loss.png'} cannot be written ({error.strerror}); all else is there", err=True)

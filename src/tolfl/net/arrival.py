@@ -1,0 +1,91 @@
+"""Coming to a fleet: finding the others, and waiting for them a little before the first round."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from tolfl.net import wire_pb2 as pb
+from tolfl.net.credentials import split_address
+
+if TYPE_CHECKING:
+    from tolfl.net.node import Node
+
+STATUS = "/tolfl.v1.Fleet/Status"
+_ASK_S = 2.0
+_PAUSE_S = 0.1
+_TRAINING = ("head", "member", "closer")
+
+
+class Arrival:
+    """Waits until everybody listens, or somebody is training already, or it has taken too long."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._there: set[int] = set()
+
+    async def wait(self) -> None:
+        """Return when this device should begin."""
+        others = set(self._node.expected.topology.cluster_of) - {self._node.id}
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wait_for(others), self._node.setting.config.start_timeout_s)
+
+    async def _wait_for(self, others: set[int]) -> None:
+        node = self._node
+        while True:
+            await asyncio.gather(*(self._ask_seed(seed) for seed in node.setting.config.seeds))
+            known = [peer for peer in sorted(others - self._there) if peer in node.addresses]
+            answers = await asyncio.gather(*(self._is_there(node.addresses[peer]) for peer in known))
+            arrived = [peer for peer, answer in zip(known, answers, strict=True) if answer]
+            self._there.update(arrived)
+            if node.is_restart and await self._is_anybody_training(arrived):
+                return
+            if self._there == others:
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _is_there(self, address: str) -> bool:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(*split_address(address)), _ASK_S)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    async def _is_anybody_training(self, peers: list[int]) -> bool:
+        for peer in peers:
+            status = await ask(self._node.dial(self._node.addresses[peer]))
+            if status is not None and status.fleet == self._node.fleet and status.role in _TRAINING:
+                return True
+        return False
+
+    async def _ask_seed(self, seed: str) -> None:
+        """Learn who answers there and whom it knows; a link to it tells it where this device is."""
+        node = self._node
+        status = await ask(node.dial(seed))
+        if status is None or status.fleet != node.fleet or status.device == node.id:
+            return
+        node.addresses.setdefault(status.device, seed)
+        for peer in status.peers:
+            if peer.address and peer.device != node.id:
+                node.addresses.setdefault(peer.device, peer.address)
+        node.link_to(status.device)
+
+
+async def ask(channel: grpc.aio.Channel) -> pb.StatusReply | None:
+    """Return the status of whoever answers on a channel; None: nobody does."""
+    async with channel:
+        method = channel.unary_unary(
+            STATUS,
+            request_serializer=pb.StatusRequest.SerializeToString,
+            response_deserializer=pb.StatusReply.FromString,
+        )
+        try:
+            reply: pb.StatusReply = await method(pb.StatusRequest(), timeout=_ASK_S)
+        except grpc.aio.AioRpcError:
+            return None
+        return reply

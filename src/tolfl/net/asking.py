@@ -1,0 +1,70 @@
+"""Asking devices from outside: where they are, and what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from tolfl.core.errors import SpecError, TolFLError
+from tolfl.net import wire_pb2 as pb
+from tolfl.net.arrival import ask
+from tolfl.net.config import NodeConfig
+from tolfl.net.credentials import NoCredentials, split_address
+
+_COMMAND = "/tolfl.v1.Fleet/Command"
+_COMMAND_S = 2.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one device said; None: it did not answer."""
+
+    address: str
+    status: pb.StatusReply | None
+
+
+def places(where: str) -> list[str]:
+    """Return the addresses behind an address, a device's configuration or a run directory."""
+    path = Path(where)
+    if path.is_file():
+        return [NodeConfig.from_file(path).listen]
+    if path.is_dir():
+        files = sorted(path.glob("devices/*/node.toml"), key=lambda file: int(file.parent.name))
+        if not files:
+            raise SpecError(f"{where} is no run directory of real devices; name one, or host:port")
+        return [NodeConfig.from_file(file).listen for file in files]
+    split_address(where)
+    return [where]
+
+
+def ask_all(addresses: Sequence[str]) -> list[Answer]:
+    """Ask all at once."""
+
+    async def gather() -> list[Answer]:
+        replies = await asyncio.gather(*(ask(NoCredentials().dial(address, None)) for address in addresses))
+        return [Answer(address, reply) for address, reply in zip(addresses, replies, strict=True)]
+
+    return asyncio.run(gather())
+
+
+def command(address: str, request: pb.CommandRequest) -> None:
+    """Give a command to a device that was started with the token in the request."""
+
+    async def tell() -> None:
+        async with NoCredentials().dial(address, None) as channel:
+            method = channel.unary_unary(
+                _COMMAND,
+                request_serializer=pb.CommandRequest.SerializeToString,
+                response_deserializer=pb.CommandReply.FromString,
+            )
+            try:
+                await method(request, timeout=_COMMAND_S)
+            except grpc.aio.AioRpcError as error:
+                raise TolFLError(f"the device at {address} did not obey ({error.details()})") from None
+
+    asyncio.run(tell())

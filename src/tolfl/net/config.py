@@ -1,0 +1,58 @@
+"""What one device must know to take part: a small TOML file beside the specification of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tolfl.core.errors import SpecError
+from tolfl.net.credentials import split_address
+
+
+class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One device. Paths are relative to the file."""
+
+    device: int  #: its id, from 0
+    listen: str  #: host:port; port 0 takes any that is free
+    state: str  #: the folder for what it must remember: its life number, its last model, its records
+    spec: str = "spec.toml"  #: the specification of the run, the same for all devices
+    advertise: str = ""  #: host:port under which others reach it; empty: as it listens
+    peers: dict[str, str] = {}  #: id -> host:port of devices that are known beforehand
+    seeds: tuple[str, ...] = ()  #: host:port of devices that know others
+    discover: bool = False  #: find the others on the local network by multicast DNS
+    samples: str = ""  #: a .npy file with this device's samples, ready to train on; empty: its slice of the spec's data
+    start_timeout_s: float = 30.0  #: start without those who cannot be reached by then
+    keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
+    token: str = ""  #: what a launcher must show to give commands; empty: nobody can
+    started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started
+    insecure: bool = False  #: plain text; only on loopback
+
+    @classmethod
+    def from_file(cls, path: Path) -> NodeConfig:
+        """Read a TOML file; what is wrong is said in one sentence."""
+        try:
+            config = msgspec.toml.decode(path.read_bytes(), type=cls)
+        except OSError as error:
+            raise SpecError(f"device configuration {path}: cannot be read ({error.strerror})") from None
+        except msgspec.DecodeError as error:
+            raise SpecError(f"device configuration {path}: {error}") from None
+        folder = path.parent
+        places = {"state": config.state, "spec": config.spec, "samples": config.samples}
+        found = {name: str(folder / place) for name, place in places.items() if place}
+        return msgspec.structs.replace(config, **found).check(path)
+
+    def check(self, path: Path) -> NodeConfig:
+        """Return itself, or say what is wrong."""
+        for address in (self.listen, *self.peers.values(), *self.seeds, *filter(None, [self.advertise])):
+            split_address(address)
+        for device in self.peers:
+            if not device.isdecimal():
+                raise SpecError(f"device configuration {path}: peers: {device!r} is not a device id")
+        if self.device < 0:
+            raise SpecError(f"device configuration {path}: device {self.device}; ids count from 0")
+        return self
+
+    def to_toml(self) -> str:
+        """Return the configuration as TOML."""
+        return msgspec.toml.encode(self).decode()

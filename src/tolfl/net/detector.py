@@ -1,0 +1,61 @@
+"""When silence becomes a death. Pure: told what was heard and what time it is, it says who is gone.
+
+Three kinds of evidence, from the strongest down:
+
+- a connection that broke and a reconnect that was refused, twice: there is no process any more (`Link` finds out);
+- a connection that broke: reason to try again at once, nothing more;
+- silence, though signs of life were due: the process is frozen, or the link is cut.
+
+Any frame that arrives counts as life, a chunk of a model too. Only the time counts in which this device itself was
+awake: a device that was frozen, or did not get the processor, must not hold the others for dead when it wakes up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tolfl.core.timing import Timing
+
+
+@dataclass
+class _Watched:
+    silent_s: float = 0.0
+    is_reported: bool = False
+
+
+class Detector:
+    """Counts the silence of the peers that this device talks to."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._watched: dict[int, _Watched] = {}
+        self._last_s: float | None = None
+
+    def watch(self, peer: int) -> None:
+        """Expect signs of life from a peer from now on."""
+        self._watched.setdefault(peer, _Watched())
+
+    def unwatch(self, peer: int) -> None:
+        """Expect nothing more from a peer."""
+        self._watched.pop(peer, None)
+
+    def heard(self, peer: int) -> None:
+        """Note a sign of life."""
+        if peer in self._watched:
+            self._watched[peer] = _Watched()
+
+    def silent_s(self, peer: int) -> float:
+        """Return for how long nothing has come from a peer."""
+        return self._watched[peer].silent_s if peer in self._watched else 0.0
+
+    def tick(self, now_s: float) -> list[int]:
+        """Return the peers whose silence has just become too long; each is named once, until it is heard again."""
+        passed_s = 0.0 if self._last_s is None else min(now_s - self._last_s, 2 * self._timing.heartbeat_s)
+        self._last_s = now_s
+        gone = []
+        for peer, watched in self._watched.items():
+            watched.silent_s += passed_s
+            if watched.silent_s >= self._timing.silence_detection_s and not watched.is_reported:
+                watched.is_reported = True
+                gone.append(peer)
+        return gone

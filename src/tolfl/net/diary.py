@@ -1,0 +1,176 @@
+"""The record lines of one device: what it saw and did, written as it happens."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from tolfl.core.contribution import Pending
+from tolfl.core.records import (
+    AnyRecord,
+    FailureHappened,
+    Joined,
+    RosterChanged,
+    RoundClosed,
+    RunEnded,
+    RunStarted,
+    TakenOver,
+    Traffic,
+    encode_records,
+)
+from tolfl.protocol.effects import Announce, TakeOver
+from tolfl.protocol.history import ClosedRound
+from tolfl.runs.ledger import Kind
+from tolfl.schemes.one_model import loss_of
+
+RECORDS = "records.jsonl"
+
+
+class Diary:
+    """Appends lines to the record file of a device; a disk that cannot be written is noted and stops nothing."""
+
+    def __init__(self, folder: Path, device: int) -> None:
+        self.trouble = ""
+        self._device = device
+        self._path = folder / RECORDS
+        self._sent: list[tuple[int, str, int]] = []
+        self._control = [0, 0]
+        self._began_s: float | None = None  #: the present round
+        self._quiet_s: list[float] = []  #: durations of rounds in which nothing happened
+        self._is_disturbed = False
+
+    def write(self, *records: AnyRecord) -> None:
+        """Append lines."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write(encode_records(records))
+        except OSError as error:
+            self.trouble = f"{self._path} cannot be written ({error.strerror}): make room; training goes on"
+
+    def started(self, now_s: float, line: RunStarted) -> None:
+        """Note the start of a life."""
+        self._began_s = now_s
+        self.write(line)
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def disturbed(self) -> None:
+        """Note that something happened in the present round: its duration is no measure for others."""
+        self._is_disturbed = True
+
+    def closed(self, now_s: float, announced: Announce) -> None:
+        """Note that this device closed a round, before anybody hears of it."""
+        record, version = announced.record, str(announced.record.version)
+        joined = [
+            Joined(time_s=now_s, device=device, round=record.version.round, version=version, incarnation=life)
+            for device, life in announced.joined
+        ]
+        self.write(*joined)
+        if announced.total is None:
+            self.write(
+                RosterChanged(
+                    time_s=now_s,
+                    device=self._device,
+                    round=record.version.round,
+                    version=version,
+                    parent=record.parent,
+                    devices=tuple(record.roster.incarnations),
+                    is_over=record.is_over,
+                )
+            )
+            return
+        self.write(
+            RoundClosed(
+                time_s=now_s,
+                device=self._device,
+                round=record.version.round - 1,
+                version=version,
+                parent=record.parent,
+                included=tuple(record.included),
+                missing={str(device): reason for device, reason in sorted(record.missing.items())},
+                n_samples=record.n_samples,
+                loss=_loss(announced.total),
+                bytes=0,
+                messages={},
+                heads=announced.heads,
+                stall_s=self._stall(now_s, is_disturbed=self._is_disturbed or bool(record.missing)),
+            )
+        )
+
+    def _stall(self, now_s: float, is_disturbed: bool) -> float:
+        if not is_disturbed or self._began_s is None or not self._quiet_s:
+            return 0.0
+        return max(0.0, now_s - self._began_s - statistics.median(self._quiet_s))
+
+    def next_round(self, now_s: float, parent: str, record: ClosedRound) -> None:
+        """Note that this device goes on from another record, and what it sent in the round before."""
+        if self._began_s is not None and record.version.round and not self._is_disturbed and not record.missing:
+            self._quiet_s.append(now_s - self._began_s)
+        self._began_s, self._is_disturbed = now_s, False
+        self.flush_traffic(now_s, parent)
+
+    # -- traffic ------------------------------------------------------------------------------------------------
+
+    def sent(self, destination: int, kind: Kind | None, n_bytes: int) -> None:
+        """Count a message; `kind` is None for those without a model."""
+        if kind is None:
+            self._control[0] += 1
+            self._control[1] += n_bytes
+        else:
+            self._sent.append((destination, kind.value, n_bytes))
+
+    def flush_traffic(self, now_s: float, history: str) -> None:
+        """Write down what was sent in the round that extends a history."""
+        if self._sent or self._control[0]:
+            self.write(
+                Traffic(
+                    time_s=now_s,
+                    device=self._device,
+                    history=history,
+                    sent=tuple(self._sent),
+                    control_messages=self._control[0],
+                    control_bytes=self._control[1],
+                )
+            )
+        self._sent, self._control = [], [0, 0]
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def failed(self, now_s: float, device: int, round_index: int, what: str) -> None:
+        """Note a death, of this device or of another."""
+        by = None if device == self._device else self._device
+        self.write(FailureHappened(time_s=now_s, device=device, round=round_index, what=what, by=by))
+
+    def took_over(self, now_s: float, record: ClosedRound, effect: TakeOver) -> None:
+        """Note that this device is the head of its cluster now."""
+        version = record.version
+        self.write(
+            TakenOver(
+                time_s=now_s,
+                device=self._device,
+                round=version.round,
+                version=str(version),
+                cluster=effect.cluster,
+                previous=effect.previous,
+            )
+        )
+
+    def ended(self, now_s: float, record: ClosedRound, reason: str) -> None:
+        """Note the end of this device's part."""
+        version = record.version
+        survivors = tuple(sorted(record.roster.incarnations))
+        self.write(
+            RunEnded(
+                time_s=now_s,
+                device=self._device,
+                round=version.round,
+                version=str(version),
+                reason=reason,
+                survivors=survivors,
+            )
+        )
+
+
+def _loss(total: Pending) -> float | None:
+    return loss_of(total.resolve())

@@ -1,0 +1,132 @@
+"""What a device keeps on its disk: the number of its life, and the newest closed round with its model.
+
+Files appear whole or not at all. A disk that cannot be written is reported and stops nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+from tolfl.core.contribution import Vector
+from tolfl.core.devices import DeviceSet
+from tolfl.core.errors import RunDirectoryError
+from tolfl.protocol.history import ClosedRound, Roster, Version
+from tolfl.runs.directory import write_file
+
+_LIFE, _ROUND = "life.json", "round.safetensors"
+
+
+class _Life(msgspec.Struct):
+    device: int
+    incarnation: int
+
+
+class StoredRound(msgspec.Struct):
+    """A closed round without its models, as JSON."""
+
+    version: Version
+    roster: dict[int, int]
+    parent: str
+    included: list[int]
+    missing: dict[int, str]
+    n_samples: int
+    is_over: bool
+    stopped: str = ""  #: why the device stopped with this round, if it did
+    is_private: bool = False  #: the device trained on alone
+
+
+class DeviceDisk:
+    """The state folder of one device."""
+
+    def __init__(self, folder: Path, device: int) -> None:
+        self.folder, self._device = folder, device
+
+    def next_life(self) -> int:
+        """Return the number of the life that begins now, kept on disk before anybody hears of it."""
+        path = self.folder / _LIFE
+        incarnation = 0
+        if path.exists():
+            try:
+                life = msgspec.json.decode(path.read_bytes(), type=_Life)
+            except (OSError, msgspec.DecodeError) as error:
+                raise RunDirectoryError(
+                    self.folder, f"{_LIFE} cannot be read ({error}); choose another folder"
+                ) from None
+            if life.device != self._device:
+                raise RunDirectoryError(
+                    self.folder, f"belongs to device {life.device}, not {self._device}; choose another folder"
+                )
+            incarnation = life.incarnation + 1
+        self.keep_incarnation(incarnation)
+        return incarnation
+
+    def keep_incarnation(self, incarnation: int) -> None:
+        """Keep the number of the present life."""
+        write_file(self.folder, _LIFE, msgspec.json.encode(_Life(self._device, incarnation)))
+
+    def save(self, record: ClosedRound, stopped: str = "", is_private: bool = False, name: str = _ROUND) -> None:
+        """Keep a closed round in place of the last one."""
+        write_file(self.folder, name, encode_round(record, stopped, is_private))
+
+    def newest(self) -> ClosedRound | None:
+        """Return the round that was kept, if any."""
+        path = self.folder / _ROUND
+        return read_round(path)[0] if path.exists() else None
+
+
+def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = False) -> bytes:
+    """Return a closed round and its models as a safetensors file."""
+    stored = StoredRound(
+        record.version,
+        record.roster.incarnations,
+        record.parent,
+        list(record.included),
+        record.missing,
+        record.n_samples,
+        record.is_over,
+        stopped,
+        is_private,
+    )
+    models = cast("dict[str, Vector]", record.models)
+    tensors = {key: np.ascontiguousarray(params) for key, params in models.items()}
+    return safetensors.numpy.save(tensors, metadata={"round": msgspec.json.encode(stored).decode()})
+
+
+def read_round(path: Path) -> tuple[ClosedRound, StoredRound]:
+    """Read a closed round back."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            stored = msgspec.json.decode(file.metadata()["round"], type=StoredRound)
+            names = list(file.keys())
+            models = {name: file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise RunDirectoryError(
+            path, f"is no closed round that can be read ({error}); delete it to start anew"
+        ) from None
+    record = ClosedRound(
+        stored.version,
+        Roster(dict(sorted(stored.roster.items()))),
+        models,
+        stored.parent,
+        DeviceSet.of(stored.included),
+        stored.missing,
+        stored.n_samples,
+        stored.is_over,
+    )
+    return record, stored
+
+
+def has_round(folder: Path) -> bool:
+    """Tell whether a state folder has a closed round."""
+    return (folder / _ROUND).exists()
+
+
+def round_path(folder: Path) -> Path:
+    """Return the file with the newest closed round of a state folder."""
+    return folder / _ROUND

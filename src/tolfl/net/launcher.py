@@ -1,0 +1,341 @@
+"""`tolfl up`: a fleet of real processes on this machine. A convenience, not a hidden server: no round needs it.
+
+The launcher starts the devices, watches the lines that they write, brings back those that a plan says return, and
+scores closed models beside the training. Killed or frozen, it delays nobody: the devices go on and end by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tolfl.core.errors import RunDirectoryError, TolFLError
+from tolfl.core.failures import Failure
+from tolfl.core.records import (
+    AnyRecord,
+    FailureHappened,
+    RoundClosed,
+    RunEnded,
+    TakenOver,
+    decode_records,
+    encode_records,
+)
+from tolfl.core.spec import RunSpec
+from tolfl.core.timing import Timing
+from tolfl.datasets import FederatedDataset, load
+from tolfl.net.config import NodeConfig
+from tolfl.net.diary import RECORDS
+from tolfl.net.preparing import check_networked
+from tolfl.runs.directory import RunDirectory, write_file
+from tolfl.runs.settling import settle_training
+from tolfl.schemes import failure_plan, layout, scheme_of
+
+LAUNCHER = "launcher.jsonl"
+_POLL_S = 0.05
+_GOODBYE_S = 5.0
+#: Silences in a row without any progress after which too few devices are left for ever.
+_PATIENCE = 10
+
+
+@dataclass
+class Process:
+    """One device as the launcher sees it."""
+
+    device: int
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    is_frozen: bool = False
+    ended: str = ""  #: why it ended by itself, as it wrote
+    exit_code: int | None = None
+    n_read: int = 0  #: bytes of its records that were read
+    updates_done: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self.process is not None and self.exit_code is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, while there is a process."""
+        return self.process.pid if self.process is not None and self.exit_code is None else None
+
+
+@dataclass
+class FleetView:
+    """What is known of the fleet at the moment, for whoever draws it."""
+
+    rounds_done: int = 0
+    rounds: int = 0
+    loss: float | None = None
+    heads: tuple[int, ...] = ()
+    included: tuple[int, ...] = ()
+    news: list[AnyRecord] = field(default_factory=list)  #: lines since the last look
+    processes: Sequence[Process] = ()
+
+
+class Launcher:
+    """Ten or so devices on this machine. Iterate to watch them; what it returns to is `collect`."""
+
+    def __init__(self, spec: RunSpec, out: Path, data: FederatedDataset | None = None, resume: bool = False) -> None:
+        self.spec, self.out = check_networked(spec), out
+        self.data = data or load(spec)
+        self.plan = failure_plan(spec)
+        if resume:
+            self.directory, _ = RunDirectory.reopen(out, spec)
+        else:
+            self.directory = RunDirectory.create(out, spec)
+        self.processes = [Process(device, out / "devices" / str(device)) for device in range(spec.devices)]
+        self.view = FleetView(rounds=spec.rounds, processes=self.processes)
+        self.heads = scheme_of(spec).wiring(layout(spec)).heads(range(spec.devices))
+        self.view.heads = tuple(self.heads)
+        self._returns = [failure for failure in self.plan.failures if failure.returns_at is not None]
+        self._token = secrets.token_hex(16)
+        self._is_stopping = False
+        self._progressed_s = time.monotonic()
+        if not resume:
+            self._write_files()
+        else:
+            self._forget_ends()
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _write_files(self) -> None:
+        """Write what each device needs: its samples, its configuration and the settled specification."""
+        settled = settle_training(self.spec, self.data, is_own_module=False)
+        train = msgspec.structs.replace(self.spec.train, lr=settled.lr, batch_size=settled.batch_size)
+        spec = msgspec.structs.replace(self.spec, train=train)
+        write_file(self.out / "devices", "spec.toml", spec.to_toml().encode())
+        addresses = {str(device): f"127.0.0.1:{port}" for device, port in enumerate(free_ports(self.spec.devices))}
+        started = time.time()
+        for process in self.processes:
+            config = NodeConfig(
+                device=process.device,
+                listen=addresses[str(process.device)],
+                state=".",
+                spec="../spec.toml",
+                peers={device: address for device, address in addresses.items() if device != str(process.device)},
+                samples="samples.npy",
+                keep_models_every=self.spec.evaluate_every,
+                token=self._token,
+                started_unix=started,
+                insecure=True,
+            )
+            write_file(process.folder, "node.toml", config.to_toml().encode())
+            try:
+                np.save(process.folder / "samples.npy", self.data.slice_of(process.device))
+            except OSError as error:
+                raise RunDirectoryError(self.out, f"cannot be written ({error.strerror}); make room") from None
+        self._started_unix = started
+
+    def _forget_ends(self) -> None:
+        config = NodeConfig.from_file(self.processes[0].folder / "node.toml")
+        self._started_unix, self._token = config.started_unix, config.token
+        for process in self.processes:
+            records = process.folder / RECORDS
+            process.n_read = records.stat().st_size if records.exists() else 0
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return time.time() - self._started_unix
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start every device."""
+        for process in self.processes:
+            self._spawn(process)
+
+    def _spawn(self, process: Process) -> None:
+        command = [sys.executable, "-m", "tolfl", "node", "--config", str(process.folder / "node.toml")]
+        with (process.folder / "log.txt").open("ab") as log:
+            process.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the launcher, which lets the devices say goodbye
+            )
+        process.exit_code, process.ended, process.is_frozen = None, "", False
+
+    def kill(self, device: int) -> None:
+        """Kill a device, as a power cut would."""
+        self._signal(device, signal.SIGKILL)
+
+    def freeze(self, device: int) -> None:
+        """Freeze a device: it holds its connections and says nothing."""
+        self._signal(device, signal.SIGSTOP)
+        self.processes[device].is_frozen = True
+        self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="frozen"))
+
+    def thaw(self, device: int) -> None:
+        """Let a frozen device go on."""
+        self._signal(device, signal.SIGCONT)
+        self.processes[device].is_frozen = False
+        self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="thawed"))
+
+    def revive(self, device: int) -> None:
+        """Start a device again: it comes back in its next life."""
+        process = self.processes[device]
+        if process.is_running:
+            raise TolFLError(f"device {device} is running already")
+        self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="came back"))
+        self._spawn(process)
+
+    def address_of(self, device: int) -> str:
+        """Return where a device listens."""
+        return NodeConfig.from_file(self.processes[device].folder / "node.toml").listen
+
+    @property
+    def token(self) -> str:
+        """What shows a device that a command comes from its launcher."""
+        return self._token
+
+    def _signal(self, device: int, number: signal.Signals) -> None:
+        pid = self.processes[device].pid
+        if pid is None:
+            raise TolFLError(f"device {device} is not running")
+        os.kill(pid, number)
+
+    def stop(self) -> None:
+        """Let every device say goodbye, then make sure that none is left."""
+        self._is_stopping = True
+        for process in self.processes:
+            if process.process is not None and process.is_running:
+                process.process.send_signal(signal.SIGCONT)
+                process.process.terminate()
+        deadline = time.monotonic() + _GOODBYE_S
+        for process in self.processes:
+            if process.process is not None and process.is_running:
+                try:
+                    process.process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.process.kill()
+                    process.process.wait()
+                process.exit_code = process.process.returncode
+
+    # -- watching -----------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[FleetView]:
+        """Watch until every device has ended; ten or so looks a second."""
+        while True:
+            self.look()
+            yield self.view
+            if not any(process.is_running for process in self.processes):
+                return
+            self._bring_back()
+            if self._is_hopeless():
+                self.stop()
+            time.sleep(_POLL_S)
+
+    def look(self) -> None:
+        """Read the new lines of every device, and see who has died."""
+        self.view.news = []
+        for process in self.processes:
+            self._notice_exit(process)
+            for record in self._new_lines(process):
+                self._take_in(process, record)
+
+    def _notice_exit(self, process: Process) -> None:
+        if process.process is None or process.exit_code is not None:
+            return
+        code = process.process.poll()
+        if code is None:
+            return
+        lines = list(self._new_lines(process))
+        for record in lines:
+            self._take_in(process, record)
+        process.exit_code = code
+        said = any(isinstance(line, FailureHappened) and line.device == process.device for line in lines)
+        if code and not said and not self._is_stopping:
+            how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
+            line = FailureHappened(
+                time_s=self.now_s, device=process.device, round=process.updates_done, what=f"died ({how})"
+            )
+            self._note(line)
+
+    def _new_lines(self, process: Process) -> Iterator[AnyRecord]:
+        path = process.folder / RECORDS
+        try:
+            with path.open("rb") as file:
+                file.seek(process.n_read)
+                content = file.read()
+        except FileNotFoundError:
+            return
+        whole = content[: content.rfind(b"\n") + 1]
+        process.n_read += len(whole)
+        yield from decode_records(whole.splitlines(), source=str(path))
+
+    def _take_in(self, process: Process, record: AnyRecord) -> None:
+        view = self.view
+        match record:
+            case RoundClosed():
+                self._progressed_s = time.monotonic()
+                process.updates_done = (record.round or 0) + 1
+                if process.updates_done >= view.rounds_done:
+                    view.rounds_done, view.loss = process.updates_done, record.loss
+                    view.heads, view.included = record.heads, record.included
+            case TakenOver():
+                view.heads = tuple(sorted({*view.heads, process.device} - {record.previous}))
+            case RunEnded():
+                process.ended = record.reason
+        view.news.append(record)
+
+    def _note(self, record: AnyRecord) -> None:
+        """Write down what only the launcher knows."""
+        self.view.news.append(record)
+        try:
+            with (self.out / LAUNCHER).open("ab") as file:
+                file.write(encode_records([record]))
+        except OSError as error:
+            raise RunDirectoryError(self.out, f"cannot be written ({error.strerror}); make room") from None
+
+    def note(self, record: AnyRecord) -> None:
+        """Write down what somebody beside the launcher found, such as a score."""
+        self._note(record)
+
+    # -- plans --------------------------------------------------------------------------------------------------
+
+    def _bring_back(self) -> None:
+        for failure in list(self._returns):
+            if self._is_due(failure) and not self.processes[failure.device].is_running:
+                self._returns.remove(failure)
+                self.revive(failure.device)
+
+    def _is_due(self, failure: Failure) -> bool:
+        return failure.returns_at is not None and failure.returns_at <= self.view.rounds_done
+
+    def _is_hopeless(self) -> bool:
+        """Tell whether too few devices are left to train, and nobody will come back."""
+        patience_s = _PATIENCE * Timing.preset(self.spec.timing).silence_detection_s
+        n_running = sum(process.is_running for process in self.processes)
+        is_stuck = n_running < self.spec.min_devices and not self._is_stopping
+        return is_stuck and time.monotonic() - self._progressed_s > patience_s
+
+
+def free_ports(n: int) -> list[int]:
+    """Return ports of this machine that nobody listens on at the moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.exists() else []
+    return lines[-1].removeprefix("tolfl: ") if lines else "it said nothing"

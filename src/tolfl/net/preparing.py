@@ -1,0 +1,101 @@
+"""From a configuration file to a device that is ready to run: its data, its model, its rules."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tolfl.core.contribution import GLOBAL
+from tolfl.core.errors import DataError, SpecError
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import FederatedDataset, load
+from tolfl.net.codec import Expected
+from tolfl.net.config import NodeConfig
+from tolfl.net.credentials import NoCredentials, is_loopback
+from tolfl.net.node import Node, Setting
+from tolfl.net.trainer import Trainer
+from tolfl.protocol.rules import Rules
+from tolfl.runs.settling import autoencoder_for, settle_training
+from tolfl.schemes import failure_plan, layout, policy, scheme_of
+
+#: Schemes whose devices need nothing but their own samples and what is sent to them.
+NETWORKED = ("tol-fl", "fl", "sbt")
+
+
+def check_networked(spec: RunSpec) -> RunSpec:
+    """Return the specification itself, or say why it cannot run on a real network."""
+    spec.check()
+    if spec.scheme not in NETWORKED:
+        raise SpecError(
+            f"scheme {spec.scheme!r} runs in the simulator only (tolfl simulate); "
+            f"on a real network run one of: {', '.join(NETWORKED)}"
+        )
+    if spec.repetitions > 1:
+        raise SpecError(f"{spec.repetitions} repetitions; a real network runs one at a time (tolfl simulate: many)")
+    return spec
+
+
+def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
+    """Return a device that is ready to run; `is_own_network`: nobody else can reach the network it is on."""
+    if not is_own_network:
+        _check_addresses(config)
+
+    spec = check_networked(RunSpec.from_file(Path(config.spec)))
+    if config.device >= spec.devices:
+        raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
+    data = _data(config, spec)
+    index = 0 if config.samples else config.device
+    model = autoencoder_for(spec, data)
+    settings = settle_training(spec, data, is_own_module=False)
+    samples = data.slice_of(index)
+    trainer = Trainer(spec, config.device, samples, model, settings)
+    scheme = scheme_of(spec)
+    topology = scheme.wiring(layout(spec))
+    start = trainer.first_models()[GLOBAL]
+    expected = Expected(topology, (GLOBAL,), len(start), start.dtype)
+
+    def rules(trainer: Trainer) -> Rules:
+        return Rules(
+            topology,
+            spec.rounds,
+            trainer.apply,
+            policy=scheme.protocol_policy(policy(spec)),
+            min_devices=spec.min_devices,
+            min_samples=spec.min_samples,
+            has_deadline=spec.deadline_s is not None,
+        )
+
+    name = fleet_name(spec, len(start))
+    setting = Setting(config, spec, failure_plan(spec), rules, expected, name, len(samples), data.name)
+    return Node(setting, trainer, NoCredentials())
+
+
+def _check_addresses(config: NodeConfig) -> None:
+    """Refuse plain text wherever strangers could listen."""
+    if not config.insecure:
+        raise SpecError(
+            f"device {config.device} has no credentials; set insecure = true in its configuration, on loopback only"
+        )
+    for address in (config.listen, *filter(None, [config.advertise])):
+        if not is_loopback(address):
+            raise SpecError(f"insecure = true and address {address}: plain text is for loopback (127.0.0.1) only")
+
+
+def _data(config: NodeConfig, spec: RunSpec) -> FederatedDataset:
+    if not config.samples:
+        return load(spec)
+    try:
+        samples = np.load(config.samples, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"the samples of device {config.device}, {config.samples}, cannot be read ({error})") from None
+    return FederatedDataset.from_arrays([samples], name=spec.data)
+
+
+def fleet_name(spec: RunSpec, n_params: int) -> str:
+    """Return a name that devices share if and only if they can train together."""
+    what = (spec.scheme, spec.devices, layout(spec).clusters, spec.rounds, spec.seed, policy(spec), n_params)
+    rest = (spec.min_devices, spec.min_samples, msgspec.to_builtins(spec.train), msgspec.to_builtins(spec.model))
+    return hashlib.sha256(msgspec.json.encode([what, rest])).hexdigest()[:16]

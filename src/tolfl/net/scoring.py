@@ -1,0 +1,57 @@
+"""Scores of closed models while a real fleet trains: beside the training, never in its path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
+from tolfl.core.contribution import Vector
+from tolfl.core.records import AnyRecord, Evaluated
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import FederatedDataset
+from tolfl.net.disk import read_round
+from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.runs.settling import autoencoder_for
+from tolfl.schemes import scheme_of
+
+
+class Scorer:
+    """Scores the models that closers keep in their folders (`keep_models_every`), in a thread of its own."""
+
+    def __init__(self, spec: RunSpec, data: FederatedDataset, devices: Path, now_s: Callable[[], float]) -> None:
+        self._scheme, self._data, self._devices, self._now_s = scheme_of(spec), data, devices, now_s
+        self._model = autoencoder_for(spec, data)
+        self._is_wanted = spec.evaluate_every > 0 and data.test is not None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
+        self._seen: set[Path] = set()
+        self._pending: list[Future[AnyRecord]] = []
+
+    def look(self) -> list[AnyRecord]:
+        """Begin to score what is new; return what was scored since the last look."""
+        if not self._is_wanted:
+            return []
+        for path in sorted(set(self._devices.glob("*/models/*.safetensors")) - self._seen):
+            self._seen.add(path)
+            self._pending.append(self._thread.submit(self._score, path))
+        done = [one for one in self._pending if one.done()]
+        self._pending = [one for one in self._pending if not one.done()]
+        return [one.result() for one in done]
+
+    def finish(self) -> list[AnyRecord]:
+        """Return the scores that are still to come."""
+        lines = self.look()
+        lines += [one.result() for one in self._pending]
+        self._pending = []
+        self._thread.shutdown()
+        return lines
+
+    def _score(self, path: Path) -> AnyRecord:
+        record, _ = read_round(path)
+        served = self._scheme.serving(cast("dict[str, Vector]", record.models), record.included)
+        models = {name: TrainedModel(self._model, one.params) for name, one in served.items()}
+        scores = score_models(models, self._data, {name: one.n_devices for name, one in served.items()})
+        return Evaluated(
+            time_s=self._now_s(), round=record.version.round - 1, version=str(record.version), auroc=scores.auroc
+        )

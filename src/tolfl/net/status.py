@@ -1,0 +1,64 @@
+"""What a device says of itself and of its peers when it is asked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tolfl.net import wire_pb2 as pb
+
+if TYPE_CHECKING:
+    from tolfl.net.node import Node
+
+
+def role_of(node: Node) -> str:
+    """Return what a device does at the moment."""
+    device = node.device
+    if device.stopped is not None:
+        return "stopped"
+    if device.is_private:
+        return "alone"
+    if not device.fleet.is_inside:
+        return "outside"
+    roles = device.fleet.roles
+    if roles.closer == device.id:
+        return "closer"
+    return "head" if device.id in roles.heads else "member"
+
+
+def status_of(node: Node) -> pb.StatusReply:
+    """Return what there is to know."""
+    device, fleet = node.device, node.device.fleet
+    version = device.version
+    return pb.StatusReply(
+        device=device.id,
+        incarnation=device.incarnation,
+        fleet=node.fleet,
+        version=pb.Version(work=version.work, round=version.round, revision=version.revision, history=version.history),
+        rounds=node.setting.spec.rounds,
+        role=role_of(node),
+        cluster=fleet.cluster,
+        loss=node.loss or 0.0,
+        has_loss=node.loss is not None,
+        n_samples=node.setting.n_samples,
+        roster=[pb.Life(device=d, incarnation=life) for d, life in sorted(fleet.roster.incarnations.items())],
+        dead=[pb.Life(device=d, incarnation=life) for d, life in sorted(fleet.dead)],
+        peers=[_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id],
+        refused=node.server.refused,
+        stopped=device.stopped or "",
+        trouble=node.trouble or node.diary.trouble,
+        running_s=time.monotonic() - node.began_s,
+        wire=1,
+        bytes_sent=node.bytes_sent,
+        messages_sent=node.n_sent,
+    )
+
+
+def _peer(node: Node, peer: int) -> pb.Peer:
+    link = node.links.get(peer)
+    return pb.Peer(
+        device=peer,
+        address=node.addresses[peer],
+        is_connected=link is not None and link.is_connected,
+        silent_s=node.detector.silent_s(peer),
+    )

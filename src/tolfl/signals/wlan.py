@@ -24,7 +24,7 @@ _TRANSITION_S = 100e-9  #: of the time window; the standard leaves it open, 100 
 _TONES = np.array([-24, -20, -16, -12, -8, -4, 4, 8, 12, 16, 20, 24])
 _SIGNS = np.array([1, -1, 1, -1, -1, 1, -1, -1, 1, 1, 1, 1])
 #: How each 20 MHz slot is turned, from the lowest frequency (IEEE 802.11, 21.3.7.5); 160 MHz is 80 MHz twice.
-_ROTATIONS: dict[int, tuple[complex, ...]] = {
+SLOT_ROTATIONS: dict[int, tuple[complex, ...]] = {
     20: (1,),
     40: (1, 1j),
     80: (1, -1, -1, -1),
@@ -42,12 +42,12 @@ def l_stf(bandwidth_mhz: int = 160, oversampling: float = 1.5, window: Literal["
     >>> len(field), round(float(np.abs(field).max()), 6)
     (1920, 1.830136)
     """
-    if bandwidth_mhz not in _ROTATIONS:
-        raise SpecError(f"bandwidth {bandwidth_mhz} MHz; use one of {', '.join(map(str, _ROTATIONS))}")
+    if bandwidth_mhz not in SLOT_ROTATIONS:
+        raise SpecError(f"bandwidth {bandwidth_mhz} MHz; use one of {', '.join(map(str, SLOT_ROTATIONS))}")
     if not (oversampling >= 1 and math.isfinite(oversampling)):
         raise SpecError(f"oversampling {oversampling:g}; use at least 1")
     rate_hz = sample_rate_hz(bandwidth_mhz, oversampling)
-    tones, values = _spectrum(bandwidth_mhz)
+    tones, values = short_training(bandwidth_mhz)
     n_samples = round(FIELD_S * rate_hz)
     period = 64 * (bandwidth_mhz // 20) * oversampling
     if abs(period - round(period)) < 1e-9:
@@ -65,8 +65,9 @@ def sample_rate_hz(bandwidth_mhz: int, oversampling: float) -> float:
     return bandwidth_mhz * 1e6 * oversampling
 
 
-def _spectrum(bandwidth_mhz: int) -> tuple[NDArray[np.int_], Complex]:
-    rotations = np.array(_ROTATIONS[bandwidth_mhz], np.complex128)
+def short_training(bandwidth_mhz: int) -> tuple[NDArray[np.int_], Complex]:
+    """Return the tones of the short training field, numbered from the centre, and what is sent on each."""
+    rotations = np.array(SLOT_ROTATIONS[bandwidth_mhz], np.complex128)
     centres = 64 * np.arange(len(rotations)) - 32 * (len(rotations) - 1)
     tones = (centres[:, None] + _TONES).ravel()
     values = rotations[:, None] * _SIGNS * (1 + 1j) / math.sqrt(2)

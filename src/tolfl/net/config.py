@@ -21,7 +21,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     peers: dict[str, str] = {}  #: id -> host:port of devices that are known beforehand
     seeds: tuple[str, ...] = ()  #: host:port of devices that know others
     discover: bool = False  #: find the others on the local network by multicast DNS
-    samples: str = ""  #: a .npy file with this device's samples, ready to train on; empty: its slice of the spec's data
+    data: str = ""  #: this device's own data, all of it: a table or a folder; empty: its slice of the spec's data
+    samples: str = ""  #: or a .npy file with its samples, scaled already
     start_timeout_s: float = 30.0  #: start without those who cannot be reached by then
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
@@ -38,7 +39,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         except msgspec.DecodeError as error:
             raise SpecError(f"device configuration {path}: {error}") from None
         folder = path.parent
-        places = {"state": config.state, "spec": config.spec, "samples": config.samples}
+        places = {"state": config.state, "spec": config.spec, "samples": config.samples, "data": config.data}
         found = {name: str(folder / place) for name, place in places.items() if place}
         return msgspec.structs.replace(config, **found).check(path)
 
@@ -49,6 +50,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         for device in self.peers:
             if not device.isdecimal():
                 raise SpecError(f"device configuration {path}: peers: {device!r} is not a device id")
+        if self.data and self.samples:
+            raise SpecError(f"device configuration {path}: data and samples; name one of them")
         if self.device < 0:
             raise SpecError(f"device configuration {path}: device {self.device}; ids count from 0")
         return self

@@ -17,7 +17,7 @@ from tolfl.core.contribution import Vector
 from tolfl.core.devices import DeviceSet
 from tolfl.core.errors import RunDirectoryError
 from tolfl.protocol.history import ClosedRound, Roster, Version
-from tolfl.runs.directory import write_file
+from tolfl.runs.directory import Tensors, encode_model, write_file
 
 _LIFE, _ROUND = "life.json", "round.safetensors"
 
@@ -73,6 +73,10 @@ class DeviceDisk:
     def save(self, record: ClosedRound, stopped: str = "", is_private: bool = False, name: str = _ROUND) -> None:
         """Keep a closed round in place of the last one."""
         write_file(self.folder, name, encode_round(record, stopped, is_private))
+
+    def save_model(self, tensors: Tensors) -> None:
+        """Write the model as a file of its own, for whoever uses it."""
+        write_file(self.folder, "model.safetensors", encode_model(tensors))
 
     def newest(self) -> ClosedRound | None:
         """Return the round that was kept, if any."""

@@ -29,6 +29,7 @@ from tolfl.net.credentials import NoCredentials
 from tolfl.net.cuts import Cuts
 from tolfl.net.detector import Detector
 from tolfl.net.diary import Diary
+from tolfl.net.discovery import Discovery
 from tolfl.net.disk import DeviceDisk
 from tolfl.net.link import Link, Parcel
 from tolfl.net.server import WIRE_VERSION, Server
@@ -119,7 +120,10 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._handle, LeaveAsked())
         beat: asyncio.Task[None] | None = None
+        discovery = Discovery(self.fleet, self.id, self._found) if self.setting.config.discover else None
         try:
+            if discovery is not None:
+                await discovery.start(self.addresses[self.id])
             await Arrival(self).wait()
             self._start()
             beat = asyncio.create_task(self._beat())
@@ -127,6 +131,8 @@ class Node:
         finally:
             if beat is not None:
                 beat.cancel()
+            if discovery is not None:
+                await discovery.stop()
             await asyncio.gather(*(link.close() for link in self.links.values()))
             await self.server.stop()
             self._trainer.close()
@@ -165,9 +171,18 @@ class Node:
             await self._say_last_words()
             self.diary.flush_traffic(self.now_s, self.device.record.parent)
             self.diary.ended(self.now_s, self.device.record, reason)
-            with suppress(RunDirectoryError):
-                self._disk.save(self.device.record, reason, self.device.is_private)
+            self._leave_behind(reason)
             return reason
+
+    def _leave_behind(self, reason: str) -> None:
+        """Write the last record and, for whoever uses it, the model."""
+        record = self.device.record
+        try:
+            self._disk.save(record, reason, self.device.is_private)
+            for tensors in self._trainer.tensors(record.models).values():
+                self._disk.save_model(tensors)
+        except RunDirectoryError as error:
+            self.trouble = str(error)
 
     async def _beat(self) -> None:
         """Every heartbeat: who has fallen silent, what must be said again, which links are of no use."""
@@ -374,6 +389,11 @@ class Node:
         self.heard(peer)
         if before is not None and hello.incarnation > before and self._early is None:
             self._handle(PeerFailed(peer, before))
+
+    def _found(self, device: int, address: str) -> None:
+        """Take in where a device announces itself."""
+        if device != self.id and device in self.expected.topology.cluster_of:
+            self.addresses[device] = address
 
     def heard(self, peer: int) -> None:
         """Note a sign of life."""

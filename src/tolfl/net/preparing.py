@@ -47,7 +47,7 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
     data = _data(config, spec)
-    index = 0 if config.samples else config.device
+    index = 0 if config.samples or config.data else config.device
     model = autoencoder_for(spec, data)
     settings = settle_training(spec, data, is_own_module=False)
     samples = data.slice_of(index)
@@ -85,6 +85,11 @@ def _check_addresses(config: NodeConfig) -> None:
 
 
 def _data(config: NodeConfig, spec: RunSpec) -> FederatedDataset:
+    if config.data:
+        # All rows are typical and this device's own; it scales them by what it knows, which is these.
+        own = msgspec.structs.replace(spec.dataset, partition="iid", test_share=0.0, validation_share=0.0)
+        alone = msgspec.structs.replace(spec, data=config.data, devices=1, clusters=1, topology="", dataset=own)
+        return load(alone)
     if not config.samples:
         return load(spec)
     try:

@@ -17,6 +17,7 @@ from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.datasets.federated import Samples
 from tolfl.models import Autoencoder, TrainJob, Update
 from tolfl.protocol.history import Version
+from tolfl.runs.directory import Tensors
 from tolfl.schemes import Closing, Scheme, Task, scheme_of
 from tolfl.schemes.scheme import Models
 
@@ -64,6 +65,10 @@ class Trainer:
         if not all(np.isfinite(params).all() for params in applied.models.values()):
             raise NonFiniteModelError(f"the model after round {version.round}")
         return applied.models
+
+    def tensors(self, models: object) -> dict[str, Tensors]:
+        """Return models by name, each as its tensors by name."""
+        return {key: self._model.tensors(params) for key, params in cast("Models", models).items()}
 
     def close(self) -> None:
         """Let the thread end; training under way is of no use to anybody any more."""

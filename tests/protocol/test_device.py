@@ -419,12 +419,6 @@ def test_a_heavier_history_of_the_same_round_replaces_a_lighter_one() -> None:
     assert device.version == heavier.version
 
 
-def test_a_head_that_learns_of_a_death_tells_the_heads_beside_it() -> None:
-    head = started(clusters([0], [1], [2], [3]), 1)
-
-    assert sent(head.handle(PeerFailed(3, 0))) == [(0, "Heartbeat"), (2, "Heartbeat")]
-
-
 # -- life and death (rules 3 and 9) -----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tolfl.core.records import FailureHappened, Joined, RoundClosed
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.core.timing import Timing
+from tolfl.core.timing import Links, Timing
 from tolfl.sim.run import Result, run
 
 SMALL = {"model": ModelSpec(hidden=(4,), code=2), "blobs": BlobsSpec(samples_per_device=5, n_features=4, n_test=10)}
@@ -49,6 +49,32 @@ def test_a_device_that_everybody_waits_for_comes_back() -> None:
 
     assert result.summary["ended"] == "over"
     assert any("came back (nobody could go on)" in r.what for r in result.records if isinstance(r, FailureHappened))
+
+
+@pytest.mark.parametrize("timing", ["lan", "wireless"])
+@pytest.mark.parametrize("device", [0, 6, 11])
+@pytest.mark.parametrize("phase", ["train", "report", "chain", "distribute"])
+def test_a_death_in_a_long_chain_stalls_it_for_the_detection_and_no_longer(
+    phase: str, device: int, timing: str
+) -> None:
+    """Twelve devices in twelve clusters; the closer that dies in `/distribute` has told one head of eleven."""
+    result = simulated(devices=12, clusters=12, fail=f"device:{device}@3/{phase}", timing=timing)
+    detection_s = Timing.preset(timing).crash_detection_s
+
+    assert result.summary["rounds_lost"] == (1 if (device, phase) == (11, "distribute") else 0)
+    assert stalls(result)
+    assert max(stalls(result).values()) < detection_s + 4 * Links().latency_s
+
+
+@pytest.mark.parametrize("clusters", [2, 3, 4, 6, 12])
+def test_a_closer_that_dies_while_distributing_costs_one_round_of_work_at_most(clusters: int) -> None:
+    closer = 12 - 12 // clusters
+    result = simulated(devices=12, clusters=clusters, fail=f"device:{closer}@3/distribute", timing="lan")
+
+    rounds_lost = result.summary["rounds_lost"]
+    assert isinstance(rounds_lost, int)
+    assert rounds_lost <= 1
+    assert max(stalls(result).values()) < Timing.preset("lan").crash_detection_s + 4 * Links().latency_s
 
 
 def test_a_fleet_that_stays_split_says_so() -> None:

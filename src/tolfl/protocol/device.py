@@ -6,50 +6,24 @@ nothing itself and holds no random generator, so the same events give the same e
 
 from __future__ import annotations
 
-from copy import copy
 from typing import assert_never
 
 from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.devices import DeviceSet
 from tolfl.protocol import events, messages
-from tolfl.protocol.catching_up import Ahead, Gathering
-from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.catching_up import Ahead
+from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, SetDeadline, Stop, TakeOver, Train
+from tolfl.protocol.history import ClosedRound, Life, Roster
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round import Round
-from tolfl.protocol.rules import Rules
+from tolfl.protocol.speaker import Speaker
 
 
-class Device:
+class Device(Speaker):
     """One device through its lives; `handle` is all there is to call."""
 
-    __slots__ = ("_ahead", "_effects", "_gathering", "_rules", "fleet", "is_private", "record", "round", "stopped")
-
-    def __init__(self, device: int, incarnation: int, record: ClosedRound, rules: Rules) -> None:
-        self.record, self._rules = record, rules
-        self.fleet = Membership(device, incarnation, record.roster, rules.topology, rules.policy != "elect")
-        self.round = Round()
-        self.stopped: str | None = None  #: why nothing more comes from this device
-        self.is_private = False  #: trains alone, for good
-        self._ahead = Ahead()
-        self._gathering = Gathering()
-        self._effects: list[Effect] = []
-
-    @property
-    def id(self) -> int:
-        """The id of the device, the same in every life."""
-        return self.fleet.id
-
-    @property
-    def incarnation(self) -> int:
-        """The number of its life."""
-        return self.fleet.incarnation
-
-    @property
-    def version(self) -> Version:
-        """The version of the newest model it holds."""
-        return self.record.version
+    __slots__ = ()
 
     def handle(self, event: events.Event) -> list[Effect]:
         """Take in what happened and return what must be done about it, in order."""
@@ -174,24 +148,6 @@ class Device:
             if message.version >= self.version:
                 self._receive(message)
 
-    def _distribute(self, sender: int | None) -> None:
-        """Pass the newest record on (rule 5): the closer to all heads, every head to its members."""
-        if not self.fleet.is_inside:
-            return
-        is_head = self.fleet.roles.head_of.get(self.fleet.cluster) == self.id
-        receivers = [head for head in self.fleet.roles.heads if head != self.id] if sender is None else []
-        receivers += self.fleet.members() if is_head else []
-        if receivers:
-            closed = self._message(messages.Closed, record=self.record)
-            self._effects += [Send(to, closed) for to in receivers if to != sender]
-        if sender is not None and is_head and self.fleet.has_losses:
-            self._tell_heads()
-
-    def _tell_heads(self) -> None:
-        # A closer may have died half way through distributing: neighbours learn the version from whoever has it.
-        for head in self.fleet.heads_beside():
-            self._send(head, messages.Heartbeat)
-
     # -- messages in --------------------------------------------------------------------------------------------
 
     def _receive(self, message: AnyMessage) -> None:
@@ -272,8 +228,11 @@ class Device:
             self._adopt_from(message)
             return
         self._ahead.keep(message)
-        # In an undisturbed round the record is on its way already; a pull would move the model twice.
-        if self.fleet.has_losses or not self.fleet.is_inside:
+        # In an undisturbed round the record is on its way already; a pull would move the model twice. The record of
+        # another branch is not: whoever closed that branch may have died before telling everybody.
+        fleet = self.fleet
+        is_disturbed = not fleet.is_inside or fleet.has_losses or fleet.has_lost_more(message.dead)
+        if is_disturbed or message.version.is_rival_of(self.version):
             self._pull()
 
     def _adopt_from(self, message: messages.Closed) -> None:
@@ -281,10 +240,6 @@ class Device:
             # Outside: the beliefs of the heavier side replace one's own, which may hold its devices for dead.
             self.fleet.believe(message.dead, spared=message.record.roster.lives)
         self._adopt(message.record, message.sender)
-
-    def _pull(self) -> None:
-        for sender in self._ahead.to_ask(self.fleet):
-            self._send(sender, messages.Pull)
 
     def _answer_old(self, message: AnyMessage) -> None:
         if isinstance(message, messages.Goodbye):
@@ -296,6 +251,13 @@ class Device:
             # In mid-run the record is on its way already; after the end nobody else may be left to send it.
             if self.record.is_over:
                 self._send_record(message.sender)
+            elif self.fleet.has_lost_more(message.dead):
+                # News of a death from somebody behind: perhaps of the one who should have sent the record.
+                self._send(message.sender, messages.Heartbeat)
+        elif isinstance(message, messages.Closed):
+            if self.version.is_rival_of(message.version):
+                # The sender goes on from a lighter branch and has told everybody; it pulls, and tells them again.
+                self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Report | messages.Mean | messages.Offer | messages.Pull):
             self._send_record(message.sender)
 
@@ -361,24 +323,11 @@ class Device:
             self._send(peer, messages.Goodbye)
         self._stop("left")
 
-    def _decline(self, message: AnyMessage) -> None:
-        """Tell whoever counts on a device that stopped, or goes on alone, not to wait for it."""
-        if isinstance(message, messages.Closed) and (self.id, self.incarnation) in message.record.roster.lives:
-            goodbye = messages.Goodbye(self.id, self.incarnation, message.version, frozenset())
-            self._effects.append(Send(message.sender, goodbye))
-
     def _stop(self, reason: str) -> None:
         self.stopped = reason
         self._effects.append(Stop(reason))
 
     # -- coming in (rules 2 and 10) and heartbeats (rules 5 and 8) ----------------------------------------------
-
-    def _ask_to_join(self) -> None:
-        if self.record.is_over:
-            return
-        closer = self.fleet.roles.closer
-        if closer is not None and closer != self.id:
-            self._send(closer, messages.Join)
 
     def _let_in(self, message: messages.Join) -> None:
         self.fleet.note_joiners({message.sender: message.incarnation})
@@ -407,42 +356,4 @@ class Device:
         # Those held for dead may be alive after all: without a word to them, a healed partition would stay apart.
         for peer in sorted({*self.fleet.neighbours(), *(device for device, _ in self.fleet.dead)} - {self.id}):
             self._send(peer, messages.Heartbeat)
-        round_ = self.round
-        if round_.reported_to is not None and round_.own is not None and not round_.reported_acked:
-            self._send(round_.reported_to, messages.Offer, what=Payload.REPORT, included=round_.own.included)
-        if round_.passed_to is not None and not round_.passed_acked:
-            self._send(round_.passed_to, messages.Offer, what=Payload.MEAN, included=DeviceSet(round_.passed_bits))
-
-    # -- messages out -------------------------------------------------------------------------------------------
-
-    def _send_record(self, to: int) -> None:
-        self._send(to, messages.Closed, record=self.record)
-
-    def _send_report(self, head: int, contribution: Pending) -> None:
-        self._send(head, messages.Report, contribution=contribution, joiners=self.fleet.joiners)
-
-    def _send_mean(self, following: int) -> None:
-        total, missing = self.round.running_mean(self._rules.merge), self.round.missing(self.fleet)
-        self._send(following, messages.Mean, total=total, missing=missing, joiners=self.fleet.joiners)
-
-    def _send_again(self, message: messages.Want) -> None:
-        round_ = self.round
-        if message.what is Payload.REPORT and round_.own is not None and message.sender == round_.reported_to:
-            self._send_report(message.sender, round_.own)
-        elif message.what is Payload.MEAN and message.sender == round_.passed_to:
-            self._send_mean(message.sender)
-
-    def _message(self, kind: type[AnyMessage], **fields: object) -> AnyMessage:
-        fleet = self.fleet
-        header = (fleet.id, fleet.incarnation, self.record.version, fleet.dead)
-        return kind(*header, **fields)  # type: ignore[arg-type]
-
-    def _send(self, to: int, kind: type[AnyMessage], **fields: object) -> None:
-        self._effects.append(Send(to, self._message(kind, **fields)))
-
-    def clone(self) -> Device:
-        """Return an independent copy; records and messages are immutable and shared."""
-        other = copy(self)
-        other.round, other.fleet = self.round.clone(), copy(self.fleet)
-        other._ahead, other._gathering, other._effects = self._ahead.clone(), self._gathering.clone(), []
-        return other
+        self._offer_again()

@@ -49,6 +49,10 @@ class Membership:
         """Whether somebody of the roster is known to be gone."""
         return len(self.roles.live) < len(self.roster.incarnations)
 
+    def has_lost_more(self, dead: frozenset[Life]) -> bool:
+        """Tell whether somebody of the roster who is alive as far as this device knows is among the dead of others."""
+        return not (dead - self.dead).isdisjoint(self.roster.lives)
+
     def is_buried(self, life: Life) -> bool:
         """Tell whether a life is over: known dead, or followed by a later one in the roster (rule 3)."""
         return life in self.dead or life[1] < self.roster.incarnations.get(life[0], 0)
@@ -139,6 +143,16 @@ class Membership:
         heads = self.roles.heads
         place = heads.index(self.id)
         return [*heads[max(0, place - 1) : place], *heads[place + 1 : place + 2]]
+
+    def heads_to_tell(self) -> list[int]:
+        """Return whom a head tells its version after a death: the first and the last head, and these tell all heads.
+
+        A closer tells the heads in their order, so the first one knows if anybody does; the last one closes next. All
+        heads together send fewer than 4k small messages, and no head is more than two of them away from another.
+        """
+        heads = self.roles.heads
+        ends = (heads[0], heads[-1])
+        return [head for head in (heads if self.id in ends else ends) if head != self.id]
 
     def _find_oneself(self) -> None:
         self.is_inside = self.roster.incarnations.get(self.id) == self.incarnation

@@ -14,6 +14,7 @@ import typer
 from tolfl.cli.compare import compare
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
+from tolfl.cli.enroll import app as enroll_app
 from tolfl.cli.evaluate import evaluate
 from tolfl.cli.export import export
 from tolfl.cli.fit import fit
@@ -47,6 +48,7 @@ app.command()(node)
 app.command()(status)
 app.command()(demo)
 app.add_typer(data_app, name="data")
+app.add_typer(enroll_app, name="enroll")
 
 
 @app.callback(invoke_without_command=True)

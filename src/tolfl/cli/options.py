@@ -116,15 +116,18 @@ _SECTIONS = {
 def flags_of(
     command: Callable[..., None], without: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes keywords the flags of another one."""
-    types = get_type_hints(command, include_extras=True)
-    parameters = [
-        parameter.replace(annotation=types[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name not in without
-    ]
+    """Give a command that takes keywords the flags of another one, before its own."""
+
+    def flags(of: Callable[..., None]) -> list[inspect.Parameter]:
+        types = get_type_hints(of, include_extras=True)
+        return [
+            parameter.replace(annotation=types[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in inspect.signature(of).parameters.items()
+            if name not in without and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
 
     def give(taker: Callable[..., None]) -> Callable[..., None]:
+        parameters = [*flags(command), *flags(taker)]
         taker.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         taker.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return taker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 def status(
     where: Annotated[str, typer.Argument(help="host:port of a device, a device's TOML file, or a run directory.")],
+    credentials: Annotated[
+        Path | None, typer.Option(help="Your key and certificate, a folder (tolfl enroll operator).")
+    ] = None,
     format: options.HowShown = Format.TABLE,
 ) -> None:
     """Ask a device, or every device of a run on this machine, what it is doing.
@@ -24,16 +28,18 @@ def status(
     Example: tolfl status 127.0.0.1:7003
 
     Example: tolfl status runs/real --format json
-    """
-    from tolfl.net.asking import ask_all, places
 
-    answers = ask_all(places(where))
+    Example: tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
+    """
+    from tolfl.net.asking import ask_all, places, shown_to
+
+    answers = ask_all(places(where), shown_to(where, credentials))
     if format is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode([_plain(answer) for answer in answers]), indent=2).decode())
     else:
         _show(answers)
     if not any(answer.status is not None for answer in answers):
-        raise TolFLError(f"{where}: nobody answers; is a device running there?")
+        raise TolFLError(f"{where}: nobody answers; is a device running there, and do you show it a certificate?")
 
 
 def _plain(answer: Answer) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import signal
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -29,7 +29,12 @@ _NO_FIELDS = ("spec", "settings", "out", "resume", "format")
 
 
 @flags_of(simulate, without=_SIMULATED_ONLY)
-def up(**given: Any) -> None:
+def up(
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain text between the devices instead of TLS.")
+    ] = False,
+    **given: Any,
+) -> None:
     """Run a fleet of real processes on this machine: the same flags, failure plans and results as `tolfl simulate`.
 
     Devices kill themselves where the plan says so; kill, freeze or restart any of them yourself, too. Ctrl-C stops
@@ -49,7 +54,7 @@ def up(**given: Any) -> None:
         base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
         spec = spec_from_flags(base, fields, given["settings"]).check()
         out = out or new_directory(f"{spec.scheme}-up", spec.data)
-    _run(spec, out, given["resume"], shown)
+    _run(spec, out, given["resume"], shown, insecure)
 
 
 def _stored(out: Path | None, fields: dict[str, Any]) -> RunSpec:
@@ -63,7 +68,7 @@ def _stored(out: Path | None, fields: dict[str, Any]) -> RunSpec:
     return stored
 
 
-def _run(spec: RunSpec, out: Path, resume: bool, shown: Format) -> None:
+def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool) -> None:
     from tolfl.cli.tables import show
     from tolfl.datasets import check_name
     from tolfl.net.collecting import collect
@@ -76,7 +81,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format) -> None:
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
         show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
         return
-    launcher = Launcher(spec, out, resume=resume)
+    launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
     if not _watch(launcher):
         done = launcher.view.rounds_done
         typer.echo(f"tolfl: stopped after round {done}; to go on: tolfl up --out {out} --resume", err=True)

@@ -32,7 +32,8 @@ class Arrival:
         """Return when this device should begin."""
         others = set(self._node.expected.topology.cluster_of) - {self._node.id}
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wait_for(others), self._node.setting.config.start_timeout_s)
+            async with asyncio.timeout(self._node.setting.config.start_timeout_s):
+                await self._wait_for(others)
 
     async def _wait_for(self, others: set[int]) -> None:
         node = self._node
@@ -50,7 +51,8 @@ class Arrival:
 
     async def _is_there(self, address: str) -> bool:
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(*split_address(address)), _ASK_S)
+            async with asyncio.timeout(_ASK_S):
+                _, writer = await asyncio.open_connection(*split_address(address))
         except (OSError, TimeoutError):
             return False
         writer.close()

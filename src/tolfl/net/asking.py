@@ -14,7 +14,8 @@ from tolfl.core.errors import SpecError, TolFLError
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import ask
 from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import NoCredentials, split_address
+from tolfl.net.credentials import TLS, Credentials, NoCredentials, split_address
+from tolfl.net.launcher import FLEET, OPERATOR
 
 _COMMAND = "/tolfl.v1.Fleet/Command"
 _COMMAND_S = 2.0
@@ -42,21 +43,36 @@ def places(where: str) -> list[str]:
     return [where]
 
 
-def ask_all(addresses: Sequence[str]) -> list[Answer]:
+def shown_to(where: str, folder: Path | None = None) -> Credentials:
+    """Return what to show to the devices behind an address, a configuration or a run directory."""
+    path = Path(where)
+    if folder is not None:
+        return TLS(folder)
+    if path.is_dir() and (path / FLEET).is_dir():
+        return TLS(path / FLEET / "devices" / OPERATOR)
+    if path.is_file():
+        config = NodeConfig.from_file(path)
+        return TLS(Path(config.credentials)) if config.credentials else NoCredentials()
+    return NoCredentials()
+
+
+def ask_all(addresses: Sequence[str], credentials: Credentials | None = None) -> list[Answer]:
     """Ask all at once."""
+    shown = credentials or NoCredentials()
 
     async def gather() -> list[Answer]:
-        replies = await asyncio.gather(*(ask(NoCredentials().dial(address, None)) for address in addresses))
+        replies = await asyncio.gather(*(ask(shown.dial(address, None)) for address in addresses))
         return [Answer(address, reply) for address, reply in zip(addresses, replies, strict=True)]
 
     return asyncio.run(gather())
 
 
-def command(address: str, request: pb.CommandRequest) -> None:
-    """Give a command to a device that was started with the token in the request."""
+def command(address: str, request: pb.CommandRequest, credentials: Credentials | None = None) -> None:
+    """Give a command to a device, as an operator or with the token that it was started with."""
+    shown = credentials or NoCredentials()
 
     async def tell() -> None:
-        async with NoCredentials().dial(address, None) as channel:
+        async with shown.dial(address, None) as channel:
             method = channel.unary_unary(
                 _COMMAND,
                 request_serializer=pb.CommandRequest.SerializeToString,

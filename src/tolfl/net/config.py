@@ -27,7 +27,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
     started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started
-    insecure: bool = False  #: plain text; only on loopback
+    credentials: str = ""  #: the folder with this device's key and certificates (tolfl enroll)
+    insecure: bool = False  #: plain text instead; only on loopback
 
     @classmethod
     def from_file(cls, path: Path) -> NodeConfig:
@@ -39,8 +40,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         except msgspec.DecodeError as error:
             raise SpecError(f"device configuration {path}: {error}") from None
         folder = path.parent
-        places = {"state": config.state, "spec": config.spec, "samples": config.samples, "data": config.data}
-        found = {name: str(folder / place) for name, place in places.items() if place}
+        places = ("state", "spec", "samples", "data", "credentials")
+        found = {name: str(folder / getattr(config, name)) for name in places if getattr(config, name)}
         return msgspec.structs.replace(config, **found).check(path)
 
     def check(self, path: Path) -> NodeConfig:

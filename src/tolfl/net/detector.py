@@ -21,6 +21,7 @@ from tolfl.core.timing import Timing
 class _Watched:
     silent_s: float = 0.0
     is_reported: bool = False
+    is_fresh: bool = True  #: heard since the last tick: how long ago is not known, so its silence counts from the next
 
 
 class Detector:
@@ -54,7 +55,8 @@ class Detector:
         self._last_s = now_s
         gone = []
         for peer, watched in self._watched.items():
-            watched.silent_s += passed_s
+            watched.silent_s += 0.0 if watched.is_fresh else passed_s
+            watched.is_fresh = False
             if watched.silent_s >= self._timing.silence_detection_s and not watched.is_reported:
                 watched.is_reported = True
                 gone.append(peer)

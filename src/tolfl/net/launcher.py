@@ -35,6 +35,7 @@ from tolfl.core.records import (
 from tolfl.core.spec import RunSpec
 from tolfl.core.timing import Timing
 from tolfl.datasets import FederatedDataset, load
+from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
 from tolfl.net.diary import RECORDS
 from tolfl.net.preparing import check_networked
@@ -43,6 +44,7 @@ from tolfl.runs.settling import settle_training
 from tolfl.schemes import failure_plan, layout, scheme_of
 
 LAUNCHER = "launcher.jsonl"
+FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
 _POLL_S = 0.05
 _GOODBYE_S = 5.0
 #: Silences in a row without any progress after which too few devices are left for ever.
@@ -89,7 +91,14 @@ class FleetView:
 class Launcher:
     """Ten or so devices on this machine. Iterate to watch them; what it returns to is `collect`."""
 
-    def __init__(self, spec: RunSpec, out: Path, data: FederatedDataset | None = None, resume: bool = False) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        out: Path,
+        data: FederatedDataset | None = None,
+        resume: bool = False,
+        is_insecure: bool = True,
+    ) -> None:
         self.spec, self.out = check_networked(spec), out
         self.data = data or load(spec)
         self.plan = failure_plan(spec)
@@ -106,14 +115,17 @@ class Launcher:
         self._is_stopping = False
         self._progressed_s = time.monotonic()
         if not resume:
-            self._write_files()
+            self._write_files(is_insecure)
         else:
             self._forget_ends()
 
     # -- files --------------------------------------------------------------------------------------------------
 
-    def _write_files(self) -> None:
-        """Write what each device needs: its samples, its configuration and the settled specification."""
+    def _write_files(self, is_insecure: bool) -> None:
+        """Write what each device needs: its samples, its configuration, its certificate, the settled specification."""
+        authority = None if is_insecure else Authority.create(self.out / FLEET)
+        if authority is not None:
+            authority.issue(OPERATOR, None)
         settled = settle_training(self.spec, self.data, is_own_module=False)
         train = msgspec.structs.replace(self.spec.train, lr=settled.lr, batch_size=settled.batch_size)
         spec = msgspec.structs.replace(self.spec, train=train)
@@ -131,8 +143,11 @@ class Launcher:
                 keep_models_every=self.spec.evaluate_every,
                 token=self._token,
                 started_unix=started,
-                insecure=True,
+                insecure=is_insecure,
+                credentials="" if authority is None else f"../../{FLEET}/devices/device-{process.device}",
             )
+            if authority is not None:
+                authority.issue(f"device-{process.device}", process.device)
             write_file(process.folder, "node.toml", config.to_toml().encode())
             try:
                 np.save(process.folder / "samples.npy", self.data.slice_of(process.device))

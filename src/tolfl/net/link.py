@@ -93,6 +93,11 @@ class Link:
         self._is_idle.clear()
         self._something_to_say.set()
 
+    def tell(self, frame: pb.Frame) -> None:
+        """Queue something that is no message of the protocol."""
+        self._waiting.append(frame)
+        self._something_to_say.set()
+
     def carry(self, parcel: Parcel) -> bool:
         """Queue a message with tensors, unless the same is on its way; tell whether it was queued."""
         arrived = self._arrived if parcel.is_once else None
@@ -141,15 +146,17 @@ class Link:
                     self._host.refused(self.peer)
                     pause_s = min(2 * pause_s, _SLOWEST_RETRY_S)
             self._retry_now.clear()
+            # Never `wait_for` here: in Python 3.11 it forgets that it was cancelled if the event comes at that moment.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._retry_now.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._retry_now.wait()
 
     async def _probe(self, address: str) -> _Outcome:
         """Tell what a connection attempt says: gRPC itself would hide a refusal behind its own patience."""
         host, port = split_address(address)
         try:
-            dialled = asyncio.open_connection(host, port)
-            _, writer = await asyncio.wait_for(dialled, self._host.timing.silence_detection_s)
+            async with asyncio.timeout(self._host.timing.silence_detection_s):
+                _, writer = await asyncio.open_connection(host, port)
         except ConnectionRefusedError:
             return _Outcome.REFUSED
         except (OSError, TimeoutError):
@@ -177,7 +184,8 @@ class Link:
 
     async def _greet(self, call: _Call) -> None:
         await call.write(pb.Frame(hello=self._host.hello(self.peer)))
-        answer = await asyncio.wait_for(call.read(), max(1.0, self._host.timing.silence_detection_s))
+        async with asyncio.timeout(max(1.0, self._host.timing.silence_detection_s)):
+            answer = await call.read()
         if answer is grpc.aio.EOF or answer.WhichOneof("content") != "hello":
             raise EOFError
         self._host.greeted(self.peer, answer.hello)
@@ -196,7 +204,8 @@ class Link:
                         self._waiting.popleft()
                 self._note_idle()
                 try:
-                    await asyncio.wait_for(self._something_to_say.wait(), beat_s)
+                    async with asyncio.timeout(beat_s):
+                        await self._something_to_say.wait()
                 except TimeoutError:
                     await call.write(pb.Frame(pulse=pb.Pulse(wants_answer=True)))
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import signal
 import time
@@ -23,9 +24,10 @@ from tolfl.core.spec import RunSpec
 from tolfl.core.timing import Timing
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import Arrival
+from tolfl.net.authority import REVOCATIONS, EnrolmentError
 from tolfl.net.codec import Expected, encode
 from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import NoCredentials
+from tolfl.net.credentials import Credentials
 from tolfl.net.cuts import Cuts
 from tolfl.net.detector import Detector
 from tolfl.net.diary import Diary
@@ -42,6 +44,7 @@ from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
 from tolfl.protocol.rules import Rules
+from tolfl.runs.directory import write_file
 from tolfl.runs.ledger import Kind
 
 #: A link that nobody has used for so long is closed; the next message opens it again.
@@ -67,7 +70,7 @@ class Setting:
 class Node:
     """A device on a network; `run` is its whole life."""
 
-    def __init__(self, setting: Setting, trainer: Trainer, credentials: NoCredentials) -> None:
+    def __init__(self, setting: Setting, trainer: Trainer, credentials: Credentials) -> None:
         config = setting.config
         self.id, self.fleet, self.expected = config.device, setting.fleet, setting.expected
         self.setting, self.timing = setting, Timing.preset(setting.spec.timing)
@@ -75,6 +78,8 @@ class Node:
         self._disk = DeviceDisk(Path(config.state), self.id)
         self.diary = Diary(Path(config.state), self.id)
         self._trainer, self._credentials = trainer, credentials
+        if (self._disk.folder / REVOCATIONS).exists():
+            credentials.learn((self._disk.folder / REVOCATIONS).read_bytes())
         incarnation = self._disk.next_life()
         record = self._disk.newest() or self._first_record()
         self.is_restart = incarnation > 0
@@ -91,6 +96,7 @@ class Node:
         self.began_s = time.monotonic()
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
         self._early: list[tuple[int, AnyMessage]] | None = []  #: what came before this device started
+        self._closing: list[asyncio.Future[None]] = []
         self._is_dying = False
         self._record_before = record
         self._ended = asyncio.Event()
@@ -133,7 +139,7 @@ class Node:
                 beat.cancel()
             if discovery is not None:
                 await discovery.stop()
-            await asyncio.gather(*(link.close() for link in self.links.values()))
+            await asyncio.gather(*(link.close() for link in self.links.values()), *self._closing)
             await self.server.stop()
             self._trainer.close()
             self._io.shutdown()
@@ -191,6 +197,7 @@ class Node:
             for peer in self.detector.tick(self._loop.time()):
                 self._give_up(peer, f"silent for {self.timing.silence_detection_s:g} s")
             self._handle(Ticked())
+            self._cut_off(self._credentials.reread())
             for peer, link in list(self.links.items()):
                 if self._loop.time() - link.used_s > _IDLE_S:
                     del self.links[peer]
@@ -201,7 +208,8 @@ class Node:
         dead = {device for device, _ in self.device.fleet.dead}
         words = [link.drained() for peer, link in self.links.items() if peer not in dead]
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*words), _LAST_WORDS_S)
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await asyncio.gather(*words)
 
     @property
     def now_s(self) -> float:
@@ -378,6 +386,7 @@ class Node:
             to=to,
             is_inside=self.device.fleet.is_inside and self._early is None,
             addresses=self.addresses,
+            revocations=self._credentials.revocations,
         )
 
     def greeted(self, peer: int, hello: pb.Hello) -> None:
@@ -385,6 +394,8 @@ class Node:
         for device, address in hello.addresses.items():
             if device != self.id and device in self.expected.topology.cluster_of:
                 self.addresses[device] = address if device == peer else self.addresses.get(device, address)
+        with suppress(EnrolmentError):  # a list that nobody signed teaches nothing
+            self.learn(hello.revocations)
         before, self._lives[peer] = self._lives.get(peer), max(self._lives.get(peer, 0), hello.incarnation)
         self.heard(peer)
         if before is not None and hello.incarnation > before and self._early is None:
@@ -429,10 +440,32 @@ class Node:
         """Return what there is to know of this device."""
         return status_of(self)
 
-    def command(self, request: pb.CommandRequest) -> bool:
-        """Do what a launcher asks; tell whether it was allowed to."""
+    def learn(self, revocations: bytes) -> None:
+        """Take in a list of revocations that somebody sent."""
+        self._cut_off(self._credentials.learn(revocations))
+
+    def _cut_off(self, revoked: frozenset[int] | None) -> None:
+        """Cut off whom a newer list of revocations names, and pass the list on."""
+        if revoked is None:
+            return
+        with suppress(RunDirectoryError):
+            write_file(self._disk.folder, REVOCATIONS, self._credentials.revocations)
+        if self.id in revoked and self._credentials.is_revoked(self._credentials.identity):
+            self._error = EnrolmentError(f"device {self.id} was revoked; enrol it anew to let it in again")
+            self._ended.set()
+        for peer, link in list(self.links.items()):
+            if peer in revoked:
+                # Dialled again, it must show a certificate that counts.
+                self.server.drop(peer)
+                del self.links[peer]
+                self._closing.append(asyncio.ensure_future(link.close()))
+            else:
+                link.tell(pb.Frame(revocations=self._credentials.revocations))
+
+    def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
+        """Do what an operator or a launcher asks; tell whether it was allowed to."""
         token = self.setting.config.token
-        if not token or request.token != token:
+        if not is_operator and not (token and hmac.compare_digest(request.token, token)):
             return False
         match request.WhichOneof("command"):
             case "cut":

@@ -14,7 +14,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
 from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import NoCredentials, is_loopback
+from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
 from tolfl.net.node import Node, Setting
 from tolfl.net.trainer import Trainer
 from tolfl.protocol.rules import Rules
@@ -40,9 +40,7 @@ def check_networked(spec: RunSpec) -> RunSpec:
 
 def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     """Return a device that is ready to run; `is_own_network`: nobody else can reach the network it is on."""
-    if not is_own_network:
-        _check_addresses(config)
-
+    credentials = credentials_of(config, is_own_network)
     spec = check_networked(RunSpec.from_file(Path(config.spec)))
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
@@ -62,6 +60,7 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
             topology,
             spec.rounds,
             trainer.apply,
+            trainer.merge,
             policy=scheme.protocol_policy(policy(spec)),
             min_devices=spec.min_devices,
             min_samples=spec.min_samples,
@@ -70,18 +69,27 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
 
     name = fleet_name(spec, len(start))
     setting = Setting(config, spec, failure_plan(spec), rules, expected, name, len(samples), data.name)
-    return Node(setting, trainer, NoCredentials())
+    return Node(setting, trainer, credentials)
 
 
-def _check_addresses(config: NodeConfig) -> None:
-    """Refuse plain text wherever strangers could listen."""
+def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credentials:
+    """Return what a device shows and wants to see; plain text is refused wherever strangers could listen."""
+    if config.credentials:
+        tls = TLS(Path(config.credentials))
+        if tls.identity is None or tls.identity.device != config.device:
+            raise SpecError(f"credentials {config.credentials} are not those of device {config.device}")
+        return tls
     if not config.insecure:
         raise SpecError(
-            f"device {config.device} has no credentials; set insecure = true in its configuration, on loopback only"
+            f"device {config.device} has no credentials; name their folder (tolfl enroll makes it), "
+            "or set insecure = true on loopback"
         )
+    if is_own_network:
+        return NoCredentials()
     for address in (config.listen, *filter(None, [config.advertise])):
         if not is_loopback(address):
             raise SpecError(f"insecure = true and address {address}: plain text is for loopback (127.0.0.1) only")
+    return NoCredentials()
 
 
 def _data(config: NodeConfig, spec: RunSpec) -> FederatedDataset:
@@ -103,4 +111,5 @@ def fleet_name(spec: RunSpec, n_params: int) -> str:
     """Return a name that devices share if and only if they can train together."""
     what = (spec.scheme, spec.devices, layout(spec).clusters, spec.rounds, spec.seed, policy(spec), n_params)
     rest = (spec.min_devices, spec.min_samples, msgspec.to_builtins(spec.train), msgspec.to_builtins(spec.model))
-    return hashlib.sha256(msgspec.json.encode([what, rest])).hexdigest()[:16]
+    agreed = (what, rest, msgspec.to_builtins(spec.defence))
+    return hashlib.sha256(msgspec.json.encode(agreed)).hexdigest()[:16]

@@ -13,8 +13,9 @@ from google.protobuf.message import DecodeError
 
 from tolfl.core.errors import TolFLError
 from tolfl.net import wire_pb2 as pb
+from tolfl.net.authority import EnrolmentError
 from tolfl.net.codec import Expected, RefusedMessageError
-from tolfl.net.credentials import NoCredentials
+from tolfl.net.credentials import Credentials, Identity
 from tolfl.net.frames import Assembler
 from tolfl.protocol.messages import AnyMessage
 
@@ -49,18 +50,21 @@ class Host(Protocol):
     def status(self) -> pb.StatusReply:
         """Return what there is to know."""
 
-    def command(self, request: pb.CommandRequest) -> bool:
-        """Do what a launcher asks; tell whether it was allowed to."""
+    def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
+        """Do what an operator or a launcher asks; tell whether it was allowed to."""
+
+    def learn(self, revocations: bytes) -> None:
+        """Take in a list of revocations; raise where the authority has not signed it."""
 
 
 class Server:
     """The listening half of a device."""
 
-    def __init__(self, host: Host, credentials: NoCredentials) -> None:
+    def __init__(self, host: Host, credentials: Credentials) -> None:
         self.refused: Counter[str] = Counter()  #: what was turned away, by kind
         self._host, self._credentials = host, credentials
         self._server: grpc.aio.Server | None = None
-        self._streams: set[asyncio.Task[Any]] = set()
+        self._streams: dict[asyncio.Task[Any], int] = {}  #: and whose they are
 
     async def start(self, address: str) -> int:
         """Listen; return the port."""
@@ -74,6 +78,12 @@ class Server:
             raise TolFLError(f"device {self._host.id} cannot listen on {address}; is the port taken? choose another")
         await self._server.start()
         return port
+
+    def drop(self, peer: int) -> None:
+        """End the streams of a peer, which may come again if it is allowed to."""
+        for stream, owner in list(self._streams.items()):
+            if owner == peer:
+                stream.cancel()
 
     async def stop(self) -> None:
         """End all streams, then the server: it would wait for them."""
@@ -117,7 +127,7 @@ class Server:
     async def _control(self, frames: AsyncIterator[pb.Frame], context: Any) -> AsyncIterator[pb.Frame]:
         peer = await self._greet(frames, context)
         yield pb.Frame(hello=self._host.hello(peer))
-        task = self._note_stream()
+        task = self._note_stream(peer)
         assembler = Assembler(self._host.expected)
         try:
             async for frame in frames:
@@ -128,18 +138,20 @@ class Server:
                             yield pb.Frame(pulse=pb.Pulse())
                     case "message":
                         self._hand_on(peer, assembler.start(frame.message))
+                    case "revocations":
+                        self._learn(frame.revocations)
                     case _:
                         self._hand_on(peer, None)
         except RefusedMessageError as error:
             await self._refuse(context, error)
         finally:
-            self._streams.discard(task)
+            self._streams.pop(task, None)
             self._host.doubt(peer)
 
     async def _bulk(self, frames: AsyncIterator[pb.Frame], context: Any) -> AsyncIterator[pb.Frame]:
         peer = await self._greet(frames, context)
         yield pb.Frame(hello=self._host.hello(peer))
-        task = self._note_stream()
+        task = self._note_stream(peer)
         assembler, number = Assembler(self._host.expected), 0
         try:
             async for frame in frames:
@@ -159,12 +171,12 @@ class Server:
         except RefusedMessageError as error:
             await self._refuse(context, error)
         finally:
-            self._streams.discard(task)
+            self._streams.pop(task, None)
 
-    def _note_stream(self) -> asyncio.Task[Any]:
+    def _note_stream(self, peer: int) -> asyncio.Task[Any]:
         task = asyncio.current_task()
         assert task is not None
-        self._streams.add(task)
+        self._streams[task] = peer
         return task
 
     def _hand_on(self, peer: int, message: AnyMessage | None) -> None:
@@ -176,7 +188,8 @@ class Server:
 
     async def _greet(self, frames: AsyncIterator[pb.Frame], context: Any) -> int:
         try:
-            first = await asyncio.wait_for(anext(frames), _GREETING_S)
+            async with asyncio.timeout(_GREETING_S):
+                first = await anext(frames)
         except (TimeoutError, StopAsyncIteration):
             await self._turn_away(context, "silent", "say hello first", grpc.StatusCode.DEADLINE_EXCEEDED)
         if first.WhichOneof("content") != "hello":
@@ -188,8 +201,23 @@ class Server:
             await self._turn_away(context, "stranger", "this device belongs to another fleet or run")
         if hello.to != self._host.id or hello.device not in self._host.expected.topology.cluster_of:
             await self._turn_away(context, "stranger", f"this is device {self._host.id}")
+        identity = self._credentials.identify(context)
+        if identity is not None:
+            if identity.device != hello.device:
+                await self._turn_away(context, "forged", f"this certificate is not that of device {hello.device}")
+            await self._check(context, identity)
         self._host.greeted(hello.device, hello)
         return hello.device
+
+    async def _check(self, context: Any, identity: Identity) -> None:
+        if self._credentials.is_revoked(identity):
+            await self._turn_away(context, "revoked", "this certificate was revoked", grpc.StatusCode.PERMISSION_DENIED)
+
+    def _learn(self, revocations: bytes) -> None:
+        try:
+            self._host.learn(revocations)
+        except EnrolmentError as error:
+            raise RefusedMessageError("forged", str(error)) from None
 
     async def _turn_away(
         self, context: Any, kind: str, why: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION
@@ -204,10 +232,15 @@ class Server:
 
     # -- questions ----------------------------------------------------------------------------------------------
 
-    async def _status(self, _request: pb.StatusRequest, _context: Any) -> pb.StatusReply:
+    async def _status(self, _request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        identity = self._credentials.identify(context)
+        if identity is not None:
+            await self._check(context, identity)
         return self._host.status()
 
     async def _command(self, request: pb.CommandRequest, context: Any) -> pb.CommandReply:
-        if not self._host.command(request):
-            await self._turn_away(context, "command", "a wrong token", grpc.StatusCode.PERMISSION_DENIED)
+        identity = self._credentials.identify(context)
+        if not self._host.command(request, is_operator=identity is not None and identity.is_operator):
+            why = "commands are for operators, or for a launcher with its token"
+            await self._turn_away(context, "command", why, grpc.StatusCode.PERMISSION_DENIED)
         return pb.CommandReply()

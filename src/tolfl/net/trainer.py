@@ -13,12 +13,14 @@ import torch
 from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.devices import DeviceSet
 from tolfl.core.errors import NonFiniteModelError
+from tolfl.core.liars import Liars
 from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.datasets.federated import Samples
 from tolfl.models import Autoencoder, TrainJob, Update
 from tolfl.protocol.history import Version
 from tolfl.runs.directory import Tensors
 from tolfl.schemes import Closing, Scheme, Task, scheme_of
+from tolfl.schemes.robust import combine
 from tolfl.schemes.scheme import Models
 
 
@@ -31,6 +33,7 @@ class Trainer:
         self._spec, self._device, self._samples = spec, device, samples
         self._model, self._settings = model, settings
         self._scheme: Scheme = scheme_of(spec)
+        self._liars = Liars.parse(spec.liars, spec.devices)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="training")
         self._thread.submit(torch.set_num_threads, 1)
         self._waiting: Future[Contribution] | None = None
@@ -48,7 +51,7 @@ class Trainer:
 
     def _contribute(self, version: Version, models: Models) -> Contribution:
         task = Task(self._spec.seed, self._device, version.round, models, self._samples, 0, len(self._samples))
-        return self._scheme.contribute([task], self._model, self._train)[0]
+        return self._liars.told(self._scheme.contribute([task], self._model, self._train))[0]
 
     def _train(self, jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
         settings = self._settings
@@ -57,6 +60,13 @@ class Trainer:
         if epochs is not None:
             settings = msgspec.structs.replace(settings, epochs=epochs)
         return self._model.train(list(jobs), settings)
+
+    def merge(self, upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
+        """Return the chain so far with a cluster appended, under the defence of the run."""
+        if not self._spec.defence.is_on:
+            return Contribution.appended(upstream, cluster)
+        chain = None if upstream is None else upstream.resolve()
+        return combine(self._spec.defence, chain, [device.resolve() for device in cluster])
 
     def apply(self, models: object, total: Pending, version: Version, present: DeviceSet) -> object:
         """Return the models after a round."""

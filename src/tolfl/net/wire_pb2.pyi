@@ -7,21 +7,23 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "pulse", "message", "chunk", "receipt")
+    __slots__ = ("hello", "pulse", "message", "chunk", "receipt", "revocations")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PULSE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     pulse: Pulse
     message: Message
     chunk: bytes
     receipt: Receipt
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., pulse: _Optional[_Union[Pulse, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., chunk: _Optional[bytes] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ...) -> None: ...
+    revocations: bytes
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., pulse: _Optional[_Union[Pulse, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., chunk: _Optional[bytes] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., revocations: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("wire", "fleet", "device", "incarnation", "to", "is_inside", "addresses")
+    __slots__ = ("wire", "fleet", "device", "incarnation", "to", "is_inside", "addresses", "revocations")
     class AddressesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +38,7 @@ class Hello(_message.Message):
     TO_FIELD_NUMBER: _ClassVar[int]
     IS_INSIDE_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
     wire: int
     fleet: str
     device: int
@@ -43,7 +46,8 @@ class Hello(_message.Message):
     to: int
     is_inside: bool
     addresses: _containers.ScalarMap[int, str]
-    def __init__(self, wire: _Optional[int] = ..., fleet: _Optional[str] = ..., device: _Optional[int] = ..., incarnation: _Optional[int] = ..., to: _Optional[int] = ..., is_inside: _Optional[bool] = ..., addresses: _Optional[_Mapping[int, str]] = ...) -> None: ...
+    revocations: bytes
+    def __init__(self, wire: _Optional[int] = ..., fleet: _Optional[str] = ..., device: _Optional[int] = ..., incarnation: _Optional[int] = ..., to: _Optional[int] = ..., is_inside: _Optional[bool] = ..., addresses: _Optional[_Mapping[int, str]] = ..., revocations: _Optional[bytes] = ...) -> None: ...
 
 class Pulse(_message.Message):
     __slots__ = ("wants_answer",)

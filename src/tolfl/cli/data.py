@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from tolfl.cli import options
 from tolfl.cli.options import Format, spec_from_flags
+from tolfl.cli.spectrogram import spectrogram
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 
@@ -17,8 +19,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tolfl.datasets.describe import Description
+    from tolfl.signals.captures.generation import Part
+    from tolfl.signals.configs import SimConfig
 
-app = typer.Typer(help="Data sets: list, describe, get, generate.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
+app.command()(spectrogram)
+
+_LONGEST_RECORDING_S = 60.0  #: 5 GB
 
 Name = Annotated[str, typer.Argument(help="A data set's name, or a path to a table or a folder.")]
 
@@ -163,7 +170,7 @@ def get(
 
 
 @app.command()
-def generate(
+def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     name: Annotated[str, typer.Argument(help="comms-ml or comms-ml-published.")],
     out: Annotated[Path, typer.Option(help="The folder for samples.npz.")],
     sim_config: Annotated[Path | None, typer.Option(help="A sim_cfgX.json of the original project.")] = None,
@@ -171,13 +178,31 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of traffic, fading and noise. (default: 0, or the file's)")
     ] = None,
+    pcap: Annotated[
+        bool, typer.Option("--pcap", help="Also write the traffic: captures/KIND/region-N.pcap beside the samples.")
+    ] = False,
+    pcap_mb: Annotated[int, typer.Option(min=1, help="Begin a new capture file after so many megabytes.")] = 1000,
+    iq: Annotated[
+        bool,
+        typer.Option("--iq", help="Also write what a receiver hears: recordings/KIND/region-N.sigmf-meta (SigMF)."),
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="How long each recording is; 80 MB per second.")] = 0.5,
     settings: options.Set = None,
 ) -> None:
     """Generate wireless traffic and samples, and write them as samples.npz (X, y, time, names).
 
     With the two configuration files of the original project, what these describe; nothing in them is run as code.
 
+    Recordings are of regions 1 to 3, without (typical) and with a Bluetooth intruder in their second half (bluetooth).
+
+    Captures hold all packets, not only those of the windows: 4.8 GB for comms-ml-published; for comms-ml about 9 MB
+    times comms_ml.windows_per_region, 27 GB with the usual 3000.
+
     Example: tolfl data generate comms-ml --out data --set comms_ml.windows_per_region=500
+
+    Example: tolfl data generate comms-ml --pcap --out data --set comms_ml.windows_per_region=100
+
+    Example: tolfl data generate comms-ml --iq --seconds 0.25 --out data
 
     Example: tolfl data generate comms-ml --sim-config sim_cfg1.json --sampling-config sampling_cfg1.json --out data
     """
@@ -187,11 +212,15 @@ def generate(
         raise UnknownNameError("data set to generate", name, ["comms-ml", "comms-ml-published"])
     if (sim_config is None) != (sampling_config is None):
         raise SpecError("--sim-config and --sampling-config go together; give both or neither")
+    if iq and not 0 < seconds <= _LONGEST_RECORDING_S:
+        raise SpecError(f"--seconds {seconds:g}; use a number above 0 and at most {_LONGEST_RECORDING_S:g}")
     if sim_config is not None and sampling_config is not None:
         from tolfl.signals import read_sampling_config, read_sim_config, sample_configs
 
-        found = sample_configs(read_sim_config(sim_config), read_sampling_config(sampling_config), seed)
+        sim = read_sim_config(sim_config)
+        found = sample_configs(sim, read_sampling_config(sampling_config), seed)
         arrays = {"X": found.features, "time": found.start_s, "names": np.array(found.feature_names)}
+        traffic = _traffic_of_config(sim, seed)
     else:
         given = {} if seed is None else {"comms_ml": {**msgspec.to_builtins(RunSpec().comms_ml), "seed": seed}}
         spec = spec_from_flags(RunSpec(data=name), given, settings).check()
@@ -200,7 +229,59 @@ def generate(
         raw = load_raw(spec)
         times = np.arange(raw.n_samples) if raw.times is None else raw.times
         arrays = {"X": raw.samples, "y": raw.labels, "time": times, "names": np.array(raw.feature_names)}
+        traffic = _traffic_of(spec)
+    if pcap:
+        _write_captures(out / "captures", traffic(), pcap_mb * 1_000_000)
+    if iq:
+        _write_recordings(out / "recordings", traffic(), seconds)
     _write(out, {key: np.asarray(value) for key, value in arrays.items()})
+
+
+def _traffic_of(spec: RunSpec) -> Callable[[], list[Part]]:
+    """Return what finds the traffic behind a data set; it takes seconds, so only if somebody asks."""
+
+    def traffic() -> list[Part]:
+        from tolfl.signals import comms_ml
+        from tolfl.signals.captures.generation import parts_of
+
+        settings = spec.comms_ml
+        if spec.data == "comms-ml-published":
+            settings = msgspec.structs.replace(settings, variant="published")
+        return parts_of(comms_ml(settings.seed, settings), settings.seed, settings)
+
+    return traffic
+
+
+def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[Part]]:
+    def traffic() -> list[Part]:
+        from tolfl.signals.captures.generation import Part
+        from tolfl.signals.streams import Scenario
+
+        own = sim.seed if seed is None else seed
+        return [Part("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
+
+    return traffic
+
+
+def _write_captures(folder: Path, parts: list[Part], file_bytes: int) -> None:
+    from tolfl.signals.captures.generation import write_parts
+
+    for written in write_parts(folder, parts, file_bytes):
+        files = f" to {written.paths[-1].name}" if len(written.paths) > 1 else ""
+        typer.echo(f"{written.paths[0]}{files}: {written.n_packets} packets, {written.n_bytes / 1e6:.1f} MB")
+
+
+def _write_recordings(folder: Path, parts: list[Part], seconds: float) -> None:
+    from tolfl.signals.radio.region_recording import scenes, write_scene
+    from tolfl.signals.recordings.reading import open_recording
+
+    typical = [part for part in parts if part.kind == "typical"]
+    for part in typical:
+        for kind, (scene,) in scenes(seconds, part.seed, [part.region]).items():
+            path = write_scene(folder / kind / f"region-{part.region.number}", scene)
+            found = open_recording(path)
+            size = found.n_samples * found.datatype.bytes_per_sample / 1e6
+            typer.echo(f"{path}: {found.duration_s:g} s, {len(found.annotations)} emissions, {size:.1f} MB")
 
 
 def _write(out: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -46,12 +46,14 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl evaluate model comms-ml --out pictures --format json
     """
     from tolfl.datasets import is_path
+    from tolfl.datasets.loaders.captures import refuse_captures
     from tolfl.detect import Detector
     from tolfl.detect.assessment import assess
     from tolfl.detect.streams import Roles
 
     detector = Detector.load(model)
     if is_path(data) or Path(data).exists():
+        refuse_captures(Path(data))
         if label_column is None and not data.endswith(".npz"):
             raise SpecError("--label-column says which column has the truth; give it")
         roles = Roles(device_column or "", label_column or "", time_column or "")

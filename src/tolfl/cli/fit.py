@@ -24,7 +24,10 @@ _DETECTOR = (
     "model", "scheme", "clusters", "rounds", "fail", "on_head_failure", "contamination", "false_alarm_rate",
     "alarms_per_day", "windows_per_day", "trim", "seed",
 )  # fmt: skip
-_DATA = ("data", "data_dir", "partition", "device_column", "label_column", "time_column", "devices", "seed")
+_DATA = (
+    "data", "data_dir", "partition", "device_column", "label_column", "time_column", "window_s", "step_s", "devices",
+    "seed",
+)  # fmt: skip
 
 FillMissing = Annotated[
     bool, typer.Option("--fill-missing", help="Take a missing value as the mean of the training rows.")
@@ -38,10 +41,18 @@ Typical = Annotated[
 
 
 def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
-    data: Annotated[str, typer.Argument(help="A table, a folder with one file per device, or a data set's name.")],
+    data: Annotated[
+        str, typer.Argument(help="A table, a capture, a folder with one file per device, or a data set's name.")
+    ],
     device_column: options.DeviceColumn = None,
     label_column: options.LabelColumn = None,
     time_column: options.TimeColumn = None,
+    window_s: Annotated[
+        float | None, typer.Option("--window", help="Seconds in a window of a capture. (default: 1)")
+    ] = None,
+    step_s: Annotated[
+        float | None, typer.Option("--step", help="Seconds from one window to the next. (default: the window's)")
+    ] = None,
     typical: Typical = None,
     data_dir: options.DataDir = None,
     devices: Annotated[
@@ -87,6 +98,8 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl fit comms-ml --devices 10 --fail server@50 --out model
 
     Example: tolfl fit readings.csv --device-column building --alarms-per-day 1 --windows-per-day 1440
+
+    Example: tolfl fit router.pcap --window 10 --out model
 
     Example: tolfl fit november.csv --device-column building --continue model --out model-2
     """

@@ -104,6 +104,8 @@ _SECTIONS = {
     "device_column": "dataset",
     "label_column": "dataset",
     "time_column": "dataset",
+    "window_s": "dataset",
+    "step_s": "dataset",
     "samples_per_device": "blobs",
     "n_features": "blobs",
     "latency_s": "links",

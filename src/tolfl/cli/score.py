@@ -26,7 +26,8 @@ _MAX_SENTENCES = 5
 def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     model: Model,
     data: Annotated[
-        str | None, typer.Argument(help="CSV, Parquet, JSON lines, NPZ, NPY, a folder of these; -: standard input.")
+        str | None,
+        typer.Argument(help="CSV, Parquet, JSON lines, NPZ, pcap, SigMF, a folder of these; -: standard input."),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Read CSV or JSON lines from standard input, and answer line by line.")

@@ -217,7 +217,7 @@ def _in_words(features: list[Line]) -> str:
 
 
 def _width(name: str) -> int:
-    return {"time": 22, "from": 22, "to": 22, "device": 16, "verdict": 12, "row": 9}.get(name, 11)
+    return {"time": 27, "from": 27, "to": 27, "device": 16, "verdict": 12, "row": 9}.get(name, 11)
 
 
 def _cell(value: object) -> str:

@@ -24,6 +24,9 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_column: str = ""
     label_column: str = ""
     time_column: str = ""
+    # -- windows of a capture
+    window_s: float = 1.0
+    step_s: float | None = None  #: from one window's start to the next one's; None: as long as the window
     # -- training, validation, test
     split: Literal["random", "chronological"] = "random"
     test_share: float = 0.2  #: of typical samples, where the publisher has not set any aside
@@ -50,6 +53,9 @@ def check_dataset(spec: DatasetSpec) -> None:
     for name, number in (("max_train", spec.max_train), ("max_test", spec.max_test), ("groups", spec.groups)):
         if number is not None and number < 1:
             raise SpecError(f"dataset {name} {number}; use at least 1")
+    step_s = spec.window_s if spec.step_s is None else spec.step_s
+    if not 1e-9 <= spec.window_s <= step_s < math.inf:
+        raise SpecError(f"dataset window_s {spec.window_s:g}, step_s {step_s:g}; the step must be at least the window")
     if spec.declared < 0:
         raise SpecError(f"dataset declared {spec.declared}; use at least 0")
     if not (spec.alpha > 0 and math.isfinite(spec.alpha)):

@@ -17,6 +17,7 @@ from tolfl.datasets.federated import FederatedDataset
 from tolfl.datasets.loaders import PUBLIC_SETS, load_public, read_table
 from tolfl.datasets.prepare import federate
 from tolfl.datasets.raw import RawData
+from tolfl.signals.windows import WindowGrid
 
 __all__ = ["DATASETS", "FederatedDataset", "RawData", "blobs", "check_name", "is_path", "load", "load_raw"]
 
@@ -48,18 +49,25 @@ def load_raw(spec: RunSpec) -> RawData:
         settings = msgspec.structs.replace(settings, variant="published")
     asked = spec.dataset
     columns = (asked.device_column, asked.label_column, asked.time_column)
-    return _load_raw(spec.data, settings, asked.dir, asked.colour, asked.fine, columns)
+    grid = WindowGrid(asked.window_s, asked.window_s if asked.step_s is None else asked.step_s)
+    return _load_raw(spec.data, settings, asked.dir, asked.colour, asked.fine, columns, grid)
 
 
 @lru_cache(maxsize=2)  # repetitions ask again and again, and CIFAR takes a second
 def _load_raw(
-    name: str, settings: CommsMLSettings, folder: str, colour: bool, fine: bool, columns: tuple[str, str, str]
+    name: str,
+    settings: CommsMLSettings,
+    folder: str,
+    colour: bool,
+    fine: bool,
+    columns: tuple[str, str, str],
+    grid: WindowGrid,
 ) -> RawData:
     if name.startswith("comms-ml"):
         return read_comms_ml(settings)
     if name in PUBLIC_SETS:
         return load_public(name, folder, colour, fine)
-    return read_table(Path(name).expanduser(), *columns)
+    return read_table(Path(name).expanduser(), *columns, grid=grid)
 
 
 def is_path(name: str) -> bool:

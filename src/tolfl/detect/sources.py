@@ -1,4 +1,4 @@
-"""Where rows come from: CSV, Parquet, JSON lines, NumPy files, folders with one file per device, or a pipe."""
+"""Where rows come from: tables, JSON lines, NumPy files, captures, recordings, a folder with one per device, a pipe."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ import pyarrow.parquet as pa_parquet
 from tolfl.core.errors import DataError
 from tolfl.datasets.loaders.arrays import read_arrays
 from tolfl.datasets.loaders.files import is_gzip, unreadable
-from tolfl.datasets.loaders.folders import ARRAY_KINDS, device_files, kind_of, owner_of
+from tolfl.datasets.loaders.folders import by_device, device_files, kind_of
 from tolfl.datasets.loaders.problems import DataFileError, MissingDataError
+from tolfl.detect.capture_source import capture_tables, tables_of_captures
 from tolfl.detect.matching import as_column
+from tolfl.detect.recording_source import recording_tables
 from tolfl.detect.streams import Reader, Roles, Table
 
 STDIN = "standard input"
@@ -40,8 +42,11 @@ def tables_in(path: Path, reader: Reader) -> Iterator[Table]:
     if not path.is_dir():
         yield from _tables_of(path, reader)
         return
-    for file in device_files(path):
-        yield from _tables_of(file, reader, owner_of(file))
+    for owner, files in by_device(device_files(path)):
+        if len(files) == 1:
+            yield from _tables_of(files[0], reader, owner)
+        else:
+            yield from tables_of_captures(files, reader, owner)
 
 
 def tables_from(stream: BinaryIO, name: str = STDIN) -> Iterator[Table]:
@@ -73,13 +78,7 @@ def _tables_of(path: Path, reader: Reader, owner: str = "") -> Iterator[Table]:
             for table in tables_from(file, path.name):
                 yield replace(table, owner=owner)
         return
-    kind = kind_of(path)
-    if kind in ARRAY_KINDS:
-        yield from _array_tables(path, reader, owner)
-    elif kind == "parquet":
-        yield from _parquet_tables(path, reader, owner)
-    else:
-        yield from _csv_tables(path, reader, owner)
+    yield from _BY_KIND[kind_of(path)](path, reader, owner)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -278,3 +277,14 @@ def roles_in(path: Path | None, roles: Roles) -> Roles:
     usual = {"device": "device", "label": "y", "time": "time"}
     given = {"device": roles.device, "label": roles.label, "time": roles.time}
     return Roles(**{role: given[role] or (usual[role] if usual[role] in there else "") for role in usual})
+
+
+#: Who reads which kind of file; the kinds are those of `kind_of`.
+_BY_KIND: dict[str, Callable[[Path, Reader, str], Iterator[Table]]] = {
+    "csv": _csv_tables,
+    "parquet": _parquet_tables,
+    "npz": _array_tables,
+    "npy": _array_tables,
+    "capture": capture_tables,
+    "recording": recording_tables,
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,20 @@ from tolfl.sim.run import Progress, Runs, datasets_of, repetitions_of
 Summaries = list[dict[str, Any]]  #: one per repetition
 
 
+#: Fields that came when results were stored already, and change nothing unless they are set.
+_ADDED_LATER = ("dataset.window_s", "defence", "liars")
+
+
 def spec_hash(spec: RunSpec) -> str:
     """Return the name under which a specification's results are kept; where its data lie is not part of it."""
     without_place = msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=""))
-    return hashlib.sha256(without_place.to_toml().encode()).hexdigest()[:16]
+    fields, usual = msgspec.toml.decode(without_place.to_toml()), msgspec.toml.decode(RunSpec().to_toml())
+    for name in _ADDED_LATER:
+        *sections, last = name.split(".")
+        place = reduce(dict.__getitem__, sections, fields)
+        if last in place and place[last] == reduce(dict.__getitem__, [*sections, last], usual):
+            del place[last]
+    return hashlib.sha256(msgspec.toml.encode(fields)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -67,8 +78,10 @@ class Cell:
     def trunk(self) -> str:
         """A name that is common to all specifications with the same models until somebody fails."""
         same = msgspec.structs.replace(self.spec, fail="", on_head_failure="", lost_model="lost")
-        # In a layout of one's own devices are added in another order; and who is late depends on the layout.
-        if not is_plain(same) and not same.topology and same.deadline_s is None:
+        # In a layout of one's own devices are added in another order; who is late depends on the layout, and so does
+        # what a robust rule makes of a cluster.
+        depends = same.topology or same.deadline_s is not None or same.defence.depends_on_layout
+        if not is_plain(same) and not depends:
             family = scheme_of(same).family
             same = msgspec.structs.replace(same, scheme=family)
             if family == "averaging":

@@ -25,7 +25,7 @@ from tolfl.signals.wlan import l_stf, sample_rate_hz
 
 KINDS = ("typical", "rate", "bluetooth", "region-4")
 _SHARE_KEPT = 0.19  #: of the windows have a router packet: 0.195 measured; only a guess of how long to simulate
-_SEEDS_IN_FILES = 2048  #: the published seeds were drawn from 1 to 2048
+SEEDS_IN_FILES = 2048  #: the published seeds were drawn from 1 to 2048
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
@@ -81,7 +81,7 @@ def _published(seed: int, settings: CommsMLSettings) -> CommsMLSamples:
     readings = np.abs(_frame(settings)[: settings.n_readings])
     for region, region_seed in zip(published_regions(), PUBLISHED_SEEDS, strict=True):
         duration_s = PUBLISHED_DURATION_S
-        windows = _kept_windows(region, region_seed + _SEEDS_IN_FILES * seed, settings, Scenario.TYPICAL, duration_s)
+        windows = _kept_windows(region, region_seed + SEEDS_IN_FILES * seed, settings, Scenario.TYPICAL, duration_s)
         same = np.broadcast_to(readings, (len(windows), len(readings)))
         parts.append(_samples(windows, same, region, "region-4" if region.number == 4 else "typical", settings))
     return _joined(parts)

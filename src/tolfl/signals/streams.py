@@ -31,6 +31,10 @@ class Use(IntEnum):
     TAPS = 1
     CHANNEL = 2
     BLUETOOTH = 3
+    PLACE = 4
+    FADING = 5
+    NOISE = 6
+    AIR = 7
 
 
 def stream(

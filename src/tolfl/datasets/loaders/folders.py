@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import groupby
 from pathlib import Path
 
 from tolfl.datasets.loaders.files import unreadable
@@ -17,15 +19,27 @@ _KINDS = {
     ".pq": "parquet",
     ".npz": "npz",
     ".npy": "npy",
+    ".pcap.gz": "capture",
+    ".pcapng.gz": "capture",
+    ".pcap": "capture",
+    ".pcapng": "capture",
+    ".cap": "capture",
+    ".sigmf-meta": "recording",
+    ".sigmf-data": "recording",
+    ".sigmf": "recording",
 }
 #: Kinds that hold arrays instead of named columns.
 ARRAY_KINDS = ("npz", "npy")
+#: What a folder may hold, but only one of it: files of one family have the same features.
+_FAMILIES = {"npz": "arrays", "npy": "arrays", "capture": "captures", "recording": "recordings"}
+#: How dumpcap calls the files that follow one another: a number, and the time of the first packet.
+_ROTATED = re.compile(r"_\d{5}(_\d{14})?$")
 #: Companions of data, which may lie beside them. Anything else is refused: it might be a device.
 _COMPANIONS = (".md", ".txt", ".rst", ".html", ".pdf")
 
 
 def kind_of(path: Path) -> str:
-    """Return what kind of file it is by its name: csv, parquet, npz or npy."""
+    """Return what kind of file it is by its name: csv, parquet, npz, npy, capture or recording."""
     refuse_pickle(path)
     ending = _ending(path)
     if not ending:
@@ -36,10 +50,16 @@ def kind_of(path: Path) -> str:
 def owner_of(path: Path) -> str:
     """Return whose file it is.
 
-    >>> owner_of(Path("data/site-7.csv.gz"))
-    'site-7'
+    >>> owner_of(Path("data/site-7.csv.gz")), owner_of(Path("router_00002_20240101120000.pcap"))
+    ('site-7', 'router')
     """
-    return path.name[: len(path.name) - len(_ending(path))]
+    name = path.name[: len(path.name) - len(_ending(path))]
+    return _ROTATED.sub("", name) if is_capture(path) else name
+
+
+def is_capture(path: Path) -> bool:
+    """Tell whether a file is a capture by its name."""
+    return _KINDS.get(_ending(path)) == "capture"
 
 
 def device_files(folder: Path) -> list[Path]:
@@ -48,19 +68,48 @@ def device_files(folder: Path) -> list[Path]:
         entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as problem:
         raise unreadable(folder, problem) from None
-    files = [path for path in entries if path.suffix.lower() not in _COMPANIONS and path.name != "LICENSE"]
+    files = [path for path in entries if not _is_companion(path)]
     if not files:
-        raise DataFileError(folder, "there is no file in it; put one CSV, Parquet, NPZ or NPY file per device there")
+        raise DataFileError(
+            folder, "there is no file in it; put one CSV, Parquet, NPZ, NPY, pcap or SigMF file per device there"
+        )
     by_owner: dict[str, Path] = {}
     for path in files:
         if path.is_dir():
             raise DataFileError(path, "a folder inside the folder of devices; put one file per device there")
-        if (kind_of(path) in ARRAY_KINDS) != (kind_of(files[0]) in ARRAY_KINDS):
-            raise DataFileError(path, f"arrays and tables are mixed ({files[0].name}); use one kind for all devices")
+        families = sorted({_family(path), _family(files[0])})
+        if len(families) > 1:
+            mixed = " and ".join(families)
+            raise DataFileError(path, f"{mixed} are mixed ({files[0].name}); use one kind for all devices")
         other = by_owner.setdefault(owner_of(path), path)
-        if other != path:
+        if other != path and not (families == ["captures"] and _follows(other) and _follows(path)):
             raise DataFileError(path, f"the same device as {other.name}; give each device one file")
     return files
+
+
+def _is_companion(path: Path) -> bool:
+    """Tell whether a file is only there beside the data; the samples of a recording belong to its metadata."""
+    ending = path.suffix.lower()
+    is_samples = ending == ".sigmf-data" and path.with_suffix(".sigmf-meta").exists()
+    return is_samples or ending in (*_COMPANIONS, ".sigmf-collection") or path.name == "LICENSE"
+
+
+def by_device(files: list[Path]) -> list[tuple[str, list[Path]]]:
+    """Return files by the device they belong to: one each, but for captures that follow one another."""
+    return [(owner, list(own)) for owner, own in groupby(sorted(files, key=_owner_and_name), key=owner_of)]
+
+
+def _owner_and_name(path: Path) -> tuple[str, str]:
+    return owner_of(path), path.name
+
+
+def _family(path: Path) -> str:
+    return _FAMILIES.get(kind_of(path), "tables")
+
+
+def _follows(path: Path) -> bool:
+    """Tell whether a capture is one of several that follow one another, by its name."""
+    return _ROTATED.search(path.name[: len(path.name) - len(_ending(path))]) is not None
 
 
 def _ending(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Tables of one's own: CSV, Parquet, NPZ, or a folder with one such file per device."""
+"""Tables of one's own: CSV, Parquet, NPZ, captures, recordings, or a folder with one such file per device."""
 
 from __future__ import annotations
 
@@ -13,28 +13,42 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from tolfl.datasets.loaders.arrays import TYPICAL, join_arrays, read_arrays
+from tolfl.datasets.loaders.captures import read_captures
 from tolfl.datasets.loaders.columns import Column, is_number, is_text, names, plain, seconds
 from tolfl.datasets.loaders.csv_files import read_csv
 from tolfl.datasets.loaders.features import to_features
 from tolfl.datasets.loaders.files import unreadable
 from tolfl.datasets.loaders.folders import ARRAY_KINDS, device_files, kind_of, owner_of
 from tolfl.datasets.loaders.problems import DataFileError, MissingDataError
+from tolfl.datasets.loaders.recordings import read_recordings
 from tolfl.datasets.loaders.rows import Rows
 from tolfl.datasets.raw import RawData
+from tolfl.signals.captures.windows import CAPTURE_GRID
+from tolfl.signals.windows import WindowGrid
 
 Columns = dict[str, Column]
 
 
-def read_table(path: Path | str, device_column: str = "", label_column: str = "", time_column: str = "") -> RawData:
+def read_table(
+    path: Path | str,
+    device_column: str = "",
+    label_column: str = "",
+    time_column: str = "",
+    *,
+    grid: WindowGrid = CAPTURE_GRID,
+) -> RawData:
     """Return the rows of a table as samples.
 
     Parameters
     ----------
     path
         A CSV file (also `.gz`; comma, semicolon or tab), a Parquet file, an NPZ file with the arrays `X` and, if
-        there, `y`, `device` and `time`, or a folder with one file per device, whose name is the file's.
+        there, `y`, `device` and `time`, a capture (pcap or pcapng), a recording (SigMF), or a folder with one file per
+        device, whose name is the file's.
     device_column, label_column, time_column
         Columns (for NPZ, arrays) that are no features. Without a label column all rows are class "typical".
+    grid
+        The windows of a capture.
 
     Numbers become features in the order of the file, true and false 1 and 0, words one feature per value. Missing
     values are 0 in `samples` and marked in `missing`.
@@ -45,6 +59,10 @@ def read_table(path: Path | str, device_column: str = "", label_column: str = ""
     files = device_files(path) if path.is_dir() else [path]
     roles = (device_column.strip(), label_column.strip(), time_column.strip())
     name = f"{path.name}/" if path.is_dir() else path.name
+    if kind_of(files[0]) == "capture":
+        return read_captures(name, files, roles, has_owners=path.is_dir(), grid=grid)
+    if kind_of(files[0]) == "recording":
+        return read_recordings(name, files, roles, has_owners=path.is_dir())
     if kind_of(files[0]) in ARRAY_KINDS:
         parts = [read_arrays(file, *roles) for file in files]
         owners = [owner_of(file) for file in files] if path.is_dir() else None

@@ -1,0 +1,56 @@
+"""`tolfl data spectrogram`: a recording as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tolfl.cli import options
+from tolfl.cli.options import Format
+from tolfl.core.errors import RunDirectoryError, SpecError
+
+_KINDS = (".png", ".svg", ".pdf")
+
+
+def spectrogram(
+    recording: Annotated[Path, typer.Argument(help="A recording: .sigmf-meta, .sigmf-data or .sigmf.")],
+    out: Annotated[Path, typer.Option(help="The picture: a file that ends in .png, .svg or .pdf.")],
+    from_s: Annotated[
+        float, typer.Option("--from", help="Begin so many seconds after the recording's beginning.")
+    ] = 0.0,
+    seconds: Annotated[float | None, typer.Option(help="Draw so many seconds. (default: all)")] = None,
+    format: options.HowShown = Format.TABLE,
+) -> None:
+    """Draw frequency over time, with a box around each annotation (up to 400 of them).
+
+    A recording that was retuned on the way is drawn up to the first retuning.
+
+    Example: tolfl data spectrogram data/recordings/bluetooth/region-1.sigmf-meta --out picture.png
+
+    Example: tolfl data spectrogram theirs.sigmf --from 0.25 --seconds 0.02 --out picture.png
+    """
+    if out.suffix.lower() not in _KINDS:
+        raise SpecError(f"--out {out}: a picture ends in one of {', '.join(_KINDS)}")
+    from tolfl.signals.recordings.reading import open_recording
+    from tolfl.signals.recordings.spectrogram import plot_spectrogram
+
+    found = open_recording(recording)
+    figure = plot_spectrogram(found, from_s, seconds)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=100)
+    except OSError as error:
+        raise RunDirectoryError(out.parent, f"cannot be written ({error.strerror}); choose another --out") from None
+    if format is Format.JSON:
+        shown = {
+            "picture": str(out),
+            "duration_s": found.duration_s,
+            "rate_hz": found.rate_hz,
+            "n_annotations": len(found.annotations),
+        }
+        typer.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+        return
+    typer.echo(f"picture: {out}")

@@ -1,0 +1,134 @@
+"""What every reader of captures passes on: where packets lie in a block of bytes, when they came, how long they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataError
+
+Int64 = NDArray[np.int64]
+
+SPARE_BYTES = 8  #: behind the data of a block, so that a number may be read at its last byte
+BLOCK_BYTES = 4 * 2**20
+NS = 1_000_000_000
+
+
+class CaptureFileError(DataError):
+    """A file is not a capture, or one that cannot be read to its end."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+
+class Readable(Protocol):
+    """An open file that has been unpacked, and whose errors are sentences."""
+
+    path: Path
+
+    def read(self, n_bytes: int) -> bytes:
+        """Return so many bytes, fewer only at the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
+class Records:
+    """Packets of one block, as the file has them."""
+
+    data: NDArray[np.uint8]
+    """The block, and `SPARE_BYTES` more."""
+    start: Int64
+    """Where the captured bytes of each packet begin."""
+    captured: Int64
+    original: Int64
+    """How long the packet was before the capture cut it."""
+    time_ns: Int64
+    link: Int64
+    """Link type, as tcpdump.org numbers them."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, which: NDArray[np.bool_]) -> Records:
+        """Return some of the packets."""
+        return Records(
+            self.data,
+            self.start[which],
+            self.captured[which],
+            self.original[which],
+            self.time_ns[which],
+            self.link[which],
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many packets a capture has, and what was not understood, by reason."""
+
+    n_packets: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Packets that are in no window."""
+    opaque: Counter[str] = field(default_factory=Counter)
+    """Packets that are counted and measured, but neither as TCP nor as UDP, for want of a readable IP header."""
+
+    @property
+    def sentence(self) -> str:
+        """What a person should know; empty if everything was understood.
+
+        >>> Tally(10, Counter({"link type 195": 3})).sentence
+        '3 of 10 packets are left out (3 link type 195)'
+        """
+        parts = []
+        if self.left_out:
+            parts.append(f"{self.left_out.total()} of {self.n_packets} packets are left out ({_counts(self.left_out)})")
+        if self.opaque:
+            parts.append(
+                f"{self.opaque.total()} of {self.n_packets} packets count, but neither as TCP nor as UDP "
+                f"({_counts(self.opaque)})"
+            )
+        return "; ".join(parts)
+
+
+class Cutter:
+    """Cuts a stream into blocks, keeping what the reader has not used for the next one."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._rest = b""
+        self.position = 0  #: of the block in the (unpacked) file
+
+    def blocks(self, first: bytes, position: int) -> Iterator[bytes]:
+        """Yield blocks with `SPARE_BYTES` at their end; call `used` for each before asking for the next."""
+        self._rest, self.position = first, position
+        while chunk := self._stream.read(BLOCK_BYTES):
+            yield b"".join((self._rest, chunk, bytes(SPARE_BYTES)))
+
+    def used(self, block: bytes, n_bytes: int) -> None:
+        """Say how much of a block is done with."""
+        self._rest = block[n_bytes : len(block) - SPARE_BYTES]
+        self.position += n_bytes
+
+    @property
+    def n_left(self) -> int:
+        """How many bytes nobody has used."""
+        return len(self._rest)
+
+
+def cut_short(path: Path, n_packets: int, position: int) -> CaptureFileError:
+    """Return the error for a file that ends in the middle of something."""
+    return CaptureFileError(
+        path,
+        f"the file ends in the middle of a packet, at byte {position}, after {n_packets} whole ones; copy it again, or "
+        f"keep the whole ones: editcap {path.name} whole.pcap",
+    )
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in counter.most_common())

@@ -1,0 +1,1 @@
+"""What a receiver in a region hears: emissions through their channels, fingerprints, an intruder."""

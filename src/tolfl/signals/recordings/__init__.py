@@ -1,0 +1,1 @@
+"""Recordings of radio samples in SigMF: written, read as windows of features, drawn."""

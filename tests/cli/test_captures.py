@@ -1,0 +1,180 @@
+"""Captures on the command line: generated, trained on, scored; what they cannot do is said."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Command
+from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap, read
+from tests.signals.files import sampling_file, sim_file, written
+from tolfl.datasets import _load_raw
+from tolfl.signals.packets import TCP, UDP
+
+SECOND = 10**9
+FAST = ("--model", "mahalanobis", "--format", "json")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _load_raw.cache_clear()
+
+
+def traffic(
+    path: Path, seed: int, n_seconds: int = 400, flood_at: int | None = None, start_s: int = 1_700_000_000
+) -> Path:
+    """Write a few packets a second, some of them TCP; in a flood, many short ones from many senders."""
+    rng = np.random.default_rng(seed)
+    frames = []
+    for second in range(n_seconds):
+        for offset in sorted(rng.uniform(0, 0.99, 3 + rng.poisson(4)).tolist()):
+            protocol = TCP if rng.random() < 0.6 else UDP
+            data = ethernet(
+                0x0800, ipv4(protocol, bytes(int(rng.integers(20, 900)))), *((A, B) if offset < 0.5 else (C, A))
+            )
+            frames.append(Frame(data, (start_s + second) * SECOND + int(offset * SECOND)))
+        if second == flood_at:
+            start = (start_s + second) * SECOND + 990_000_000
+            senders = [bytes.fromhex(f"0200000001{number:02x}") for number in range(200)]
+            frames += [
+                Frame(ethernet(0x0800, ipv4(UDP, bytes(8)), one), start + place) for place, one in enumerate(senders)
+            ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pcap(frames))
+    return path
+
+
+def test_a_detector_trained_on_a_capture_finds_the_flood_in_another(tolfl: Command, tmp_path: Path) -> None:
+    traffic(tmp_path / "monday.pcap", 1)
+    traffic(tmp_path / "tuesday.pcap", 2, flood_at=123)
+    code, out, err = tolfl("fit", "monday.pcap", *FAST, "--out", "model")
+    scored, lines, _ = tolfl("score", "model", "tuesday.pcap", "--time-column", "time", "--format", "jsonl")
+    rows = [json.loads(line) for line in lines.splitlines()]
+    worst = max(rows, key=lambda row: row["score"])
+
+    assert (code, scored) == (0, 0)
+    assert "wire_mean_bytes" in out
+    assert len(rows) == 399  # the last second is not whole
+    assert worst["row"] == 124
+    assert worst["time"].startswith("2023-11-14 22:15:2")
+    assert worst["verdict"] == "alarm"
+    assert "Traceback" not in err
+
+
+def test_a_folder_of_captures_is_a_fleet_and_rotated_files_are_one_device(tolfl: Command, tmp_path: Path) -> None:
+    for place, name in enumerate(("north", "south_00001_20231114221320", "south_00002_20231114221640")):
+        traffic(tmp_path / "site" / f"{name}.pcap", place, 200, start_s=1_700_000_000 + (place == 2) * 200)
+    code, out, _ = tolfl("data", "describe", "site", "-n", "2", "--format", "json")
+    trained, fitted, _ = tolfl("fit", "site", *FAST, "--out", "model")
+    scored, lines, _ = tolfl("score", "model", "site", "--format", "jsonl")
+    devices = Counter(json.loads(line)["device"] for line in lines.splitlines())
+    ran, run, _ = tolfl(
+        "simulate", "--data", "site", "--devices", "2", "--clusters", "2", "--rounds", "2", "--format", "json"
+    )
+
+    assert (code, trained, scored, ran) == (0, 0, 0, 0)
+    assert [sum(counts.values()) > 100 for counts in json.loads(out)["per_device"]] == [True, True]
+    assert devices == {"north": 199, "south": 399}
+    assert "north" in fitted
+    assert json.loads(run)["data"] == "site/"
+
+
+def test_generated_captures_go_straight_in(tolfl: Command, tmp_path: Path) -> None:
+    code, out, _ = tolfl(
+        "data", "generate", "comms-ml", "--pcap", "--pcap-mb", "1", "--out", "made",
+        "--set", "comms_ml.windows_per_region=3",
+    )  # fmt: skip
+    trained, _, _ = tolfl("fit", "made/captures/typical", *FAST, "--out", "model")
+    scored, lines, _ = tolfl("score", "model", "made/captures/rate", "--format", "jsonl")
+    again, _, err = tolfl(
+        "data", "generate", "comms-ml", "--pcap", "--out", "made", "--set", "comms_ml.windows_per_region=3"
+    )
+    kinds = sorted(path.name for path in (tmp_path / "made" / "captures").iterdir())
+    devices = {json.loads(line)["device"] for line in lines.splitlines()}
+
+    assert (code, trained, scored) == (0, 0, 0)
+    assert "made/samples.npz: 18 samples of 112 features" in out
+    assert kinds == ["bluetooth", "rate", "region-4", "typical"]
+    assert devices == {"region-1", "region-2", "region-3"}
+    assert again == 1
+    assert "has captures already; choose another --out" in err
+
+
+def test_traffic_of_a_configuration_is_captured_too(tolfl: Command, tmp_path: Path) -> None:
+    sim = written(tmp_path, sim_file(7200), "sim.json")
+    sampling = written(tmp_path, sampling_file(), "sampling.json")
+    code, out, _ = tolfl(
+        "data",
+        "generate",
+        "comms-ml",
+        "--sim-config",
+        str(sim),
+        "--sampling-config",
+        str(sampling),
+        "--pcap",
+        "--out",
+        "d",
+    )
+    described, shown, _ = tolfl("data", "describe", "d/captures/typical/region-0.pcap", "-n", "1")
+
+    assert (code, described) == (0, 0)
+    assert "d/captures/typical/region-0.pcap: " in out
+    assert "12 features" in shown
+
+
+def test_what_was_not_understood_is_said_on_standard_error(
+    tolfl: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = traffic(tmp_path / "x.pcap", 1, 100)
+    path.write_bytes(path.read_bytes() + pcap([Frame(ethernet(0x0806, bytes(46)), (1_700_000_000 + 99) * SECOND)])[24:])
+    code, out, _ = tolfl("fit", "x.pcap", *FAST, "--out", "model")
+
+    assert code == 0
+    assert json.loads(out)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"x.pcap: 1 of {n_packets(path)} packets count, but neither as TCP nor as UDP (1 without IP)"
+    ]
+
+
+def n_packets(path: Path) -> int:
+    return read(path)[1].n_packets
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("fit", "cut.pcap"), "cut.pcap: the file ends in the middle of a packet"),
+        (("fit", "empty.pcap"), "empty.pcap: the file is empty"),
+        (("fit", "text.pcapng"), "text.pcapng: is neither pcap nor pcapng"),
+        (("fit", "good.pcap", "--label-column", "y"), "does not say which windows are anomalous"),
+        (("fit", "good.pcap", "--device-column", "y"), "put one capture per device into a folder"),
+        (("fit", "good.pcap", "--time-column", "y"), "the start of a window is called 'time'"),
+        (("fit", "mixed"), "captures and tables are mixed"),
+        (("fit", "twice"), "the same device as a.pcap"),
+        (("score", "model", "cut.pcap"), "cut.pcap: the file ends in the middle of a packet"),
+        (("evaluate", "model", "good.pcap", "--label-column", "y"), "there is no truth to compare with"),
+        (("evaluate", "model", "good.pcap"), "there is no truth to compare with"),
+    ],
+)
+def test_what_cannot_be_done_with_a_capture_gets_one_sentence(
+    tolfl: Command, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    good = traffic(tmp_path / "good.pcap", 1, 60)
+    (tmp_path / "cut.pcap").write_bytes(good.read_bytes()[:-5])
+    (tmp_path / "empty.pcap").write_bytes(b"")
+    (tmp_path / "text.pcapng").write_text("no capture")
+    for name in ("mixed/a.pcap", "mixed/b.csv", "twice/a.pcap", "twice/a.pcapng"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(good.read_bytes())
+    if "model" in arguments:
+        assert tolfl("fit", "good.pcap", *FAST, "--out", "model")[0] == 0
+    code, _, err = tolfl(*arguments)
+
+    assert code in (1, 2)
+    assert sentence in err
+    assert "Traceback" not in err

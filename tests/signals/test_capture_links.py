@@ -1,0 +1,286 @@
+"""Headers of every link type: who, to whom, how long, TCP or UDP; numbers by hand."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dpkt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.signals.capture_files import (
+    COOKED,
+    COOKED_2,
+    LOOPBACK,
+    RADIOTAP,
+    RAW,
+    WLAN,
+    A,
+    B,
+    C,
+    D,
+    Frame,
+    address,
+    ethernet,
+    heard,
+    ipv4,
+    ipv6,
+    names,
+    radiotap,
+    wlan,
+)
+from tolfl.signals.captures.ip import NO_PROTOCOL
+from tolfl.signals.captures.links import NOBODY
+from tolfl.signals.packets import TCP, UDP
+
+HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS, ICMP6 = 0, 43, 44, 51, 60, 58
+
+
+def test_ethernet_counts_tags_and_leaves_out_padding(tmp_path: Path) -> None:
+    short = ipv4(UDP, bytes(9))  # 29 bytes
+    frames = [
+        ethernet(0x0800, short) + bytes(17),
+        ethernet(0x0800, short, tags=[0x8100]) + bytes(13),
+        ethernet(0x86DD, ipv6(TCP, bytes(20)), source=C, tags=[0x88A8, 0x8100]) + b"fcs!",
+        ethernet(0x0806, bytes(46), source=C),
+    ]
+    found, tally = heard(tmp_path, frames)
+
+    assert found.wire_bytes.tolist() == [14 + 29, 18 + 29, 22 + 60, 60]
+    assert found.protocol.tolist() == [UDP, UDP, TCP, NO_PROTOCOL]
+    assert names(found.source) == [address(A), address(A), address(C), address(C)]
+    assert set(names(found.destination)) == {address(B)}
+    assert tally.opaque == {"without IP": 1}
+    assert not tally.left_out
+
+
+@pytest.mark.parametrize(
+    ("chain", "protocol"),
+    [
+        ((), ICMP6),
+        ((HOP_BY_HOP,), UDP),
+        ((HOP_BY_HOP, ROUTING, OPTIONS), TCP),
+        ((FRAGMENT,), UDP),
+        ((AUTHENTICATION,), TCP),
+        ((OPTIONS,) * 8, UDP),
+    ],
+)
+def test_the_protocol_of_ipv6_stands_behind_its_extensions(
+    tmp_path: Path, chain: tuple[int, ...], protocol: int
+) -> None:
+    kinds = [*chain, protocol]
+    body = b""
+    for kind, following in zip(chain, kinds[1:], strict=True):
+        length = {FRAGMENT: 77, AUTHENTICATION: 4}.get(kind, 1)  # a fragment's is no length: it always has 8 bytes
+        size = {FRAGMENT: 8, AUTHENTICATION: 24}.get(kind, 16)
+        body += bytes([following, length]) + bytes(size - 2)
+    found, tally = heard(tmp_path, [ethernet(0x86DD, ipv6(kinds[0], body + bytes(12)))])
+
+    assert found.protocol.tolist() == [protocol]
+    assert tally.sentence == ""
+
+
+def test_a_cut_packet_has_its_original_length(tmp_path: Path) -> None:
+    whole = ethernet(0x0800, ipv4(TCP, bytes(1000)))
+    frames = [Frame(whole[:kept], original=len(whole)) for kept in (34, 54, 33, 14, 13, 0)]
+    found, tally = heard(tmp_path, frames)
+
+    assert found.wire_bytes.tolist() == [1034] * 4
+    assert found.protocol.tolist() == [TCP, TCP, NO_PROTOCOL, NO_PROTOCOL]
+    assert tally.opaque == {"cut before the protocol": 2}
+    assert tally.left_out == {"cut before the addresses": 2}
+
+
+def test_ip_headers_that_lie_do_not_count_as_ip(tmp_path: Path) -> None:
+    good = ipv4(UDP, bytes(30))
+    frames = [
+        ethernet(0x0800, b"\x65" + good[1:]),  # version 6 in a packet of version 4
+        ethernet(0x0800, b"\x44" + good[1:]),  # a header of 16 bytes
+        ethernet(0x0800, good[:2] + b"\xff\xff" + good[4:]),  # longer than the frame
+        ethernet(0x0800, good[:2] + b"\0\0" + good[4:]),  # left to the network card
+    ]
+    found, tally = heard(tmp_path, frames)
+
+    assert found.protocol.tolist() == [NO_PROTOCOL, NO_PROTOCOL, UDP, UDP]
+    assert found.wire_bytes.tolist() == [64, 64, 64, 64]
+    assert tally.opaque == {"with an impossible IP header": 2}
+
+
+@pytest.mark.parametrize(
+    ("link", "front"),
+    [
+        (RAW, b""),
+        (LOOPBACK, b"\x02\0\0\0"),
+        (COOKED, struct.pack(">HHH8sH", 0, 1, 6, A, 0x0800)),
+        (COOKED_2, struct.pack(">HHIHBB8s", 0x0800, 0, 3, 1, 0, 6, A)),
+    ],
+    ids=["raw", "loopback", "cooked", "cooked 2"],
+)
+def test_without_a_link_header_ip_addresses_say_who_it_is(tmp_path: Path, link: int, front: bytes) -> None:
+    packets = [ipv4(TCP, bytes(20)), ipv4(UDP, bytes(8), source="0a000003"), ipv4(UDP, bytes(8), source="0a000003")]
+    found, tally = heard(tmp_path, [front + one for one in packets], link)
+
+    assert found.wire_bytes.tolist() == [14 + 40, 14 + 28, 14 + 28]
+    assert found.protocol.tolist() == [TCP, UDP, UDP]
+    assert len(set(names(found.source))) == 2
+    assert len(set(names(found.destination))) == 1
+    assert tally.sentence == ""
+
+
+def test_raw_ipv6_addresses_differ_if_a_bit_does(tmp_path: Path) -> None:
+    found, _ = heard(tmp_path, [ipv6(UDP, bytes(8), last) for last in range(256)], RAW)
+
+    assert len(set(names(found.source))) == 256
+    assert len(set(names(found.destination))) == 1
+
+
+def test_cooked_packets_without_ip_come_from_nobody(tmp_path: Path) -> None:
+    found, tally = heard(tmp_path, [struct.pack(">HHH8sH", 0, 1, 6, A, 0x0806) + bytes(28)], COOKED)
+
+    assert names(found.source) == [int(NOBODY)]
+    assert found.wire_bytes.tolist() == [14 + 28]
+    assert tally.opaque == {"without IP": 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "source", "destination"), [(0, B, A), (1, B, C), (2, C, A), (3, D, C)], ids=["-", "to", "from", "both"]
+)
+@pytest.mark.parametrize("subtype", [0, 8], ids=["data", "qos"])
+def test_wlan_names_the_first_and_the_last_on_the_way(
+    tmp_path: Path, more: int, source: bytes, destination: bytes, subtype: int
+) -> None:
+    addresses = (A, B, C, D) if more == 3 else (A, B, C)
+    frame = wlan(ipv4(TCP, bytes(20)), subtype=subtype, more=more, addresses=addresses)
+    found, tally = heard(tmp_path, [frame], WLAN)
+
+    assert (names(found.source), names(found.destination)) == ([address(source)], [address(destination)])
+    assert found.protocol.tolist() == [TCP]
+    assert found.wire_bytes.tolist() == [len(frame)]
+    assert tally.sentence == ""
+
+
+@pytest.mark.parametrize("words", [1, 2, 3])
+@pytest.mark.parametrize("has_time", [False, True])
+def test_radiotap_is_taken_off_and_so_is_the_checksum_it_tells_of(tmp_path: Path, words: int, has_time: bool) -> None:
+    frame = wlan(ipv4(UDP, bytes(8)))
+    frames = [
+        radiotap(frame, None, has_time, words),
+        radiotap(frame, 0, has_time, words),
+        radiotap(frame + b"fcs!", 0x10, has_time, words),
+        radiotap(frame, 0x20, has_time, words),
+    ]
+    found, tally = heard(tmp_path, frames, RADIOTAP)
+
+    assert found.wire_bytes.tolist() == [len(frame)] * 4
+    assert found.protocol.tolist() == [UDP] * 4
+    assert tally.sentence == ""
+
+
+def test_radiotap_may_pad_behind_the_header(tmp_path: Path) -> None:
+    frame = wlan(ipv4(UDP, bytes(8)), subtype=8)  # a header of 26 bytes
+    found, _ = heard(tmp_path, [radiotap(frame[:26] + bytes(2) + frame[26:], 0x20)], RADIOTAP)
+
+    assert found.protocol.tolist() == [UDP]
+
+
+def test_wlan_frames_without_readable_data_are_counted_by_reason(tmp_path: Path) -> None:
+    data = ipv4(UDP, bytes(8))
+    bundled = bytearray(wlan(data, subtype=8))
+    bundled[24] = 0x80
+    beacon = bytes([0x80, 0]) + bytes(2) + A + B + C + bytes(14)
+    acknowledgement, request = bytes([0xD4, 0, 0, 0]) + A, bytes([0xB4, 0, 0, 0]) + A + B
+    frames = [
+        wlan(data, more=0x40), bytes(bundled), wlan(data, kind=0x888E), wlan(data)[:30], wlan(data, subtype=4)[:24],
+        beacon, acknowledgement, request, acknowledgement[:9], request[:12], wlan(data)[:20],
+    ]  # fmt: skip
+    found, tally = heard(tmp_path, frames, WLAN)
+
+    assert tally.opaque == {
+        "encrypted": 1,
+        "802.11 frames of several packets": 1,
+        "without IP": 1,
+        "cut before the protocol": 1,
+        "802.11 frames without data": 4,
+    }
+    assert tally.left_out == {"cut before the addresses": 3}
+    assert names(found.source)[5:] == [address(B), int(NOBODY), address(B)]
+    assert found.wire_bytes.tolist()[5:] == [36, 10, 16]
+
+
+@pytest.mark.parametrize(
+    "broken", [b"\x01\0\x08\0\0\0\0\0", b"\0\0\x07\0\0\0\0\0", b"\0\0\xff\xff\0\0\0\0", b"\0\0\x08"]
+)
+def test_a_broken_radiotap_header_is_counted(tmp_path: Path, broken: bytes) -> None:
+    found, tally = heard(tmp_path, [broken], RADIOTAP)
+
+    assert len(found) == 0
+    assert tally.left_out == {"cut before the addresses": 1}
+
+
+def test_an_unknown_link_type_is_counted_by_its_number(tmp_path: Path) -> None:
+    found, tally = heard(tmp_path, [bytes(60), bytes(60)], 195)
+
+    assert len(found) == 0
+    assert tally.sentence == "2 of 2 packets are left out (2 of link type 195)"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([TCP, UDP, 253]), st.integers(0, 1400), st.integers(0, 2), st.booleans()),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_dpkt_sees_the_same_packets(rows: list[tuple[int, int, int, bool]]) -> None:
+    tags: tuple[list[int], ...] = ([], [0x8100], [0x88A8, 0x8100])
+    frames = [
+        ethernet(0x86DD if is_v6 else 0x0800, (ipv6 if is_v6 else ipv4)(protocol, bytes(size)), tags=tags[n_tags])
+        for protocol, size, n_tags, is_v6 in rows
+    ]
+    with TemporaryDirectory() as folder:
+        found, _ = heard(Path(folder), frames)
+    seen = [dpkt.ethernet.Ethernet(frame) for frame in frames]
+
+    assert found.wire_bytes.tolist() == [len(frame) for frame in frames]
+    numbers = [one.data.nxt if isinstance(one.data, dpkt.ip6.IP6) else one.data.p for one in seen]
+    assert found.protocol.tolist() == numbers
+    assert names(found.source) == [address(one.src) for one in seen]
+
+
+@given(st.sampled_from([0, 1, 101, 105, 113, 127, 228, 276]), st.lists(st.binary(max_size=120), min_size=1, max_size=8))
+def test_any_bytes_are_a_packet_or_counted(link: int, frames: list[bytes]) -> None:
+    with TemporaryDirectory() as folder:
+        found, tally = heard(Path(folder), frames, link)
+
+    assert len(found) + tally.left_out.total() == len(frames)
+    assert (found.protocol == NO_PROTOCOL).sum() >= tally.opaque.total()
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+def test_tshark_sees_the_same_wlan_frames(tmp_path: Path) -> None:
+    four, data = (A, B, C, D), ipv4(UDP, struct.pack(">HHHH", 50_000, 50_001, 8, 0))
+    frames = [
+        wlan(data), wlan(data, more=1), wlan(data, more=2, subtype=8), wlan(data, more=3, addresses=four),
+        wlan(data, more=3, subtype=8, addresses=four), wlan(data, more=0x41), bytes([0xB4, 0, 0, 0]) + A + B,
+        wlan(ipv4(TCP, bytes(20)), subtype=8) + b"fcs!",
+    ]  # fmt: skip
+    headed = [radiotap(frame, 0x10 if frame.endswith(b"fcs!") else 0, True, 2) for frame in frames]
+    found, _ = heard(tmp_path, headed, RADIOTAP)
+    asked = ("wlan.sa", "wlan.da", "wlan.ta", "wlan.ra", "ip.proto")
+    command = ["tshark", "-n", "-r", str(tmp_path / "frames.pcap"), "-T", "fields"]
+    command += [word for name in asked for word in ("-e", name)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout.splitlines()
+
+    assert len(shown) == len(frames)
+    for place, line in enumerate(shown):
+        first, last, transmitter, receiver, protocol = line.split("\t")
+        source, destination = ((first or transmitter), (last or receiver))
+        assert int(found.source[place]) == int(source.replace(":", ""), 16)
+        assert int(found.destination[place]) == int(destination.replace(":", ""), 16)
+        assert int(found.protocol[place]) == int(protocol or NO_PROTOCOL)

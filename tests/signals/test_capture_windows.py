@@ -1,0 +1,253 @@
+"""From captures to statistics: what comes out is what the simulation says of its own packets."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap, read
+from tests.signals.test_pcap_writing import REGION, packets_of
+from tolfl.core.comms_ml import CommsMLSettings
+from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.signals import (
+    STATISTICS,
+    WindowGrid,
+    comms_ml,
+    default_regions,
+    simulate,
+    window_statistics,
+    windows_of,
+)
+from tolfl.signals.captures import windows as module
+from tolfl.signals.captures.generation import parts_of, write_parts
+from tolfl.signals.captures.pcap_writing import MONDAY_S, write_pcap
+from tolfl.signals.captures.records import CaptureFileError, Tally
+from tolfl.signals.captures.windows import (
+    CAPTURE_GRID,
+    CaptureRows,
+    feature_names,
+    grid_of,
+    names_with_units,
+    window_rows,
+)
+from tolfl.signals.packets import TCP, UDP
+
+SECOND = 10**9
+
+
+def all_rows(
+    paths: list[Path] | tuple[Path, ...], grid: WindowGrid = CAPTURE_GRID, tally: Tally | None = None
+) -> CaptureRows:
+    parts = list(window_rows(paths, grid, tally))
+    return CaptureRows(
+        np.concatenate([part.start_s for part in parts]), np.concatenate([part.features for part in parts])
+    )
+
+
+def capture(folder: Path, times_ns: list[int]) -> Path:
+    """Write small UDP packets at these times."""
+    path = folder / "capture.pcap"
+    data = ethernet(0x0800, ipv4(UDP, bytes(20)))
+    path.write_bytes(pcap(Frame(data, 1_700_000_000 * SECOND + time_ns) for time_ns in times_ns))
+    return path
+
+
+@pytest.mark.parametrize("grid", [WindowGrid(1, 60), WindowGrid(1, 1), WindowGrid(0.5, 7), WindowGrid(3600, 3600)])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_a_capture_of_a_region_has_the_statistics_of_its_simulation(
+    tmp_path: Path, grid: WindowGrid, number: int
+) -> None:
+    region = default_regions()[number]
+    packets = simulate(region, 4 * 3600.0, seed=11)
+    tally = Tally()
+    found = all_rows(write_pcap(tmp_path, "x", packets, region, 3_000_000).paths, grid, tally)
+    windows = windows_of(packets, grid, until_s=float(packets.time_s[-1]))
+    expected = window_statistics(windows)
+
+    exact = [place for place, name in enumerate(STATISTICS) if not name.startswith("gap")]
+    assert len(expected) >= 3
+    assert np.array_equal(found.features[:, exact], expected[:, exact])
+    assert np.abs(found.features - expected).max() <= 1.001e-9  # files have whole nanoseconds
+    assert np.abs(found.start_s - MONDAY_S - windows.start_s).max() < 1e-6
+    assert (tally.n_packets, tally.sentence) == (len(packets), "")
+
+
+milliseconds = st.integers(0, 20_000)
+packet_rows = st.tuples(milliseconds, st.integers(1, 60), st.integers(0, 2), st.integers(0, 2))
+
+
+@given(st.lists(packet_rows, min_size=1, max_size=60), st.integers(1, 3000), st.integers(0, 3000), st.integers(1, 40))
+def test_any_packets_in_any_windows_have_the_statistics_of_their_simulation(
+    rows: list[tuple[int, int, int, int]], window_ms: int, pause_ms: int, at_once: int
+) -> None:
+    # Eighths of a second are exact in binary: a packet on the edge of a window is on the same side for both.
+    packets = packets_of([(ms / 8, *rest) for ms, *rest in sorted(rows)])  # type: ignore[misc]
+    grid = WindowGrid(window_ms / 8, (window_ms + pause_ms) / 8)
+    expected = windows_of(packets, grid, until_s=float(packets.time_s[-1]))
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PACKETS_AT_ONCE", at_once)
+        paths = write_pcap(Path(folder), "x", packets, REGION).paths
+        if not len(expected):
+            with pytest.raises(CaptureFileError, match="hold no whole window"):
+                all_rows(paths, grid)
+            return
+        found = all_rows(paths, grid)
+
+    assert np.array_equal(found.features, window_statistics(expected))
+    assert np.array_equal(found.start_s - MONDAY_S, expected.start_s)
+
+
+def test_the_twelve_statistics_by_hand(tmp_path: Path) -> None:
+    frames = [
+        Frame(ethernet(0x0800, ipv4(TCP, bytes(20)), A, B), 100 * SECOND),
+        Frame(ethernet(0x0800, ipv4(UDP, bytes(80)), C, B), 100 * SECOND + 300_000_000),
+        Frame(ethernet(0x0806, bytes(40), A, C), 100 * SECOND + 400_000_000),
+        Frame(ethernet(0x0800, ipv4(UDP, bytes(80)), A, B), 102 * SECOND + 500_000_000),
+        Frame(ethernet(0x0800, ipv4(UDP, bytes(8)), A, B), 103 * SECOND + 500_000_000),
+    ]
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap(frames))
+    found = all_rows([path])
+
+    # packets; gaps; TCP, UDP; lengths 54, 114, 54; two lengths, two sources, two destinations.
+    first: list[float] = [3, 0.1, 0.3, 0.2, 1, 1, 54, 114, 74, 2, 2, 2]
+    alone: list[float] = [1, 0, 0, 0, 0, 1, 114, 114, 114, 1, 1, 1]
+    assert found.start_s.tolist() == [100, 102]
+    assert np.allclose(found.features, [first, alone], rtol=0, atol=1e-9)
+
+
+@given(st.lists(st.integers(0, 900), min_size=2, max_size=40), st.integers(1, 10), st.randoms(use_true_random=False))
+def test_packets_a_little_out_of_order_change_nothing(times: list[int], at_once: int, shuffle: object) -> None:
+    ordered = sorted(times)
+    # The first stays: the windows start there. Neighbours within half a second change places.
+    keys = [ordered[0] - 1000] + [time + shuffle.uniform(0, 50) for time in ordered[1:]]  # type: ignore[attr-defined]
+    shaken = [time for _, time in sorted(zip(keys, ordered, strict=True))]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PACKETS_AT_ONCE", at_once)
+        end = [200 * SECOND]
+        expected = all_rows([capture(Path(folder), [time * SECOND // 100 for time in ordered] + end)])
+        tally = Tally()
+        found = all_rows([capture(Path(folder), [time * SECOND // 100 for time in shaken] + end)], tally=tally)
+
+    assert np.array_equal(found.features, expected.features)
+    assert np.array_equal(found.start_s, expected.start_s)
+    assert tally.sentence == ""
+
+
+def test_packets_that_come_too_late_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PACKETS_AT_ONCE", 1)
+    monkeypatch.setattr("tolfl.signals.captures.records.BLOCK_BYTES", 100)
+    tally = Tally()
+    times = [5 * SECOND, 20 * SECOND, 6 * SECOND, 4 * SECOND, 30 * SECOND]
+    found = all_rows([capture(tmp_path, times)], tally=tally)
+
+    assert found.features[:, 0].tolist() == [1, 1]
+    assert tally.left_out == {"later than their window": 1, "older than the first packet": 1}
+
+
+@pytest.mark.parametrize(("last_ns", "n_rows"), [(2 * SECOND, 2), (2 * SECOND - 1, 1)])
+def test_the_last_window_counts_if_the_capture_goes_on_to_its_end(tmp_path: Path, last_ns: int, n_rows: int) -> None:
+    found = all_rows([capture(tmp_path, [0, SECOND, last_ns])])
+
+    assert len(found.start_s) == n_rows
+
+
+def test_files_that_follow_one_another_are_one_capture(tmp_path: Path) -> None:
+    region = default_regions()[0]
+    packets = simulate(region, 3600.0, seed=1)
+    whole = all_rows(write_pcap(tmp_path / "one", "x", packets, region).paths)
+    rotated = write_pcap(tmp_path / "several", "x", packets, region, 50_000).paths
+
+    assert len(rotated) > 5
+    assert np.array_equal(all_rows(rotated).features, whole.features)
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "sentence"),
+    [([], "there is no packet that could be used; capture again"), ([0, SECOND - 1], "the 1 s from the first packet")],
+    ids=["none", "short"],
+)
+def test_a_capture_without_a_window_gets_a_sentence(tmp_path: Path, times_ns: list[int], sentence: str) -> None:
+    with pytest.raises(CaptureFileError, match=sentence):
+        all_rows([capture(tmp_path, times_ns)])
+
+
+def test_a_capture_that_nobody_understands_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap([Frame(bytes(60))] * 3, link=195))
+
+    with pytest.raises(CaptureFileError, match=r"3 of 3 packets are left out \(3 of link type 195\); capture again"):
+        all_rows([path])
+
+
+@pytest.mark.parametrize(
+    "grid", [WindowGrid(2, 1), WindowGrid(0, 1), WindowGrid(float("nan"), 1), WindowGrid(1, float("inf"))]
+)
+def test_windows_that_cannot_be_are_refused(tmp_path: Path, grid: WindowGrid) -> None:
+    with pytest.raises(SpecError, match="the step must be at least the window"):
+        all_rows([capture(tmp_path, [0, SECOND])], grid)
+
+
+@given(st.floats(1e-3, 1e4), st.floats(0, 1e4))
+def test_names_say_which_windows_they_are_of(window_s: float, pause_s: float) -> None:
+    grid = WindowGrid(float(f"{window_s:.9g}"), float(f"{window_s + pause_s:.9g}"))
+
+    assert grid_of(feature_names(grid)) == grid
+    assert len(set(names_with_units(grid))) == 12
+
+
+def test_the_usual_windows_are_called_as_in_the_simulation() -> None:
+    assert feature_names() == STATISTICS
+    assert names_with_units()[:3] == ("packets", "gap_min_s [s]", "gap_max_s [s]")
+    assert names_with_units()[8] == "wire_mean_bytes [bytes]"
+
+
+@pytest.mark.parametrize("variant", ["default", pytest.param("published", marks=pytest.mark.slow)])
+def test_captures_of_comms_ml_hold_the_statistics_of_its_samples(tmp_path: Path, variant: str) -> None:
+    settings = CommsMLSettings(variant=variant, windows_per_region=6)  # type: ignore[arg-type]
+    samples = comms_ml(3, settings)
+    parts = parts_of(samples, 3, settings)
+    if variant == "published":  # a week of the smallest region is enough
+        parts = parts[3:]
+    for part, written in zip(parts, write_parts(tmp_path, parts), strict=True):
+        is_own = (samples.kind == part.kind) & (samples.region == part.region.number)
+        found = all_rows(written.paths, WindowGrid(1, 60))
+        # Samples are the windows that have a packet of the router; the last one ends where the capture does.
+        starts = samples.start_s[is_own][:-1] + MONDAY_S
+        places = np.abs(found.start_s[:, None] - starts).argmin(axis=0)
+        assert np.abs(found.start_s[places] - starts).max() < 1e-6
+        assert np.allclose(found.features[places], samples.features[is_own, :12][:-1], rtol=1e-6, atol=2e-9)
+        assert written.paths[0].parent.name == part.kind
+
+    with pytest.raises(RunDirectoryError, match="has captures already"):
+        list(write_parts(tmp_path, parts))
+
+
+def test_the_packets_of_a_capture_are_as_long_as_they_were_measured(tmp_path: Path) -> None:
+    found, _ = read(capture(tmp_path, [0]))
+
+    assert found.packets(0).wire_bytes.tolist() == [54]
+
+
+def test_memory_does_not_grow_with_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tolfl.signals.captures.records.BLOCK_BYTES", 2**17)
+    monkeypatch.setattr(module, "_PACKETS_AT_ONCE", 512)
+    region = default_regions()[3]
+    peaks = []
+    for hours in (1, 6):
+        packets = simulate(region, hours * 3600.0, seed=1)
+        paths = write_pcap(tmp_path / str(hours), "x", packets, region).paths
+        tracemalloc.start()
+        n_rows = sum(len(rows.start_s) for rows in window_rows(paths))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert n_rows > 1000 * hours
+
+    assert paths[0].stat().st_size > 50 * peaks[1]
+    assert peaks[1] < 1.2 * peaks[0]

@@ -26,6 +26,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     start_timeout_s: float = 30.0  #: start without those who cannot be reached by then
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
+    metrics: str = ""  #: host:port for Prometheus; empty: none
     started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started
     credentials: str = ""  #: the folder with this device's key and certificates (tolfl enroll)
     insecure: bool = False  #: plain text instead; only on loopback
@@ -46,7 +47,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     def check(self, path: Path) -> NodeConfig:
         """Return itself, or say what is wrong."""
-        for address in (self.listen, *self.peers.values(), *self.seeds, *filter(None, [self.advertise])):
+        for address in (self.listen, *self.peers.values(), *self.seeds, *filter(None, [self.advertise, self.metrics])):
             split_address(address)
         for device in self.peers:
             if not device.isdecimal():

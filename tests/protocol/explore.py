@@ -55,6 +55,10 @@ def merge(parts: Sequence[Pending]) -> Pending:
     return Symbol(DeviceSet(bits), n_samples, tuple(sorted(counts.items())))
 
 
+def append(upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
+    return merge(cluster if upstream is None else [upstream, *cluster])
+
+
 def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:
     """Append a round to the model: here a model *is* the list of what went into it."""
     assert isinstance(models, tuple)
@@ -121,7 +125,7 @@ class World:
     def new(cls, setting: Setting, kind: DeviceType = Device) -> World:
         topology = Topology.contiguous(setting.n_devices, setting.n_clusters)
         rules = Rules(
-            topology, setting.rounds, apply, merge, setting.policy, setting.min_devices, 1, setting.has_deadline
+            topology, setting.rounds, apply, append, setting.policy, setting.min_devices, 1, setting.has_deadline
         )
         record = ClosedRound.first(Roster(dict.fromkeys(range(setting.n_devices), 0)), ())
         devices = {device: kind(device, 0, record, rules) for device in range(setting.n_devices)}

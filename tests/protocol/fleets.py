@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.protocol.explore import Symbol, apply, merge
+from tests.protocol.explore import Symbol, append, apply, merge
 from tolfl.core.contribution import Pending
 from tolfl.core.devices import DeviceSet
 from tolfl.core.topology import Topology
@@ -53,7 +53,7 @@ def device_in(
     incarnation: int = 0,
 ) -> Device:
     """Return a device before its first round."""
-    rules = Rules(topology, rounds, apply, merge, policy, min_devices, 1, has_deadline)
+    rules = Rules(topology, rounds, apply, append, policy, min_devices, 1, has_deadline)
     return Device(id, incarnation, first_record(topology), rules)
 
 

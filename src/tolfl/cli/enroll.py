@@ -49,10 +49,10 @@ def device(
 
     Example: tolfl enroll device 3 --days 90
     """
-    from tolfl.net.authority import Authority, EnrolmentError
+    from tolfl.net.authority import Authority, EnrolmentRequestError
 
     if id is None and not name.isdecimal():
-        raise EnrolmentError(f"device {name!r} has no id; give one with --id")
+        raise EnrolmentRequestError(f"device {name!r} has no id; give one with --id")
     folder = Authority(fleet).issue(name, int(name) if id is None else id, days)
     typer.echo(f"copy {folder} to the device, and name it as credentials in its configuration")
 

@@ -24,7 +24,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     experiment: Annotated[
         str,
         typer.Argument(
-            help="clean, client, server, communication, timing, server-figure, samples, all; beyond, step-size; "
+            help="clean, client, server, communication, timing, server-figure, samples, all; beyond, liars, step-size; "
             "render: tables and figures again, from the rows in --out."
         ),
     ],

@@ -8,7 +8,7 @@ after each. A chain that folds its devices in id order then gives the bits that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -121,6 +121,11 @@ class Contribution(msgspec.Struct, frozen=True):
         for pending in contributions:
             running.add(pending.resolve())
         return running.total()
+
+    @classmethod
+    def appended(cls, upstream: Pending | None, cluster: Sequence[Pending]) -> Contribution:
+        """Return the chain so far with a cluster appended, device by device."""
+        return cls.total(cluster if upstream is None else [upstream, *cluster])
 
     def merge(self, other: Contribution) -> Contribution:
         """Return the contribution of both."""

@@ -34,6 +34,8 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
     clusters: tuple[tuple[int, ...], ...]
     model_bytes: int
     hosts: tuple[int, ...] = ()  #: who keeps which model, where there are several
+    defence: str = ""  #: against liars, and whether the model depends on the clusters
+    liars: str = ""  #: who lies on purpose
 
 
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):

@@ -12,7 +12,9 @@ import msgspec
 from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec, check_clustering
 from tolfl.core.comms_ml import CommsMLSettings
 from tolfl.core.data_spec import DatasetSpec, check_dataset
+from tolfl.core.defence import DefenceSpec
 from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.liars import Liars
 from tolfl.core.timing import Links, Timing
 
 #: What may happen when a head dies: another member takes over; the cluster is lost; its members go on alone; they stop.
@@ -113,6 +115,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fedgroup: FedGroupSpec = FedGroupSpec()
     ifca: IFCASpec = IFCASpec()
     fesem: FeSEMSpec = FeSEMSpec()
+    defence: DefenceSpec = DefenceSpec()  #: against devices that lie; off
+    liars: str = ""  #: devices that lie on purpose, such as '3:flip'
 
     @classmethod
     def from_toml(cls, text: str, source: str = "spec") -> RunSpec:
@@ -169,6 +173,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_clustering(self.fedgroup, self.ifca, self.fesem)
         check_dataset(self.dataset)
         self.comms_ml.check()
+        self.defence.check()
+        Liars.parse(self.liars, self.devices)
         _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions, splits=self.splits)
         _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
         _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)

@@ -10,6 +10,8 @@ from typing import Protocol
 from tolfl.core.errors import UnknownNameError
 from tolfl.experiments.beyond import Beyond
 from tolfl.experiments.beyond import report_of as beyond_report
+from tolfl.experiments.liars import LiarsAgainstDefences
+from tolfl.experiments.liars import report_of as liars_report
 from tolfl.experiments.paper import communication, samples, server_figure, step_size, timing
 from tolfl.experiments.paper.studies import Study
 from tolfl.experiments.paper.tables import SCENARIOS, PaperTables
@@ -30,6 +32,7 @@ EXPERIMENTS = {
     "samples": "feature means per class",
     "all": "all of the above",
     "beyond": "what the paper left out: early failures, k, victims, unequal data, several failures, ...",
+    "liars": "devices that lie about their updates or their samples, with and without each defence",
     "step-size": "how the step sizes were chosen, on held-back typical samples",
 }
 
@@ -118,6 +121,8 @@ def experiments(name: str, options: Options) -> list[tuple[str, Experiment]]:
     if name == "beyond":
         at_hand = [study.data for study in options.studies]
         return [(name, _OfSweep(Beyond(at_hand, quick, options.store, data_dir), options))]
+    if name == "liars":
+        return [(name, LiarsAgainstDefences(quick, options.store, data_dir))]
     if name == "step-size":
         return [(name, _Alone(lambda: step_size.StepSizes(options.studies, quick, data_dir)))]
     return [(name, _Alone(lambda: _MAKERS[name](quick, data_dir)))]
@@ -137,6 +142,7 @@ def report_of_stored(name: str, rows: Sequence[Row], all_rows: Sequence[Row] = (
         return table_report(name, rows, [*rows, *(row for row in all_rows if row["scenario"] != name)])
     others: Mapping[str, Callable[[Sequence[Row]], Report]] = {
         "beyond": beyond_report,
+        "liars": liars_report,
         "step-size": step_size.report_of,
         "communication": communication.report_of,
         "timing": timing.report_of,

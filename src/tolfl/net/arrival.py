@@ -53,7 +53,7 @@ class Arrival:
         try:
             async with asyncio.timeout(_ASK_S):
                 _, writer = await asyncio.open_connection(*split_address(address))
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):  # an address that somebody made up may be no name at all
             return False
         writer.close()
         return True

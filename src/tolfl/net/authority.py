@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import stat
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tolfl.core.errors import TolFLError
+from tolfl.core.errors import SpecError, TolFLError
 
 KEY, CERTIFICATE, AUTHORITY, REVOCATIONS = "key.pem", "cert.pem", "authority.pem", "revocations.json"
 _REGISTRY = "devices.json"
@@ -32,6 +33,10 @@ _AUTHORITY_YEARS = 20
 
 class EnrolmentError(TolFLError):
     """A certificate, key or list that cannot be made, read or trusted."""
+
+
+class EnrolmentRequestError(EnrolmentError, SpecError):
+    """A name or id that no certificate can have."""
 
 
 class Entry(msgspec.Struct):
@@ -84,14 +89,15 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            key = serialization.load_pem_private_key((folder / KEY).read_bytes(), password=None)
-            self._certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-        except (OSError, ValueError) as error:
-            raise EnrolmentError(f"{folder} holds no authority that can be read ({error}); tolfl enroll init") from None
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise EnrolmentError(f"{folder / KEY} is no key of an authority")
-        self._key = key
-        self.fleet = str(self._certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+            self._key = read_key(folder / KEY)
+            self._certificate = read_certificate(folder / AUTHORITY)
+        except OSError as error:
+            problem = f"{Path(str(error.filename)).name}: {error.strerror}"
+            raise EnrolmentError(f"{folder} holds no authority ({problem}); tolfl enroll init makes one") from None
+        names = self._certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if not names or self._key.public_key() != self._certificate.public_key():
+            raise EnrolmentError(f"{folder}: {KEY} is not the key of {AUTHORITY}; restore both from one backup")
+        self.fleet = str(names[0].value)
 
     @classmethod
     def create(cls, folder: Path, fleet: str = "") -> Authority:
@@ -146,6 +152,8 @@ class Authority:
         entries, entry = self.entries(), self._entry(name)
         if entry.device is None:
             raise EnrolmentError(f"{name!r} is an operator; its certificate ends on {entry.expires}, and not before")
+        if entry.is_revoked:
+            return
         entries[name] = Entry(entry.device, entry.generation, entry.expires, is_revoked=True)
         before = self.revocations()
         lowest = {**before.lowest, str(entry.device): entry.generation + 1}
@@ -155,11 +163,21 @@ class Authority:
     def entries(self) -> dict[str, Entry]:
         """Return every certificate that was handed out, by name."""
         path = self.folder / _REGISTRY
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Entry]) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, Entry])
+        except (OSError, ValueError) as error:
+            raise EnrolmentError(f"{path} cannot be read ({error}); restore it from a backup") from None
 
     def revocations(self) -> Revocations:
         """Return the list as it is now."""
-        return read_revocations((self.folder / REVOCATIONS).read_bytes(), self._certificate)
+        path = self.folder / REVOCATIONS
+        try:
+            return read_revocations(path.read_bytes(), self._certificate)
+        except (OSError, EnrolmentError) as error:
+            # Never begun anew: a list with a lower number would be ignored, one with fewer names would let them in.
+            raise EnrolmentError(f"{path} cannot be used ({error}); restore it from a backup or a device") from None
 
     def folder_of(self, name: str) -> Path:
         """Return the folder that was made for a device."""
@@ -220,13 +238,36 @@ class Authority:
 def read_revocations(content: bytes, authority: x509.Certificate) -> Revocations:
     """Return a list that the authority has signed; anything else is refused."""
     key = authority.public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey)
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise EnrolmentError(f"{AUTHORITY} is not a fleet's; see tolfl enroll")
     try:
         signed = msgspec.json.decode(content, type=_Signed)
         key.verify(bytes.fromhex(signed.signature), signed.content.encode(), ec.ECDSA(hashes.SHA256()))
         return msgspec.json.decode(signed.content, type=Revocations)
-    except (msgspec.DecodeError, ValueError, InvalidSignature):
+    except (ValueError, InvalidSignature):
         raise EnrolmentError("a list of revocations that this fleet's authority has not signed") from None
+
+
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return a private key, which nobody but its owner may be able to read."""
+    content = path.read_bytes()
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise EnrolmentError(f"others can read {path}; chmod 600 it")
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None  # what the library says of it may quote it
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise EnrolmentError(f"{path} is no private key that tolfl enroll made")
+    return key
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Return a certificate."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise EnrolmentError(f"{path} is no certificate that tolfl enroll made") from None
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:
@@ -245,7 +286,7 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
 
 def _check_name(name: str, what: str) -> None:
     if not _NAME.fullmatch(name):
-        raise EnrolmentError(f"{what} name {name!r}; use small letters, digits and hyphens, up to 42 of them")
+        raise EnrolmentRequestError(f"{what} name {name!r}; use small letters, digits and hyphens, up to 42 of them")
 
 
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:

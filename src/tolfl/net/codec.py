@@ -32,7 +32,7 @@ _ABOUT: dict[str, type[messages.Offer | messages.Want | messages.Ack]] = {
     "ack": messages.Ack,
 }
 _HISTORY = re.compile(r"[0-9a-f]{0,64}")
-_MAX_COUNT = 2**62
+MAX_COUNT = 2**62  #: of samples, and of lives
 _MAX_REASON = 40
 
 
@@ -173,7 +173,7 @@ def decode(message: pb.Message, tensors: Sequence[Vector], expected: Expected) -
             contribution = _read_contribution(message.report.contribution, tensors, expected)
             if contribution.included != DeviceSet.of([message.sender]):
                 raise RefusedMessageError("provenance", f"device {message.sender} reports for others")
-            return messages.Report(*header, contribution, dict(_read_lives(message.report.joiners, expected)))
+            return messages.Report(*header, contribution, _one_life_each(message.report.joiners, expected))
         case "mean":
             return _read_mean(message, header, tensors, expected)
         case "closed":
@@ -196,7 +196,7 @@ def _read_mean(message: pb.Message, header: Header, tensors: Sequence[Vector], e
     if any(cluster_of[device] > cluster_of[message.sender] for device in total.included):
         raise RefusedMessageError("provenance", f"device {message.sender} sends the mean of clusters after its own")
     missing = _read_missing(message.mean.missing, expected)
-    return messages.Mean(*header, total, missing, dict(_read_lives(message.mean.joiners, expected)))
+    return messages.Mean(*header, total, missing, _one_life_each(message.mean.joiners, expected))
 
 
 def _read_closed(closed: pb.Closed, version: Version, tensors: Sequence[Vector], expected: Expected) -> ClosedRound:
@@ -207,7 +207,7 @@ def _read_closed(closed: pb.Closed, version: Version, tensors: Sequence[Vector],
     keys = [model.key for model in closed.models]
     if keys and set(keys) != set(expected.keys):
         raise RefusedMessageError("shape", f"models {keys}; this fleet has {list(expected.keys)}")
-    roster = dict(_read_lives(closed.roster, expected))
+    roster = _one_life_each(closed.roster, expected)
     return ClosedRound(
         version,
         Roster(roster),
@@ -232,8 +232,11 @@ def _read_contribution(contribution: pb.Contribution, tensors: Sequence[Vector],
         )
         for part, vector in zip(contribution.parts, tensors, strict=True)
     }
+    included = _read_bits(contribution.included, expected)
+    if any(part.included - included for part in parts.values()):
+        raise RefusedMessageError("provenance", "a model with samples of devices that are not in the contribution")
     return Contribution(
-        _read_bits(contribution.included, expected),
+        included,
         _count(contribution.n_samples, "number of samples"),
         parts,
         _number(contribution.loss),
@@ -256,6 +259,13 @@ def _read_lives(lives: Iterable[pb.Life], expected: Expected) -> list[Life]:
     return [(_known(life.device, expected), _count(life.incarnation, "incarnation")) for life in lives]
 
 
+def _one_life_each(lives: Iterable[pb.Life], expected: Expected) -> dict[int, int]:
+    read = _read_lives(lives, expected)
+    if len(dict(read)) < len(read):
+        raise RefusedMessageError("malformed", "a device with two lives at once")
+    return dict(read)
+
+
 def _read_missing(missing: Mapping[int, str], expected: Expected) -> dict[int, str]:
     if any(len(reason) > _MAX_REASON for reason in missing.values()):
         raise RefusedMessageError("malformed", "a reason that is longer than any")
@@ -270,7 +280,7 @@ def _read_bits(content: bytes, expected: Expected) -> DeviceSet:
 
 
 def _count(number: int, what: str, least: int = 0) -> int:
-    if not least <= number < _MAX_COUNT:
+    if not least <= number < MAX_COUNT:
         raise RefusedMessageError("malformed", f"{what} {number}")
     return number
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tolfl.core.errors import SpecError
 from tolfl.net.authority import (
@@ -25,12 +27,13 @@ from tolfl.net.authority import (
     any_device_name,
     device_name,
     operator_name,
+    read_certificate,
+    read_key,
     read_revocations,
 )
 from tolfl.net.frames import MAX_FRAME_BYTES
 
 _OPTIONS: Sequence[tuple[str, int]] = (
-    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
     # The back-stop for links on which nothing is due; the failure detector is much faster.
     ("grpc.keepalive_time_ms", 10_000),
@@ -39,6 +42,8 @@ _OPTIONS: Sequence[tuple[str, int]] = (
 )
 _SERVER_OPTIONS = (
     *_OPTIONS,
+    # More than a frame may have, so that what is too large is counted; the rest is refused before anybody sees it.
+    ("grpc.max_receive_message_length", 4 * MAX_FRAME_BYTES),
     ("grpc.so_reuseport", 0),  # a port that is taken must be an error, not shared
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -48,6 +53,7 @@ _SERVER_OPTIONS = (
 )
 _CHANNEL_OPTIONS = (
     *_OPTIONS,
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own: a heartbeat must not queue behind a model
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
@@ -137,23 +143,29 @@ class TLS:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
+            key, own = read_key(folder / KEY), read_certificate(folder / CERTIFICATE)
+            self._authority = read_certificate(folder / AUTHORITY)
             self._key = (folder / KEY).read_bytes()
             self._chain = (folder / CERTIFICATE).read_bytes()
             self._root = (folder / AUTHORITY).read_bytes()
-            self._authority = x509.load_pem_x509_certificate(self._root)
-            names = _names_in(x509.load_pem_x509_certificate(self._chain))
-        except (OSError, ValueError) as error:
-            raise EnrolmentError(f"credentials {folder}: cannot be read ({error}); see tolfl enroll") from None
-        mode = (folder / KEY).stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise EnrolmentError(f"credentials {folder}: others can read {KEY}; chmod 600 it")
-        self.fleet = names[0].split(".")[1] if names else ""
+        except OSError as error:
+            problem = f"{Path(str(error.filename)).name}: {error.strerror}"
+            raise EnrolmentError(f"credentials {folder}: cannot be read ({problem}); see tolfl enroll") from None
+        names = _names_in(own)
+        self.fleet = names[0].split(".")[1] if names and names[0].count(".") == 2 else ""
         self.identity: Identity | None = identity_of(names, self.fleet)
-        if not self.fleet or self.identity is None:
+        if self.identity is None:
             raise EnrolmentError(f"credentials {folder}: {CERTIFICATE} is no certificate of a fleet; see tolfl enroll")
+        _check_pair(folder, key, own, self._authority)
         self.revocations, self._lowest = b"", Revocations()
         if (folder / REVOCATIONS).exists():
-            self.learn((folder / REVOCATIONS).read_bytes())
+            self._read_list()
+
+    def _read_list(self) -> None:
+        try:
+            self.learn((self.folder / REVOCATIONS).read_bytes())
+        except (OSError, EnrolmentError) as error:
+            raise EnrolmentError(f"credentials {self.folder}: {REVOCATIONS}: {error}; copy the newest list") from None
 
     def server(self) -> grpc.aio.Server:
         """Return a server that has no port yet."""
@@ -203,6 +215,21 @@ class TLS:
             return self.learn((self.folder / REVOCATIONS).read_bytes())
         except (OSError, EnrolmentError):
             return None  # what is there is no list, or not whole yet: the old one stays
+
+
+def _check_pair(
+    folder: Path, key: ec.EllipticCurvePrivateKey, own: x509.Certificate, authority: x509.Certificate
+) -> None:
+    """Say now what would otherwise be a handshake that fails for no reason that anybody sees."""
+    if key.public_key() != own.public_key():
+        raise EnrolmentError(f"credentials {folder}: {KEY} is not the key of {CERTIFICATE}; copy both again")
+    try:
+        own.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise EnrolmentError(f"credentials {folder}: {CERTIFICATE} is not of {AUTHORITY}; copy both again") from None
+    if own.not_valid_after_utc < datetime.now(UTC):
+        ended = own.not_valid_after_utc.date().isoformat()
+        raise EnrolmentError(f"credentials {folder}: {CERTIFICATE} ended on {ended}; tolfl enroll renew")
 
 
 def _names_in(certificate: x509.Certificate) -> list[str]:

@@ -16,8 +16,10 @@ import grpc.aio
 from tolfl.core.contribution import Vector
 from tolfl.core.timing import Timing
 from tolfl.net import wire_pb2 as pb
+from tolfl.net.codec import RefusedMessageError
 from tolfl.net.credentials import split_address
 from tolfl.net.frames import chunks
+from tolfl.net.greeting import check_hello
 
 CONTROL, BULK = "/tolfl.v1.Fleet/Control", "/tolfl.v1.Fleet/Bulk"
 #: Small messages that may wait for a peer; the oldest are dropped, since the protocol says everything again.
@@ -153,13 +155,12 @@ class Link:
 
     async def _probe(self, address: str) -> _Outcome:
         """Tell what a connection attempt says: gRPC itself would hide a refusal behind its own patience."""
-        host, port = split_address(address)
         try:
             async with asyncio.timeout(self._host.timing.silence_detection_s):
-                _, writer = await asyncio.open_connection(host, port)
+                _, writer = await asyncio.open_connection(*split_address(address))
         except ConnectionRefusedError:
             return _Outcome.REFUSED
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):  # an address that a peer made up may be no name at all
             return _Outcome.UNREACHABLE
         writer.close()
         return _Outcome.OPEN
@@ -188,6 +189,10 @@ class Link:
             answer = await call.read()
         if answer is grpc.aio.EOF or answer.WhichOneof("content") != "hello":
             raise EOFError
+        try:
+            check_hello(answer.hello)
+        except RefusedMessageError:
+            raise EOFError from None
         self._host.greeted(self.peer, answer.hello)
 
     async def _talk(self, call: _Call) -> None:

@@ -7,6 +7,7 @@ import hmac
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -34,6 +35,7 @@ from tolfl.net.diary import Diary
 from tolfl.net.discovery import Discovery
 from tolfl.net.disk import DeviceDisk
 from tolfl.net.link import Link, Parcel
+from tolfl.net.metrics import Metrics
 from tolfl.net.server import WIRE_VERSION, Server
 from tolfl.net.status import status_of
 from tolfl.net.trainer import Trainer
@@ -51,6 +53,9 @@ from tolfl.runs.ledger import Kind
 _IDLE_S = 10.0
 #: How long a device that dies or leaves waits for its last words to arrive.
 _LAST_WORDS_S = 2.0
+#: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
+_MAX_EARLY = 256
+_REVOKED = "device {} was revoked; enrol it anew to let it in again"
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,9 @@ class Node:
         self.diary = Diary(Path(config.state), self.id)
         self._trainer, self._credentials = trainer, credentials
         if (self._disk.folder / REVOCATIONS).exists():
-            credentials.learn((self._disk.folder / REVOCATIONS).read_bytes())
+            self._remember_revocations()
+        if credentials.is_revoked(credentials.identity):
+            raise EnrolmentError(_REVOKED.format(self.id))
         incarnation = self._disk.next_life()
         record = self._disk.newest() or self._first_record()
         self.is_restart = incarnation > 0
@@ -95,7 +102,9 @@ class Node:
         self._started_unix = config.started_unix or time.time()
         self.began_s = time.monotonic()
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
-        self._early: list[tuple[int, AnyMessage]] | None = []  #: what came before this device started
+        self._early: deque[tuple[int, AnyMessage]] | None = deque(
+            maxlen=_MAX_EARLY
+        )  #: what came before this device started
         self._closing: list[asyncio.Future[None]] = []
         self._is_dying = False
         self._record_before = record
@@ -109,6 +118,12 @@ class Node:
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.expected.topology.cluster_of), 0))
         return ClosedRound.first(roster, self._trainer.first_models())
+
+    def _remember_revocations(self) -> None:
+        try:
+            self._credentials.learn((self._disk.folder / REVOCATIONS).read_bytes())
+        except (OSError, EnrolmentError) as error:
+            raise RunDirectoryError(self._disk.folder, f"{REVOCATIONS}: {error}; choose another folder") from None
 
     def _failures_to_come(self, record: ClosedRound, incarnation: int) -> list[Failure]:
         """Return the planned failures that have not happened: one for each life, those of rounds that are over gone."""
@@ -126,8 +141,11 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._handle, LeaveAsked())
         beat: asyncio.Task[None] | None = None
+        metrics = Metrics(self.status)
         discovery = Discovery(self.fleet, self.id, self._found) if self.setting.config.discover else None
         try:
+            if self.setting.config.metrics:
+                await metrics.start(self.setting.config.metrics)
             if discovery is not None:
                 await discovery.start(self.addresses[self.id])
             await Arrival(self).wait()
@@ -139,6 +157,7 @@ class Node:
                 beat.cancel()
             if discovery is not None:
                 await discovery.stop()
+            await metrics.stop()
             await asyncio.gather(*(link.close() for link in self.links.values()), *self._closing)
             await self.server.stop()
             self._trainer.close()
@@ -157,7 +176,7 @@ class Node:
                 model_bytes=self.expected.n_params * self.expected.dtype.itemsize,
             ),
         )
-        early, self._early = self._early or [], None
+        early, self._early = self._early or deque(), None
         self._handle(Started())
         for peer, message in early:
             self.received(peer, message)
@@ -362,6 +381,9 @@ class Node:
             return
         if self.cuts.is_cut(peer, max(self.device.version.round, message.version.round)):
             return
+        is_old = isinstance(message, Report | Mean) and message.version < self.device.version
+        if is_old or message.incarnation < self._lives.get(peer, 0):
+            self.server.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
         self._lives[peer] = max(self._lives.get(peer, 0), message.incarnation)
         if isinstance(message, Closed) and not message.record.models:
             message = self._with_models(message)
@@ -394,8 +416,10 @@ class Node:
         for device, address in hello.addresses.items():
             if device != self.id and device in self.expected.topology.cluster_of:
                 self.addresses[device] = address if device == peer else self.addresses.get(device, address)
-        with suppress(EnrolmentError):  # a list that nobody signed teaches nothing
+        try:
             self.learn(hello.revocations)
+        except EnrolmentError:  # a list that nobody signed teaches nothing
+            self.server.refused["forged"] += 1
         before, self._lives[peer] = self._lives.get(peer), max(self._lives.get(peer, 0), hello.incarnation)
         self.heard(peer)
         if before is not None and hello.incarnation > before and self._early is None:
@@ -451,12 +475,13 @@ class Node:
         with suppress(RunDirectoryError):
             write_file(self._disk.folder, REVOCATIONS, self._credentials.revocations)
         if self.id in revoked and self._credentials.is_revoked(self._credentials.identity):
-            self._error = EnrolmentError(f"device {self.id} was revoked; enrol it anew to let it in again")
+            self._error = EnrolmentError(_REVOKED.format(self.id))
             self._ended.set()
+        for peer in revoked:
+            self.server.drop(peer)
         for peer, link in list(self.links.items()):
             if peer in revoked:
                 # Dialled again, it must show a certificate that counts.
-                self.server.drop(peer)
                 del self.links[peer]
                 self._closing.append(asyncio.ensure_future(link.close()))
             else:
@@ -465,7 +490,7 @@ class Node:
     def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
         """Do what an operator or a launcher asks; tell whether it was allowed to."""
         token = self.setting.config.token
-        if not is_operator and not (token and hmac.compare_digest(request.token, token)):
+        if not is_operator and not (token and hmac.compare_digest(request.token.encode(), token.encode())):
             return False
         match request.WhichOneof("command"):
             case "cut":

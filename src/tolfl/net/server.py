@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, Protocol
 
 import grpc
@@ -16,13 +17,18 @@ from tolfl.net import wire_pb2 as pb
 from tolfl.net.authority import EnrolmentError
 from tolfl.net.codec import Expected, RefusedMessageError
 from tolfl.net.credentials import Credentials, Identity
-from tolfl.net.frames import Assembler
+from tolfl.net.frames import CHUNK_BYTES, MAX_FRAME_BYTES, Assembler
+from tolfl.net.greeting import check_hello
 from tolfl.protocol.messages import AnyMessage
 
 WIRE_VERSION = 1
 _SERVICE = "tolfl.v1.Fleet"
 #: Who says nothing for so long after connecting is sent away.
 _GREETING_S = 5.0
+#: Frames and questions of one peer within a second; a fleet of fifty on one machine needs a few dozen.
+MAX_FRAMES_PER_S = 2_000
+#: Streams of one peer at a time: two, and those that a cut connection has left behind.
+MAX_STREAMS = 16
 
 
 class Host(Protocol):
@@ -57,6 +63,24 @@ class Host(Protocol):
         """Take in a list of revocations; raise where the authority has not signed it."""
 
 
+class Meter:
+    """How much each peer says in the second that runs."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s, self._second = now_s, 0
+        self._counts: Counter[int | None] = Counter()
+
+    def count(self, peer: int | None) -> None:
+        """Count a frame, or refuse it if it is one too many."""
+        second = int(self._now_s())
+        if second != self._second:
+            self._second = second
+            self._counts.clear()
+        self._counts[peer] += 1
+        if self._counts[peer] > MAX_FRAMES_PER_S:
+            raise RefusedMessageError("flood", f"more than {MAX_FRAMES_PER_S} frames in a second")
+
+
 class Server:
     """The listening half of a device."""
 
@@ -64,7 +88,8 @@ class Server:
         self.refused: Counter[str] = Counter()  #: what was turned away, by kind
         self._host, self._credentials = host, credentials
         self._server: grpc.aio.Server | None = None
-        self._streams: dict[asyncio.Task[Any], int] = {}  #: and whose they are
+        self._streams: dict[asyncio.Task[Any], int] = {}  #: and whose they are, the oldest first
+        self._meter = Meter()
 
     async def start(self, address: str) -> int:
         """Listen; return the port."""
@@ -95,7 +120,7 @@ class Server:
     def _handlers(self) -> grpc.GenericRpcHandler:
         def stream(handler: Any) -> grpc.RpcMethodHandler:
             return grpc.stream_stream_rpc_method_handler(
-                handler, request_deserializer=self._parse, response_serializer=pb.Frame.SerializeToString
+                handler, request_deserializer=_parse_frame, response_serializer=pb.Frame.SerializeToString
             )
 
         methods = {
@@ -103,24 +128,16 @@ class Server:
             "Bulk": stream(self._bulk),
             "Status": grpc.unary_unary_rpc_method_handler(
                 self._status,
-                request_deserializer=pb.StatusRequest.FromString,
+                request_deserializer=lambda _: pb.StatusRequest(),  # it says nothing
                 response_serializer=pb.StatusReply.SerializeToString,
             ),
             "Command": grpc.unary_unary_rpc_method_handler(
                 self._command,
-                request_deserializer=pb.CommandRequest.FromString,
+                request_deserializer=_parse_command,
                 response_serializer=pb.CommandReply.SerializeToString,
             ),
         }
         return grpc.method_handlers_generic_handler(_SERVICE, methods)
-
-    def _parse(self, content: bytes) -> pb.Frame:
-        try:
-            frame: pb.Frame = pb.Frame.FromString(content)
-        except DecodeError:
-            self.refused["malformed"] += 1
-            raise
-        return frame
 
     # -- streams ------------------------------------------------------------------------------------------------
 
@@ -131,6 +148,7 @@ class Server:
         assembler = Assembler(self._host.expected)
         try:
             async for frame in frames:
+                self._meter.count(peer)
                 self._host.heard(peer)
                 match frame.WhichOneof("content"):
                     case "pulse":
@@ -155,6 +173,8 @@ class Server:
         assembler, number = Assembler(self._host.expected), 0
         try:
             async for frame in frames:
+                if len(frame.chunk) < CHUNK_BYTES:  # those that are full are as many as the link can carry
+                    self._meter.count(peer)
                 self._host.heard(peer)
                 match frame.WhichOneof("content"):
                     case "message":
@@ -176,6 +196,10 @@ class Server:
     def _note_stream(self, peer: int) -> asyncio.Task[Any]:
         task = asyncio.current_task()
         assert task is not None
+        own = [stream for stream, owner in self._streams.items() if owner == peer]
+        if len(own) >= MAX_STREAMS:
+            self.refused["flood"] += 1
+            own[0].cancel()
         self._streams[task] = peer
         return task
 
@@ -192,6 +216,8 @@ class Server:
                 first = await anext(frames)
         except (TimeoutError, StopAsyncIteration):
             await self._turn_away(context, "silent", "say hello first", grpc.StatusCode.DEADLINE_EXCEEDED)
+        except RefusedMessageError as error:
+            await self._turn_away(context, error.kind, str(error))
         if first.WhichOneof("content") != "hello":
             await self._turn_away(context, "malformed", "say hello first")
         hello = first.hello
@@ -199,13 +225,19 @@ class Server:
             await self._turn_away(context, "wire version", f"this device speaks version {WIRE_VERSION}")
         if hello.fleet != self._host.fleet:
             await self._turn_away(context, "stranger", "this device belongs to another fleet or run")
-        if hello.to != self._host.id or hello.device not in self._host.expected.topology.cluster_of:
+        others = self._host.expected.topology.cluster_of.keys() - {self._host.id}
+        if hello.to != self._host.id or hello.device not in others:
             await self._turn_away(context, "stranger", f"this is device {self._host.id}")
         identity = self._credentials.identify(context)
         if identity is not None:
             if identity.device != hello.device:
                 await self._turn_away(context, "forged", f"this certificate is not that of device {hello.device}")
             await self._check(context, identity)
+        try:
+            self._meter.count(hello.device)
+            check_hello(hello)
+        except RefusedMessageError as error:
+            await self._turn_away(context, error.kind, str(error))
         self._host.greeted(hello.device, hello)
         return hello.device
 
@@ -234,6 +266,10 @@ class Server:
 
     async def _status(self, _request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         identity = self._credentials.identify(context)
+        try:
+            self._meter.count(None if identity is None else identity.device)
+        except RefusedMessageError as error:
+            await self._turn_away(context, error.kind, str(error), grpc.StatusCode.RESOURCE_EXHAUSTED)
         if identity is not None:
             await self._check(context, identity)
         return self._host.status()
@@ -244,3 +280,23 @@ class Server:
             why = "commands are for operators, or for a launcher with its token"
             await self._turn_away(context, "command", why, grpc.StatusCode.PERMISSION_DENIED)
         return pb.CommandReply()
+
+
+def _parse_frame(content: bytes) -> pb.Frame:
+    """Return a frame, or refuse it: whoever reads the stream sees the error there."""
+    if len(content) > MAX_FRAME_BYTES:
+        raise RefusedMessageError("oversize", f"a frame of {len(content)} bytes; at most {MAX_FRAME_BYTES}")
+    try:
+        frame: pb.Frame = pb.Frame.FromString(content)
+    except DecodeError:
+        raise RefusedMessageError("malformed", "bytes that are no frame") from None
+    return frame
+
+
+def _parse_command(content: bytes) -> pb.CommandRequest:
+    """Return a command; one that cannot be read has no token and asks for nothing."""
+    try:
+        request: pb.CommandRequest = pb.CommandRequest.FromString(content)
+    except DecodeError:
+        return pb.CommandRequest()
+    return request

@@ -83,13 +83,13 @@ class Round:
         counts = [contribution.n_samples for contribution in self.received.values()]
         return sum(counts) + (self.upstream.n_samples if self.upstream is not None else 0)
 
-    def running_mean(self, merge: Callable[[Sequence[Pending]], Pending]) -> Pending:
+    def running_mean(self, merge: Callable[[Pending | None, Sequence[Pending]], Pending]) -> Pending:
         """Append the cluster to the chain, device by device in id order: never in arrival order, never as a block.
 
-        So the devices of contiguous clusters are added in one and the same order, whatever the layout.
+        So the devices of contiguous clusters are added in one and the same order, whatever the layout. (A robust rule
+        does make a block of the cluster; then the layout matters.)
         """
-        cluster = [self.received[device] for device in sorted(self.received)]
-        return merge(cluster if self.upstream is None else [self.upstream, *cluster])
+        return merge(self.upstream, [self.received[device] for device in sorted(self.received)])
 
     def acknowledge(self, ack: Ack) -> None:
         """Note that a payload has arrived where it was owed."""

@@ -18,7 +18,8 @@ class Rules(msgspec.Struct, frozen=True):
     topology: Topology
     rounds: int
     apply: Callable[[Models, Pending, Version, DeviceSet], Models]  #: the next models, from a mean and who goes on
-    merge: Callable[[Sequence[Pending]], Pending] = Contribution.total
+    #: the chain so far with a cluster appended, which is given as one contribution per device, in id order
+    merge: Callable[[Pending | None, Sequence[Pending]], Pending] = Contribution.appended
     policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
     min_devices: int = 1
     min_samples: int = 1

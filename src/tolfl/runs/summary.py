@@ -39,6 +39,8 @@ def summarise(
         "seed": spec.seed,
         "on_head_failure": "" if is_plain(spec) else policy(spec),
         "fail": spec.fail,
+        "defence": str(spec.defence),
+        "liars": spec.liars,
         "auroc": scores.auroc,
         "average_precision": scores.average_precision,
         "auroc_per_model": scores.auroc_per_model,

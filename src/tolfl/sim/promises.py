@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tolfl.core.contribution import Contribution, Pending, Vector
+from tolfl.core.defence import DefenceSpec
 from tolfl.core.devices import DeviceSet
 from tolfl.protocol.history import Version
 from tolfl.runs.checkpoint import NO_NOTE, Note
+from tolfl.schemes.robust import combine, counted
 
 
 class Share:
@@ -37,21 +39,38 @@ class Share:
 
 
 class Sum:
-    """The merged contribution of several devices."""
+    """The merged contribution of several devices: the chain so far, and a cluster that was appended to it."""
 
-    __slots__ = ("included", "n_samples", "parts")
+    __slots__ = ("defence", "included", "n_samples", "parts", "upstream")
 
-    def __init__(self, parts: Sequence[Pending]) -> None:
-        self.parts = tuple(parts)
+    def __init__(
+        self, upstream: Pending | None, cluster: Sequence[Pending], defence: DefenceSpec | None = None
+    ) -> None:
+        self.upstream, self.defence = upstream, defence
+        self.parts = tuple(cluster) if upstream is None else (upstream, *cluster)
         bits = n_samples = 0
         for part in self.parts:
             bits |= part.included.bits
-            n_samples += part.n_samples
+            n_samples += part.n_samples if defence is None else counted(defence, part.n_samples, len(part.included))
         self.included, self.n_samples = DeviceSet(bits), n_samples
 
     def resolve(self) -> Contribution:
-        """Merge now, device by device in the order in which the devices merged."""
-        return Contribution.total(self.leaves())
+        """Merge now, device by device in the order in which the devices merged; under a defence hop by hop."""
+        if self.defence is None:
+            return Contribution.total(self.leaves())
+        hops, at = [self], self.upstream
+        while isinstance(at, Sum):
+            hops.append(at)
+            at = at.upstream
+        total = None if at is None else at.resolve()
+        for hop in reversed(hops):
+            total = combine(self.defence, total, [device.resolve() for device in hop.cluster])
+        return total or Contribution.empty()
+
+    @property
+    def cluster(self) -> tuple[Pending, ...]:
+        """The devices of the last hop."""
+        return self.parts if self.upstream is None else self.parts[1:]
 
     def leaves(self) -> list[Pending]:
         """Return the contributions inside, in merge order. A chain of 10,000 heads is 10,000 deep: no recursion."""
@@ -89,9 +108,16 @@ class Step:
         self.parent = self.total = None
 
 
-def merge(parts: Sequence[Pending]) -> Pending:
+def merge(upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
     """Promise the sum of promises."""
-    return Sum(parts)
+    return Sum(upstream, cluster)
+
+
+def merge_under(defence: DefenceSpec) -> Callable[[Pending | None, Sequence[Pending]], Pending]:
+    """Return how promises are merged under a defence."""
+    if not defence.is_on:
+        return merge
+    return lambda upstream, cluster: Sum(upstream, cluster, defence)
 
 
 def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tolfl.core.errors import SpecError
+from tolfl.core.liars import Liars
 from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
@@ -90,7 +91,8 @@ class Runs:
             for one, slices, start in zip(specs, self._datasets, starts, strict=True)
         ]
         settings = settle_training(spec, self._datasets[0], not isinstance(self._model, Autoencoder))
-        self._workshop = Workshop(scheme_of(spec), self._model, settings, spec.train.server_lr)
+        liars = Liars.parse(spec.liars, spec.devices)
+        self._workshop = Workshop(scheme_of(spec), self._model, settings, spec.train.server_lr, liars)
 
     def __iter__(self) -> Iterator[Progress]:
         """Compute one batch of rounds after the other; the runs are finished when the iteration is."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from tolfl.core.contribution import GLOBAL
+from tolfl.core.liars import Liars
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.core.timing import Timing
@@ -18,9 +19,10 @@ from tolfl.runs.checkpoint import NO_NOTE, Checkpoint, Note
 from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.runs.ledger import Kind
 from tolfl.schemes import Scheme, Served, failure_plan, layout, policy, scheme_of
+from tolfl.schemes.robust import counted
 from tolfl.sim.closing import Closing
 from tolfl.sim.links import training_speeds
-from tolfl.sim.promises import Step, apply, merge
+from tolfl.sim.promises import Step, apply, merge_under
 from tolfl.sim.timeline import Fleet, Timeline
 from tolfl.sim.workshop import Work
 
@@ -66,6 +68,8 @@ class Simulation:
             clusters=self.timeline.fleet.rules.topology.clusters,
             model_bytes=self.timeline.fleet.model_bytes,
             hosts=self._scheme.hosts,
+            defence=str(self.spec.defence),
+            liars=self.spec.liars,
         )
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -192,7 +196,7 @@ def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
         scheme.wiring(layout(spec)),
         spec.rounds,
         apply,
-        merge,
+        merge_under(spec.defence),
         scheme.protocol_policy(policy(spec)),
         spec.min_devices,
         spec.min_samples,
@@ -206,9 +210,12 @@ def fleet_of(spec: RunSpec, data: FederatedDataset, model: Model) -> Fleet:
     else:
         server = rules.topology.server
         train_s = tuple(per_sample * sum(n_samples) if device == server else 0.0 for device in range(spec.devices))
+    liars = Liars.parse(spec.liars, spec.devices)
+    claimed = tuple(liars.claimed(device, n) for device, n in enumerate(n_samples))
     return Fleet(
         rules,
-        n_samples,
+        claimed,
+        tuple(counted(spec.defence, n) for n in claimed),
         train_s,
         model.initial(spec.seed).nbytes if scheme.moves_models else 0,
         spec.links,

@@ -36,7 +36,8 @@ class Fleet:
     """What a timeline needs to know of devices, links and data; no sample and no model."""
 
     rules: Rules
-    n_samples: tuple[int, ...]
+    n_samples: tuple[int, ...]  #: as devices claim them
+    counted: tuple[int, ...]  #: as they count in a mean
     train_s: tuple[float, ...]  #: duration of local training, by device
     model_bytes: int
     links: Links
@@ -237,7 +238,7 @@ class Timeline:
             return
         self._rounds.append(version.history)
         stall_s = self._stall(record, started_s)
-        closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.fleet.n_samples)
+        closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.fleet.counted)
         self._settle(closing)
         self._out.append(closing)
         self._follow_plan(version.round)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.errors import ModelError, NonFiniteModelError, TolFLError
+from tolfl.core.liars import Liars
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, Model, TrainJob, Update
@@ -42,8 +43,11 @@ class Work:
 class Workshop:
     """Computes steps: trains every contribution that counts, merges, applies."""
 
-    def __init__(self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float) -> None:
+    def __init__(
+        self, scheme: Scheme, model: Model, settings: TrainSettings, server_lr: float, liars: Liars | None = None
+    ) -> None:
         self._scheme, self._model, self._settings, self._server_lr = scheme, model, settings, server_lr
+        self._liars = liars or Liars()
         # One device at a time uses torch's global generator, which threads would share.
         self._n_threads = min(_MAX_THREADS, os.cpu_count() or 1) if isinstance(model, Autoencoder) else 1
 
@@ -61,7 +65,7 @@ class Workshop:
             queue.close()
 
     def _contribute(self, train: Train, model: Model, tasks: Sequence[Task]) -> list[Contribution]:
-        return self._scheme.contribute(tasks, model, train)
+        return self._liars.told(self._scheme.contribute(tasks, model, train))
 
     def _finish(self, work: Work, tasks: Sequence[Task], train: Train) -> None:
         step = work.step

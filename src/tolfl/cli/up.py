@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,9 @@ def up(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Plain text between the devices instead of TLS.")
     ] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Show the fleet as a web page here, with buttons to kill devices.")
+    ] = False,
     **given: Any,
 ) -> None:
     """Run a fleet of real processes on this machine: the same flags, failure plans and results as `tolfl simulate`.
@@ -44,56 +47,74 @@ def up(
 
     Example: tolfl up --fail server@5/chain --rounds 20 --out runs/real ; tolfl simulate runs/real/spec.toml
 
+    Example: tolfl up --rounds 200 --dashboard
+
     Example: tolfl up --out runs/real --resume
     """
     out, shown = given["out"], given["format"]
     fields = {name: value for name, value in given.items() if name not in _NO_FIELDS and value is not None}
     if given["resume"]:
-        spec = _stored(out, fields)
+        spec = _stored(out, given["spec"], lambda stored: spec_from_flags(stored, fields, given["settings"]))
     else:
         base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
-        spec = spec_from_flags(base, fields, given["settings"]).check()
+        spec = spec_from_flags(base, fields, given["settings"])
+        _check(spec)
         out = out or new_directory(f"{spec.scheme}-up", spec.data)
-    _run(spec, out, given["resume"], shown, insecure)
+    _run(spec, out, given["resume"], shown, insecure, dashboard)
 
 
-def _stored(out: Path | None, fields: dict[str, Any]) -> RunSpec:
+def _check(spec: RunSpec) -> None:
+    """Find what is wrong with a specification before a folder is made for it."""
+    from tolfl.datasets import check_name
+    from tolfl.net.preparing import check_networked
+    from tolfl.schemes import check_scheme
+
+    check_networked(spec)
+    check_name(spec)
+    check_scheme(spec)
+
+
+def _stored(out: Path | None, spec: Path | None, change: Callable[[RunSpec], RunSpec]) -> RunSpec:
     if out is None:
         raise SpecError("--resume needs --out, the run directory to continue")
     if not (out / "devices" / "spec.toml").is_file():
         raise RunDirectoryError(out, "holds no run of real devices to resume; leave out --resume to start one")
     stored = RunSpec.from_file(out / "spec.toml")
-    if spec_from_flags(stored, fields) != stored:
+    if spec is not None and RunSpec.from_file(spec) != stored:
+        raise RunDirectoryError(out, f"was not started with {spec}; resume it without a specification")
+    if change(stored) != stored:
         raise RunDirectoryError(out, "was started with other options; resume it with --out and --resume alone")
     return stored
 
 
-def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool) -> None:
+def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, has_page: bool) -> None:
     from tolfl.cli.tables import show
-    from tolfl.datasets import check_name
     from tolfl.net.collecting import collect
     from tolfl.net.launcher import Launcher
-    from tolfl.net.preparing import check_networked
 
-    check_name(spec)
-    check_networked(spec)
     if resume and (out / "summary.json").is_file():
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
         show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
         return
     launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
-    if not _watch(launcher):
-        done = launcher.view.rounds_done
-        typer.echo(f"tolfl: stopped after round {done}; to go on: tolfl up --out {out} --resume", err=True)
-        raise typer.Exit(130)
-    survivors = [process.device for process in launcher.processes if process.exit_code == 0]
-    summary = collect(launcher.directory, spec, launcher.data, survivors)
+    with _page(launcher) if has_page else nullcontext(lambda: None) as obey_page:
+        if not _watch(launcher, obey_page):
+            done = launcher.view.rounds_done
+            typer.echo(f"tolfl: stopped after round {done}; to go on: tolfl up --out {out} --resume", err=True)
+            raise typer.Exit(130)
+        summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
     _draw(out)
     show(summary, shown, out)
 
 
-def _watch(launcher: Launcher) -> bool:
-    """Follow the devices until they have ended; False: somebody pressed Ctrl-C."""
+def _page(launcher: Launcher) -> AbstractContextManager[Callable[[], None]]:
+    from tolfl.cli.fleet_controls import live_page
+
+    return live_page(launcher)
+
+
+def _watch(launcher: Launcher, obey_page: Callable[[], None]) -> bool:
+    """Follow the devices until they have ended, doing what the page asks; False: somebody pressed Ctrl-C."""
     from tolfl.cli.fleet_table import live_table
     from tolfl.net.scoring import Scorer
 
@@ -104,6 +125,7 @@ def _watch(launcher: Launcher) -> bool:
             with live_table(launcher) as refresh:
                 for view in launcher:
                     refresh(view)
+                    obey_page()
                     for line in scorer.look():
                         launcher.note(line)
                     if was_interrupted():

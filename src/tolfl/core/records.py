@@ -143,5 +143,5 @@ def decode_records(lines: Iterable[bytes | str], source: str = "records") -> Ite
         if line.strip():
             try:
                 yield _decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise TolFLError(f"{source}, line {number}: {error}") from None

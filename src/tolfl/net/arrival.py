@@ -27,6 +27,7 @@ class Arrival:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._there: set[int] = set()
+        self._n_asked = 0
 
     async def wait(self) -> None:
         """Return when this device should begin."""
@@ -37,13 +38,14 @@ class Arrival:
 
     async def _wait_for(self, others: set[int]) -> None:
         node = self._node
-        while True:
+        while node.device.stopped is None:
             await asyncio.gather(*(self._ask_seed(seed) for seed in node.setting.config.seeds))
             known = [peer for peer in sorted(others - self._there) if peer in node.addresses]
             answers = await asyncio.gather(*(self._is_there(node.addresses[peer]) for peer in known))
             arrived = [peer for peer, answer in zip(known, answers, strict=True) if answer]
             self._there.update(arrived)
-            if node.is_restart and await self._is_anybody_training(arrived):
+            # Whoever trains already holds those who were not there for dead: nothing is gained by waiting for more.
+            if await self._is_somebody_training():
                 return
             if self._there == others:
                 return
@@ -58,12 +60,22 @@ class Arrival:
         writer.close()
         return True
 
-    async def _is_anybody_training(self, peers: list[int]) -> bool:
-        for peer in peers:
-            status = await ask(self._node.dial(self._node.addresses[peer]))
-            if status is not None and status.fleet == self._node.fleet and status.role in _TRAINING:
-                return True
-        return False
+    async def _is_somebody_training(self) -> bool:
+        """Ask those who are there, one after the other and again and again; learn whom they know."""
+        if not self._there:
+            return False
+        peer = sorted(self._there)[self._n_asked % len(self._there)]
+        self._n_asked += 1
+        status = await ask(self._node.dial(self._node.addresses[peer]))
+        if status is None or status.fleet != self._node.fleet:
+            return False
+        self._learn(status)
+        return status.role in _TRAINING
+
+    def _learn(self, status: pb.StatusReply) -> None:
+        for peer in status.peers:
+            if peer.address and peer.device != self._node.id:
+                self._node.addresses.setdefault(peer.device, peer.address)
 
     async def _ask_seed(self, seed: str) -> None:
         """Learn who answers there and whom it knows; a link to it tells it where this device is."""
@@ -72,10 +84,8 @@ class Arrival:
         if status is None or status.fleet != node.fleet or status.device == node.id:
             return
         node.addresses.setdefault(status.device, seed)
-        for peer in status.peers:
-            if peer.address and peer.device != node.id:
-                node.addresses.setdefault(peer.device, peer.address)
-        node.link_to(status.device)
+        self._learn(status)
+        node.outbox.link_to(status.device)
 
 
 async def ask(channel: grpc.aio.Channel) -> pb.StatusReply | None:

@@ -35,7 +35,8 @@ def places(where: str) -> list[str]:
     if path.is_file():
         return [NodeConfig.from_file(path).listen]
     if path.is_dir():
-        files = sorted(path.glob("devices/*/node.toml"), key=lambda file: int(file.parent.name))
+        found = (file for file in path.glob("devices/*/node.toml") if file.parent.name.isdecimal())
+        files = sorted(found, key=lambda file: int(file.parent.name))
         if not files:
             raise SpecError(f"{where} is no run directory of real devices; name one, or host:port")
         return [NodeConfig.from_file(file).listen for file in files]

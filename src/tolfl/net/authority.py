@@ -29,6 +29,7 @@ _REGISTRY = "devices.json"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 _SKEW = timedelta(minutes=5)  # clocks of small devices are not always right
 _AUTHORITY_YEARS = 20
+_SPOILT_EXTENSIONS = (x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 
 
 class EnrolmentError(TolFLError):
@@ -263,11 +264,16 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """Return a certificate."""
+    """Return a certificate of which everything can be read that is asked of it later."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except ValueError:
-        raise EnrolmentError(f"{path} is no certificate that tolfl enroll made") from None
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        key = certificate.public_key()
+        _ = certificate.subject, certificate.extensions, certificate.not_valid_after_utc
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, *_SPOILT_EXTENSIONS):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise EnrolmentError(f"{path} is no certificate that tolfl enroll made")
+    return certificate
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:

@@ -33,6 +33,7 @@ _ABOUT: dict[str, type[messages.Offer | messages.Want | messages.Ack]] = {
 }
 _HISTORY = re.compile(r"[0-9a-f]{0,64}")
 MAX_COUNT = 2**62  #: of samples, and of lives
+_MAX_SAMPLES, _MAX_NUMBER = 2**40, 1e18  #: their product, summed over 10,000 devices, fits into float32
 _MAX_REASON = 40
 
 
@@ -52,6 +53,8 @@ class Expected:
     keys: tuple[str, ...]
     n_params: int
     dtype: np.dtype[Any]
+    rounds: int = 2**32 - 1  #: of the run
+    max_work: int | None = None  #: samples that a round can have at most, where their number is capped
 
 
 # -- out --------------------------------------------------------------------------------------------------------
@@ -161,12 +164,13 @@ def decode(message: pb.Message, tensors: Sequence[Vector], expected: Expected) -
     header = (
         _known(message.sender, expected),
         _count(message.incarnation, "incarnation"),
-        _read_version(message.version),
+        _possible(_read_version(message.version), expected),
         frozenset(_read_lives(message.dead, expected)),
     )
     for tensor in tensors:
-        if not np.isfinite(tensor).all():
-            raise RefusedMessageError("non-finite", "a model with numbers that are not finite")
+        # What is finite may still overflow when it is weighted and summed.
+        if not np.abs(tensor).max(initial=0) < _MAX_NUMBER:
+            raise RefusedMessageError("non-finite", "a model with numbers that are not finite, or huge")
     body = message.WhichOneof("body")
     match body:
         case "report":
@@ -223,9 +227,9 @@ def _read_closed(closed: pb.Closed, version: Version, tensors: Sequence[Vector],
 def _read_contribution(contribution: pb.Contribution, tensors: Sequence[Vector], expected: Expected) -> Contribution:
     parts = {
         part.key: Part(
-            _count(part.n_samples, "number of samples", least=1),
+            _count(part.n_samples, "number of samples", least=1, most=_MAX_SAMPLES),
             vector,
-            _count(part.weight, "weight", least=1),
+            _count(part.weight, "weight", least=1, most=_MAX_SAMPLES),
             _read_bits(part.included, expected),
             _number(part.loss),
             _count(part.n_trained, "number of samples"),
@@ -247,6 +251,14 @@ def _read_version(version: pb.Version) -> Version:
     if not _HISTORY.fullmatch(version.history):
         raise RefusedMessageError("malformed", "a history that is no hexadecimal number")
     return Version(_count(version.work, "work"), version.round, version.revision, version.history)
+
+
+def _possible(version: Version, expected: Expected) -> Version:
+    """Refuse versions that no history of this run can have: the heaviest one wins, and must have been earned."""
+    most = MAX_COUNT if expected.max_work is None else version.round * expected.max_work
+    if version.round > expected.rounds or version.work > most:
+        raise RefusedMessageError("malformed", f"version {version}, which this run cannot have")
+    return version
 
 
 def _known(device: int, expected: Expected) -> int:
@@ -279,8 +291,8 @@ def _read_bits(content: bytes, expected: Expected) -> DeviceSet:
     return devices
 
 
-def _count(number: int, what: str, least: int = 0) -> int:
-    if not least <= number < MAX_COUNT:
+def _count(number: int, what: str, least: int = 0, most: int = MAX_COUNT) -> int:
+    if not least <= number < most:
         raise RefusedMessageError("malformed", f"{what} {number}")
     return number
 

@@ -38,7 +38,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             config = msgspec.toml.decode(path.read_bytes(), type=cls)
         except OSError as error:
             raise SpecError(f"device configuration {path}: cannot be read ({error.strerror})") from None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SpecError(f"device configuration {path}: {error}") from None
         folder = path.parent
         places = ("state", "spec", "samples", "data", "credentials")

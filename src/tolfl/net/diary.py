@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from typing import BinaryIO
 
 from tolfl.core.contribution import Pending
 from tolfl.core.records import (
@@ -33,6 +34,7 @@ class Diary:
         self.trouble = ""
         self._device = device
         self._path = folder / RECORDS
+        self._is_whole = False  #: whether the file is known to end with a whole line
         self._sent: list[tuple[int, str, int]] = []
         self._control = [0, 0]
         self._began_s: float | None = None  #: the present round
@@ -43,9 +45,13 @@ class Diary:
         """Append lines."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as file:
+            with self._path.open("ab+") as file:
+                if not self._is_whole:
+                    _drop_piece(file)
                 file.write(encode_records(records))
+            self.trouble, self._is_whole = "", True
         except OSError as error:
+            self._is_whole = False
             self.trouble = f"{self._path} cannot be written ({error.strerror}): make room; training goes on"
 
     def started(self, now_s: float, line: RunStarted) -> None:
@@ -170,6 +176,12 @@ class Diary:
                 survivors=survivors,
             )
         )
+
+
+def _drop_piece(file: BinaryIO) -> None:
+    """Drop what a process that was killed, or a full disk, left of a line: the next one would be glued to it."""
+    file.seek(0)
+    file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _loss(total: Pending) -> float | None:

@@ -6,7 +6,7 @@ Files appear whole or not at all. A disk that cannot be written is reported and 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
 import numpy as np
@@ -16,25 +16,28 @@ from safetensors import SafetensorError, safe_open
 from tolfl.core.contribution import Vector
 from tolfl.core.devices import DeviceSet
 from tolfl.core.errors import RunDirectoryError
+from tolfl.net.codec import Expected
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.directory import Tensors, encode_model, write_file
 
 _LIFE, _ROUND = "life.json", "round.safetensors"
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
 
 
 class _Life(msgspec.Struct):
     device: int
     incarnation: int
+    planned_deaths: int = 0  #: how many failures of its plan have happened
 
 
 class StoredRound(msgspec.Struct):
     """A closed round without its models, as JSON."""
 
     version: Version
-    roster: dict[int, int]
+    roster: dict[_Id, int]
     parent: str
-    included: list[int]
-    missing: dict[int, str]
+    included: list[_Id]
+    missing: dict[_Id, str]
     n_samples: int
     is_over: bool
     stopped: str = ""  #: why the device stopped with this round, if it did
@@ -46,6 +49,7 @@ class DeviceDisk:
 
     def __init__(self, folder: Path, device: int) -> None:
         self.folder, self._device = folder, device
+        self.planned_deaths = 0  #: how many failures of its plan have happened in earlier lives
 
     def next_life(self) -> int:
         """Return the number of the life that begins now, kept on disk before anybody hears of it."""
@@ -62,13 +66,19 @@ class DeviceDisk:
                 raise RunDirectoryError(
                     self.folder, f"belongs to device {life.device}, not {self._device}; choose another folder"
                 )
-            incarnation = life.incarnation + 1
+            incarnation, self.planned_deaths = life.incarnation + 1, life.planned_deaths
         self.keep_incarnation(incarnation)
         return incarnation
 
     def keep_incarnation(self, incarnation: int) -> None:
         """Keep the number of the present life."""
-        write_file(self.folder, _LIFE, msgspec.json.encode(_Life(self._device, incarnation)))
+        life = _Life(self._device, incarnation, self.planned_deaths)
+        write_file(self.folder, _LIFE, msgspec.json.encode(life))
+
+    def keep_planned_death(self, incarnation: int) -> None:
+        """Keep that a failure of the plan has happened: it must not happen to the next life again."""
+        self.planned_deaths += 1
+        self.keep_incarnation(incarnation)
 
     def save(self, record: ClosedRound, stopped: str = "", is_private: bool = False, name: str = _ROUND) -> None:
         """Keep a closed round in place of the last one."""
@@ -78,10 +88,17 @@ class DeviceDisk:
         """Write the model as a file of its own, for whoever uses it."""
         write_file(self.folder, "model.safetensors", encode_model(tensors))
 
-    def newest(self) -> ClosedRound | None:
-        """Return the round that was kept, if any."""
+    def newest(self, expected: Expected | None = None) -> ClosedRound | None:
+        """Return the round that was kept, if any; one of another run is refused."""
         path = self.folder / _ROUND
-        return read_round(path)[0] if path.exists() else None
+        if not path.exists():
+            return None
+        record = read_round(path)[0]
+        if expected is not None:
+            sizes = {key: len(params) for key, params in cast("dict[str, Vector]", record.models).items()}
+            if sizes != dict.fromkeys(expected.keys, expected.n_params):
+                raise RunDirectoryError(self.folder, "holds a round of another model; choose another state folder")
+        return record
 
 
 def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = False) -> bytes:
@@ -124,6 +141,12 @@ def read_round(path: Path) -> tuple[ClosedRound, StoredRound]:
         stored.is_over,
     )
     return record, stored
+
+
+def planned_deaths(folder: Path) -> int:
+    """Return how many planned failures have happened to the device of a state folder."""
+    path = folder / _LIFE
+    return msgspec.json.decode(path.read_bytes(), type=_Life).planned_deaths if path.exists() else 0
 
 
 def has_round(folder: Path) -> bool:

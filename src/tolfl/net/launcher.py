@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from tolfl.core.records import (
     FailureHappened,
     RoundClosed,
     RunEnded,
+    RunStarted,
     TakenOver,
     decode_records,
     encode_records,
@@ -38,7 +37,9 @@ from tolfl.datasets import FederatedDataset, load
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
 from tolfl.net.diary import RECORDS
+from tolfl.net.ports import free_ports
 from tolfl.net.preparing import check_networked
+from tolfl.net.resuming import Past, check_nobody_runs, past_of
 from tolfl.runs.directory import RunDirectory, write_file
 from tolfl.runs.settling import settle_training
 from tolfl.schemes import failure_plan, layout, scheme_of
@@ -47,6 +48,8 @@ LAUNCHER = "launcher.jsonl"
 FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
 _POLL_S = 0.05
 _GOODBYE_S = 5.0
+#: How long devices wait for each other: on one machine they start as fast as its cores load their libraries.
+_START_S, _START_S_PER_DEVICE = 30.0, 3.0
 #: Silences in a row without any progress after which too few devices are left for ever.
 _PATIENCE = 10
 
@@ -62,7 +65,8 @@ class Process:
     ended: str = ""  #: why it ended by itself, as it wrote
     exit_code: int | None = None
     n_read: int = 0  #: bytes of its records that were read
-    updates_done: int = 0
+    has_begun: bool = False  #: it has found the others, or waited long enough
+    has_told_its_death: bool = False  #: it died as planned, and wrote so itself
 
     @property
     def is_running(self) -> bool:
@@ -114,6 +118,7 @@ class Launcher:
         self._token = secrets.token_hex(16)
         self._is_stopping = False
         self._progressed_s = time.monotonic()
+        self._past = Past()
         if not resume:
             self._write_files(is_insecure)
         else:
@@ -140,6 +145,7 @@ class Launcher:
                 spec="../spec.toml",
                 peers={device: address for device, address in addresses.items() if device != str(process.device)},
                 samples="samples.npy",
+                start_timeout_s=max(_START_S, _START_S_PER_DEVICE * self.spec.devices),
                 keep_models_every=self.spec.evaluate_every,
                 token=self._token,
                 started_unix=started,
@@ -149,6 +155,7 @@ class Launcher:
             if authority is not None:
                 authority.issue(f"device-{process.device}", process.device)
             write_file(process.folder, "node.toml", config.to_toml().encode())
+            (process.folder / "node.toml").chmod(0o600)  # the token is in it
             try:
                 np.save(process.folder / "samples.npy", self.data.slice_of(process.device))
             except OSError as error:
@@ -158,6 +165,11 @@ class Launcher:
     def _forget_ends(self) -> None:
         config = NodeConfig.from_file(self.processes[0].folder / "node.toml")
         self._started_unix, self._token = config.started_unix, config.token
+        folders = [process.folder for process in self.processes]
+        check_nobody_runs(self.out, folders)
+        self._past = past_of(folders, self.plan)
+        self.view.rounds_done = self._past.rounds_done
+        self._returns = [failure for failure in self._returns if not self._is_due(failure)]
         for process in self.processes:
             records = process.folder / RECORDS
             process.n_read = records.stat().st_size if records.exists() else 0
@@ -170,9 +182,10 @@ class Launcher:
     # -- processes ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every device."""
+        """Start every device; of a run that is resumed those that have not come to their end."""
         for process in self.processes:
-            self._spawn(process)
+            if not self._past.is_over and process.device not in self._past.gone:
+                self._spawn(process)
 
     def _spawn(self, process: Process) -> None:
         command = [sys.executable, "-m", "tolfl", "node", "--config", str(process.folder / "node.toml")]
@@ -185,7 +198,8 @@ class Launcher:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 start_new_session=True,  # Ctrl-C is for the launcher, which lets the devices say goodbye
             )
-        process.exit_code, process.ended, process.is_frozen = None, "", False
+        process.exit_code, process.ended = None, ""
+        process.is_frozen = process.has_begun = process.has_told_its_death = False
 
     def kill(self, device: int) -> None:
         """Kill a device, as a power cut would."""
@@ -210,6 +224,13 @@ class Launcher:
             raise TolFLError(f"device {device} is running already")
         self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="came back"))
         self._spawn(process)
+
+    @property
+    def survivors(self) -> list[int]:
+        """The devices that are there in the end."""
+        ended = [process for process in self.processes if process.exit_code == 0]
+        stayed = [process for process in ended if process.ended != "left" or not self._is_over()]
+        return sorted({*(process.device for process in stayed), *self._past.ended})
 
     def address_of(self, device: int) -> str:
         """Return where a device listens."""
@@ -253,7 +274,7 @@ class Launcher:
             if not any(process.is_running for process in self.processes):
                 return
             self._bring_back()
-            if self._is_hopeless():
+            if self._is_hopeless() or self._are_latecomers():
                 self.stop()
             time.sleep(_POLL_S)
 
@@ -271,15 +292,13 @@ class Launcher:
         code = process.process.poll()
         if code is None:
             return
-        lines = list(self._new_lines(process))
-        for record in lines:
+        for record in self._new_lines(process):
             self._take_in(process, record)
         process.exit_code = code
-        said = any(isinstance(line, FailureHappened) and line.device == process.device for line in lines)
-        if code and not said and not self._is_stopping:
+        if code and not process.has_told_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
             line = FailureHappened(
-                time_s=self.now_s, device=process.device, round=process.updates_done, what=f"died ({how})"
+                time_s=self.now_s, device=process.device, round=self.view.rounds_done, what=f"died ({how})"
             )
             self._note(line)
 
@@ -300,12 +319,16 @@ class Launcher:
         match record:
             case RoundClosed():
                 self._progressed_s = time.monotonic()
-                process.updates_done = (record.round or 0) + 1
-                if process.updates_done >= view.rounds_done:
-                    view.rounds_done, view.loss = process.updates_done, record.loss
+                n_done = (record.round or 0) + 1
+                if n_done >= view.rounds_done:
+                    view.rounds_done, view.loss = n_done, record.loss
                     view.heads, view.included = record.heads, record.included
+            case FailureHappened() if record.device == process.device:
+                process.has_told_its_death = True
             case TakenOver():
                 view.heads = tuple(sorted({*view.heads, process.device} - {record.previous}))
+            case RunStarted():
+                process.has_begun = True
             case RunEnded():
                 process.ended = record.reason
         view.news.append(record)
@@ -329,10 +352,19 @@ class Launcher:
         for failure in list(self._returns):
             if self._is_due(failure) and not self.processes[failure.device].is_running:
                 self._returns.remove(failure)
-                self.revive(failure.device)
+                if not self._is_over():
+                    self.revive(failure.device)
 
     def _is_due(self, failure: Failure) -> bool:
         return failure.returns_at is not None and failure.returns_at <= self.view.rounds_done
+
+    def _is_over(self) -> bool:
+        return any(process.ended == "over" for process in self.processes)
+
+    def _are_latecomers(self) -> bool:
+        """Tell whether all that run came back when the run was over: they would wait for nobody, and train alone."""
+        running = [process for process in self.processes if process.is_running]
+        return self._is_over() and not any(process.has_begun for process in running) and not self._is_stopping
 
     def _is_hopeless(self) -> bool:
         """Tell whether too few devices are left to train, and nobody will come back."""
@@ -340,15 +372,6 @@ class Launcher:
         n_running = sum(process.is_running for process in self.processes)
         is_stuck = n_running < self.spec.min_devices and not self._is_stopping
         return is_stuck and time.monotonic() - self._progressed_s > patience_s
-
-
-def free_ports(n: int) -> list[int]:
-    """Return ports of this machine that nobody listens on at the moment."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def _last_line(path: Path) -> str:

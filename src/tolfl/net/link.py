@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -138,10 +139,14 @@ class Link:
             address = self._host.address_of(self.peer)
             outcome = _Outcome.UNREACHABLE if address is None else await self._probe(address)
             if outcome is _Outcome.OPEN and address is not None:
-                self._n_refusals = 0
-                if await self._converse(address):
+                self._n_refusals, began_s = 0, time.monotonic()
+                if not await self._converse(address):
+                    # Somebody is there who is not wanted, or who does not want.
+                    pause_s = min(2 * pause_s, _SLOWEST_RETRY_S)
+                else:
                     pause_s = self._host.timing.crash_detection_s / 2
-                    continue  # it worked until it broke: find out at once what that means
+                    if time.monotonic() - began_s > pause_s:  # or a peer that hangs up each time would keep us busy
+                        continue  # it worked until it broke: find out at once what that means
             elif outcome is _Outcome.REFUSED:
                 self._n_refusals += 1
                 if self._n_refusals >= 2:
@@ -199,6 +204,9 @@ class Link:
         listening = asyncio.create_task(self._listen(call))
         listening.add_done_callback(lambda _: self._something_to_say.set())
         beat_s = self._host.timing.heartbeat_s
+        now_s = asyncio.get_running_loop().time
+        # By a clock of its own: only a pulse asks for an answer, and a message every beat would put it off for ever.
+        pulse_due_s = now_s() + beat_s
         try:
             while not listening.done():
                 self._something_to_say.clear()
@@ -209,10 +217,11 @@ class Link:
                         self._waiting.popleft()
                 self._note_idle()
                 try:
-                    async with asyncio.timeout(beat_s):
+                    async with asyncio.timeout_at(pulse_due_s):
                         await self._something_to_say.wait()
                 except TimeoutError:
                     await call.write(pb.Frame(pulse=pb.Pulse(wants_answer=True)))
+                    pulse_due_s = now_s() + beat_s
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)

@@ -8,35 +8,32 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc.aio
 import msgspec
 
-from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.contribution import Contribution
 from tolfl.core.errors import RunDirectoryError
-from tolfl.core.failures import Failure, FailurePlan
+from tolfl.core.failures import Failure
 from tolfl.core.records import RunStarted
-from tolfl.core.spec import RunSpec
 from tolfl.core.timing import Timing
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import Arrival
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
-from tolfl.net.codec import Expected, encode
-from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import Credentials
 from tolfl.net.cuts import Cuts
 from tolfl.net.detector import Detector
 from tolfl.net.diary import Diary
 from tolfl.net.discovery import Discovery
 from tolfl.net.disk import DeviceDisk
-from tolfl.net.link import Link, Parcel
+from tolfl.net.keeping import Keeper
 from tolfl.net.metrics import Metrics
+from tolfl.net.outbox import Outbox
 from tolfl.net.server import WIRE_VERSION, Server
+from tolfl.net.setting import Setting
 from tolfl.net.status import status_of
 from tolfl.net.trainer import Trainer
 from tolfl.protocol.device import Device
@@ -45,31 +42,11 @@ from tolfl.protocol.events import DeadlinePassed, Event, LeaveAsked, PeerFailed,
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
-from tolfl.protocol.rules import Rules
 from tolfl.runs.directory import write_file
-from tolfl.runs.ledger import Kind
 
-#: A link that nobody has used for so long is closed; the next message opens it again.
-_IDLE_S = 10.0
-#: How long a device that dies or leaves waits for its last words to arrive.
-_LAST_WORDS_S = 2.0
 #: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
 _MAX_EARLY = 256
 _REVOKED = "device {} was revoked; enrol it anew to let it in again"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a device brings along: its part of the run."""
-
-    config: NodeConfig
-    spec: RunSpec
-    plan: FailurePlan
-    rules: Callable[[Trainer], Rules]
-    expected: Expected
-    fleet: str
-    n_samples: int
-    data: str
 
 
 class Node:
@@ -88,32 +65,27 @@ class Node:
         if credentials.is_revoked(credentials.identity):
             raise EnrolmentError(_REVOKED.format(self.id))
         incarnation = self._disk.next_life()
-        record = self._disk.newest() or self._first_record()
+        record = self._disk.newest(self.expected) or self._first_record()
         self.is_restart = incarnation > 0
         self.device = Device(self.id, incarnation, record, self.rules)
-        self._injector = Injector(self.device, self._failures_to_come(record, incarnation))
+        self._injector = Injector(self.device, self._failures_to_come(record))
         self.cuts = Cuts(self.id, setting.plan.cuts)
         self.addresses = {int(device): address for device, address in config.peers.items()}
-        self.links: dict[int, Link] = {}
         self.detector = Detector(self.timing)
+        self.outbox = Outbox(self, credentials.dial, self.detector, self.diary)
+        self.keeper = Keeper(self._disk)
         self.server = Server(self, credentials)
-        self.trouble, self.loss = "", None  # type: str, float | None
-        self.n_sent, self.bytes_sent = 0, 0
+        self.loss: float | None = None
         self._started_unix = config.started_unix or time.time()
         self.began_s = time.monotonic()
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
         self._early: deque[tuple[int, AnyMessage]] | None = deque(
             maxlen=_MAX_EARLY
         )  #: what came before this device started
-        self._closing: list[asyncio.Future[None]] = []
         self._is_dying = False
         self._record_before = record
         self._ended = asyncio.Event()
         self._error: Exception | None = None
-        self._io = ThreadPoolExecutor(1, thread_name_prefix="disk")
-        self._unsaved: ClosedRound | None = None
-        self._saved_version: Version | None = None
-        self._last_encoded: tuple[AnyMessage, bool, pb.Message, list[Vector]] | None = None
 
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.expected.topology.cluster_of), 0))
@@ -125,9 +97,9 @@ class Node:
         except (OSError, EnrolmentError) as error:
             raise RunDirectoryError(self._disk.folder, f"{REVOCATIONS}: {error}; choose another folder") from None
 
-    def _failures_to_come(self, record: ClosedRound, incarnation: int) -> list[Failure]:
-        """Return the planned failures that have not happened: one for each life, those of rounds that are over gone."""
-        mine = list(self.setting.plan.of_device(self.id))[incarnation:]
+    def _failures_to_come(self, record: ClosedRound) -> list[Failure]:
+        """Return the planned failures that have not happened; those of rounds that are over never will."""
+        mine = list(self.setting.plan.of_device(self.id))[self._disk.planned_deaths :]
         return [failure for failure in mine if failure.round_index >= record.version.round]
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -158,10 +130,10 @@ class Node:
             if discovery is not None:
                 await discovery.stop()
             await metrics.stop()
-            await asyncio.gather(*(link.close() for link in self.links.values()), *self._closing)
+            await self.outbox.close()
             await self.server.stop()
             self._trainer.close()
-            self._io.shutdown()
+            self.keeper.close()
 
     def _start(self) -> None:
         self.diary.started(
@@ -174,6 +146,8 @@ class Node:
                 seed=self.setting.spec.seed,
                 clusters=self.expected.topology.clusters,
                 model_bytes=self.expected.n_params * self.expected.dtype.itemsize,
+                defence=str(self.setting.spec.defence),
+                liars=self.setting.spec.liars,
             ),
         )
         early, self._early = self._early or deque(), None
@@ -196,18 +170,9 @@ class Node:
             await self._say_last_words()
             self.diary.flush_traffic(self.now_s, self.device.record.parent)
             self.diary.ended(self.now_s, self.device.record, reason)
-            self._leave_behind(reason)
+            models = self._trainer.tensors(self.device.record.models)
+            self.keeper.leave_behind(self.device.record, reason, self.device.is_private, models)
             return reason
-
-    def _leave_behind(self, reason: str) -> None:
-        """Write the last record and, for whoever uses it, the model."""
-        record = self.device.record
-        try:
-            self._disk.save(record, reason, self.device.is_private)
-            for tensors in self._trainer.tensors(record.models).values():
-                self._disk.save_model(tensors)
-        except RunDirectoryError as error:
-            self.trouble = str(error)
 
     async def _beat(self) -> None:
         """Every heartbeat: who has fallen silent, what must be said again, which links are of no use."""
@@ -217,18 +182,15 @@ class Node:
                 self._give_up(peer, f"silent for {self.timing.silence_detection_s:g} s")
             self._handle(Ticked())
             self._cut_off(self._credentials.reread())
-            for peer, link in list(self.links.items()):
-                if self._loop.time() - link.used_s > _IDLE_S:
-                    del self.links[peer]
-                    self.detector.unwatch(peer)
-                    await link.close()
+            await self.outbox.close_idle()
 
     async def _say_last_words(self) -> None:
-        dead = {device for device, _ in self.device.fleet.dead}
-        words = [link.drained() for peer, link in self.links.items() if peer not in dead]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_S):
-                await asyncio.gather(*words)
+        await self.outbox.say_last_words({device for device, _ in self.device.fleet.dead})
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it takes part; before that it waits for the others."""
+        return self._early is None
 
     @property
     def now_s(self) -> float:
@@ -267,10 +229,7 @@ class Node:
                 self.diary.took_over(self.now_s, self.device.record, effect)
             case KeepIncarnation():
                 self._lives[self.id] = effect.incarnation
-                try:
-                    self._disk.keep_incarnation(effect.incarnation)
-                except RunDirectoryError as error:
-                    self.trouble = str(error)
+                self.keeper.keep_incarnation(effect.incarnation)
             case Stop():
                 self._ended.set()
             case Die():
@@ -296,32 +255,11 @@ class Node:
         self.diary.closed(self.now_s, announced)
         if announced.total is not None and every and record.version.round % every == 0:
             name = f"models/round-{record.version.round}-{record.version.history}.safetensors"
-            self._io.submit(self._write, record, name)
+            self.keeper.keep_as(record, name)
 
     def _go_on_from(self, record: ClosedRound) -> None:
-        """Keep the newest record on disk, never on the event loop and never two at a time."""
         self.diary.next_round(self.now_s, record.parent, record)
-        is_busy, self._unsaved = self._unsaved is not None, record
-        if not is_busy:
-            self._io.submit(self._save_newest)
-
-    def _save_newest(self) -> None:
-        record = self._unsaved
-        while record is not None and record.version != self._saved_version:
-            self._write(record)
-            self._saved_version = record.version
-            record = self._unsaved
-        self._unsaved = None
-
-    def _write(self, record: ClosedRound, name: str | None = None) -> None:
-        try:
-            if name is None:
-                self._disk.save(record, is_private=self.device.is_private)
-            else:
-                self._disk.save(record, name=name)
-            self.trouble = ""
-        except RunDirectoryError as error:
-            self.trouble = f"{error}; training goes on"
+        self.keeper.keep(record, self.device.is_private)
 
     async def _die(self, death: Die) -> None:
         """Die as planned: after the last words, without another one."""
@@ -329,7 +267,7 @@ class Node:
         self.diary.flush_traffic(self.now_s, death.record.parent)
         self.diary.failed(self.now_s, self.id, failure.round_index, f"died ({failure.phase.value})")
         await self._say_last_words()
-        self._io.submit(self._write, death.record).result()
+        self.keeper.last_of_life(death.record, self.device.incarnation)
         os.kill(os.getpid(), signal.SIGKILL)
 
     # -- messages -----------------------------------------------------------------------------------------------
@@ -340,39 +278,11 @@ class Node:
         # Whoever is told of the end has the last model, as a rule; whoever asks afterwards may not.
         is_news = self.device.record is not self._record_before
         is_light = isinstance(message, Closed) and message.record.is_over and is_news
-        encoded, tensors = self._encoded(message, is_light)
-        link = self.link_to(to)
-        kind = _kind_of(message) if tensors else None
-        n_bytes = sum(tensor.nbytes for tensor in tensors) if tensors else encoded.ByteSize()
-        if tensors:
-            if not link.carry(
-                Parcel((kind, message.version, _included(message)), kind is Kind.MODEL, encoded, tensors)
-            ):
-                return
-        else:
-            link.say(encoded)
-        self.diary.sent(to, kind, n_bytes)
-        self.n_sent += 1
-        self.bytes_sent += n_bytes
-
-    def _encoded(self, message: AnyMessage, is_light: bool) -> tuple[pb.Message, list[Vector]]:
-        """Encode once what goes to many."""
-        last = self._last_encoded
-        if last is None or last[0] is not message or last[1] is not is_light:
-            last = self._last_encoded = (message, is_light, *encode(message, is_light))
-        return last[2], last[3]
+        self.outbox.send(to, message, is_light)
 
     def dial(self, address: str) -> grpc.aio.Channel:
         """Return a channel to an address of which it is not known who answers there."""
         return self._credentials.dial(address, None)
-
-    def link_to(self, peer: int) -> Link:
-        """Return the link to a peer, opened if need be; from now on signs of life are expected."""
-        if peer not in self.links:
-            self.links[peer] = Link(peer, self, self._credentials.dial)
-            self.detector.watch(peer)
-        self.links[peer].used_s = self._loop.time()
-        return self.links[peer]
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message of a peer."""
@@ -437,8 +347,8 @@ class Node:
 
     def doubt(self, peer: int) -> None:
         """Dial a peer whose stream has ended: if it is gone, the answer comes at once."""
-        if peer in self.links:
-            self.links[peer].try_now()
+        if peer in self.outbox.links:
+            self.outbox.links[peer].try_now()
 
     def refused(self, peer: int) -> None:
         """Take in the proof that there is no process any more."""
@@ -453,8 +363,8 @@ class Node:
         if self._early is not None or self.device.stopped is not None:
             return
         life = max(self._lives.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
-        if peer in self.links:
-            self.links[peer].forget_parcels()
+        if peer in self.outbox.links:
+            self.outbox.links[peer].forget_parcels()
         if (peer, life) not in self.device.fleet.dead:
             self.diary.disturbed()
             self.diary.failed(self.now_s, peer, self.device.version.round, f"found dead: {how}")
@@ -479,13 +389,9 @@ class Node:
             self._ended.set()
         for peer in revoked:
             self.server.drop(peer)
-        for peer, link in list(self.links.items()):
-            if peer in revoked:
-                # Dialled again, it must show a certificate that counts.
-                del self.links[peer]
-                self._closing.append(asyncio.ensure_future(link.close()))
-            else:
-                link.tell(pb.Frame(revocations=self._credentials.revocations))
+            self.outbox.hang_up(peer)  # dialled again, it must show a certificate that counts
+        for link in self.outbox.links.values():
+            link.tell(pb.Frame(revocations=self._credentials.revocations))
 
     def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
         """Do what an operator or a launcher asks; tell whether it was allowed to."""
@@ -498,16 +404,3 @@ class Node:
             case "leave":
                 self._handle(LeaveAsked())
         return True
-
-
-def _kind_of(message: AnyMessage) -> Kind:
-    if isinstance(message, Report):
-        return Kind.REPORT
-    return Kind.MEAN if isinstance(message, Mean) else Kind.MODEL
-
-
-def _included(message: AnyMessage) -> int:
-    """Return whose samples are in the payload of a message, as bits."""
-    if isinstance(message, Report):
-        return message.contribution.included.bits
-    return message.total.included.bits if isinstance(message, Mean) else 0

@@ -15,7 +15,8 @@ from tolfl.datasets import FederatedDataset, load
 from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
-from tolfl.net.node import Node, Setting
+from tolfl.net.node import Node
+from tolfl.net.setting import Setting
 from tolfl.net.trainer import Trainer
 from tolfl.protocol.rules import Rules
 from tolfl.runs.settling import autoencoder_for, settle_training
@@ -53,7 +54,8 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     scheme = scheme_of(spec)
     topology = scheme.wiring(layout(spec))
     start = trainer.first_models()[GLOBAL]
-    expected = Expected(topology, (GLOBAL,), len(start), start.dtype)
+    cap = spec.defence.max_samples
+    expected = Expected(topology, (GLOBAL,), len(start), start.dtype, spec.rounds, cap * spec.devices if cap else None)
 
     def rules(trainer: Trainer) -> Rules:
         return Rules(

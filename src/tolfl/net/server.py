@@ -89,6 +89,7 @@ class Server:
         self._host, self._credentials = host, credentials
         self._server: grpc.aio.Server | None = None
         self._streams: dict[asyncio.Task[Any], int] = {}  #: and whose they are, the oldest first
+        self._unwanted: set[asyncio.Task[Any]] = set()  #: streams that this side ends
         self._meter = Meter()
 
     async def start(self, address: str) -> int:
@@ -108,7 +109,11 @@ class Server:
         """End the streams of a peer, which may come again if it is allowed to."""
         for stream, owner in list(self._streams.items()):
             if owner == peer:
-                stream.cancel()
+                self._end(stream)
+
+    def _end(self, stream: asyncio.Task[Any]) -> None:
+        self._unwanted.add(stream)
+        stream.cancel()
 
     async def stop(self) -> None:
         """End all streams, then the server: it would wait for them."""
@@ -162,8 +167,10 @@ class Server:
                         self._hand_on(peer, None)
         except RefusedMessageError as error:
             await self._refuse(context, error)
+        except asyncio.CancelledError:
+            await self._part(task, context)
         finally:
-            self._streams.pop(task, None)
+            self._forget(task)
             self._host.doubt(peer)
 
     async def _bulk(self, frames: AsyncIterator[pb.Frame], context: Any) -> AsyncIterator[pb.Frame]:
@@ -190,8 +197,20 @@ class Server:
                     yield pb.Frame(receipt=pb.Receipt(number=number))
         except RefusedMessageError as error:
             await self._refuse(context, error)
+        except asyncio.CancelledError:
+            await self._part(task, context)
         finally:
-            self._streams.pop(task, None)
+            self._forget(task)
+
+    async def _part(self, stream: asyncio.Task[Any], context: Any) -> NoReturn:
+        """Tell the other side that its stream has ended: gRPC would let it talk to nobody."""
+        if stream in self._unwanted:
+            await context.abort(grpc.StatusCode.ABORTED, "this stream has ended; dial again, if you may")
+        raise asyncio.CancelledError
+
+    def _forget(self, stream: asyncio.Task[Any]) -> None:
+        self._streams.pop(stream, None)
+        self._unwanted.discard(stream)
 
     def _note_stream(self, peer: int) -> asyncio.Task[Any]:
         task = asyncio.current_task()
@@ -199,7 +218,7 @@ class Server:
         own = [stream for stream, owner in self._streams.items() if owner == peer]
         if len(own) >= MAX_STREAMS:
             self.refused["flood"] += 1
-            own[0].cancel()
+            self._end(own[0])
         self._streams[task] = peer
         return task
 
@@ -232,6 +251,10 @@ class Server:
         if identity is not None:
             if identity.device != hello.device:
                 await self._turn_away(context, "forged", f"this certificate is not that of device {hello.device}")
+            if self._credentials.is_revoked(identity):
+                # The signed list is all that it is told: proof that it need not try again.
+                proof = pb.Hello(wire=WIRE_VERSION, device=self._host.id, revocations=self._credentials.revocations)
+                await context.write(pb.Frame(hello=proof))
             await self._check(context, identity)
         try:
             self._meter.count(hello.device)

@@ -16,6 +16,8 @@ def role_of(node: Node) -> str:
     device = node.device
     if device.stopped is not None:
         return "stopped"
+    if not node.has_begun:
+        return "waiting"  # whoever comes must not take it for a fleet that trains
     if device.is_private:
         return "alone"
     if not device.fleet.is_inside:
@@ -46,16 +48,16 @@ def status_of(node: Node) -> pb.StatusReply:
         peers=[_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id],
         refused=node.server.refused,
         stopped=device.stopped or "",
-        trouble=node.trouble or node.diary.trouble,
+        trouble=node.keeper.trouble or node.diary.trouble,
         running_s=time.monotonic() - node.began_s,
         wire=1,
-        bytes_sent=node.bytes_sent,
-        messages_sent=node.n_sent,
+        bytes_sent=node.outbox.bytes_sent,
+        messages_sent=node.outbox.n_sent,
     )
 
 
 def _peer(node: Node, peer: int) -> pb.Peer:
-    link = node.links.get(peer)
+    link = node.outbox.links.get(peer)
     return pb.Peer(
         device=peer,
         address=node.addresses[peer],

@@ -102,7 +102,12 @@ class Round:
         """Return who of the clusters so far is not in the mean, and why: failed, left, dropped or late."""
         gone = fleet.roster.devices.bits & ~fleet.roles.live.bits
         absent = DeviceSet((fleet.roles.so_far[fleet.cluster] | gone) & ~self.included_bits())
-        return {device: fleet.why_missing(device) or self.upstream_missing.get(device, "late") for device in absent}
+        return {device: self._why_missing(device, fleet) for device in absent}
+
+    def _why_missing(self, device: int, fleet: Membership) -> str:
+        # Word of a death may overtake the goodbye that another head has heard.
+        upstream = self.upstream_missing.get(device, "late")
+        return upstream if upstream == "left" else fleet.why_missing(device) or upstream
 
     def clone(self) -> Round:
         """Return an independent copy; what it holds is immutable and shared."""

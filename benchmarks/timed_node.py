@@ -1,0 +1,50 @@
+"""A device that writes down how long it trained: `tolfl node` and nothing else, for `benchmarks.network`.
+
+python -m benchmarks.timed_node node.toml
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from tolfl.core.contribution import Contribution
+from tolfl.net.config import NodeConfig
+from tolfl.net.preparing import prepare
+from tolfl.net.trainer import Trainer
+from tolfl.protocol.history import Version
+
+#: A line for each round: its number and the seconds of local training.
+TRAINING = "training.txt"
+
+
+def time_training(log: Path) -> None:
+    """Let every trainer of this process write down the seconds from the start of a training to its end."""
+    untimed = Trainer.start
+
+    def start(trainer: Trainer, version: Version, models: object, done: Callable[[Future[Contribution]], None]) -> None:
+        began = time.perf_counter()
+
+        def note(result: Future[Contribution]) -> None:
+            if not result.cancelled():
+                with log.open("a") as file:
+                    file.write(f"{version.round} {time.perf_counter() - began:.6f}\n")
+            done(result)
+
+        untimed(trainer, version, models, note)
+
+    Trainer.start = start  # type: ignore[method-assign, assignment]
+
+
+async def live(config: NodeConfig) -> str:
+    return await prepare(config).run()
+
+
+if __name__ == "__main__":
+    settings = NodeConfig.from_file(Path(sys.argv[1]))
+    time_training(Path(settings.state) / TRAINING)
+    asyncio.run(live(settings))

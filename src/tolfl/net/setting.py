@@ -1,0 +1,27 @@
+"""What a device brings along: its part of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tolfl.core.failures import FailurePlan
+from tolfl.core.spec import RunSpec
+from tolfl.net.codec import Expected
+from tolfl.net.config import NodeConfig
+from tolfl.net.trainer import Trainer
+from tolfl.protocol.rules import Rules
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a device brings along: its part of the run."""
+
+    config: NodeConfig
+    spec: RunSpec
+    plan: FailurePlan
+    rules: Callable[[Trainer], Rules]
+    expected: Expected
+    fleet: str
+    n_samples: int
+    data: str

@@ -1,0 +1,121 @@
+"""`tolfl status` against a fleet that is training, and against nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.net.nodes import Fleet, fleet_of, free_addresses, held_back
+
+
+def test_a_training_fleet_says_what_it_does(tolfl: Command, tmp_path: Path) -> None:
+    """All in one fleet: starting it takes longer than asking it."""
+
+    async def asked(*arguments: str) -> tuple[int, str, str]:
+        return await asyncio.to_thread(tolfl, "status", *arguments)
+
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            write_configs(fleet)
+            gate = held_back(fleet.prepare(3), lambda index: index < 2)
+            fleet.launch(0, 1, 2, 3)
+            await fleet.until_round(2)
+            await fleet.kill(1)
+            await fleet.until(lambda: (1, 0) in fleet.nodes[0].device.fleet.dead)
+            one = await asked(fleet.addresses[0], "--format", "json")
+            by_file = await asked(str(fleet.state(2) / "node.toml"), "--format", "json")
+            all_of_them = await asked(str(tmp_path), "--format", "json")
+            table = await asked(str(tmp_path))
+            gate.set()
+            await fleet.ends(0, 2, 3)
+
+            check_one(one, fleet)
+            assert [device["role"] for device in json.loads(by_file[1])] == ["closer"]
+            answers = json.loads(all_of_them[1])
+            assert all_of_them[0] == 0
+            assert [answer["answers"] for answer in answers] == [True, False, True, True]
+            assert answers[1] == {"address": fleet.addresses[1], "answers": False}
+            check_table(table, fleet)
+
+    asyncio.run(live())
+
+
+def write_configs(fleet: Fleet) -> None:
+    for device in range(4):
+        fleet.state(device).mkdir(parents=True)
+        (fleet.state(device) / "node.toml").write_text(fleet.config(device).to_toml())
+
+
+def check_one(answer: tuple[int, str, str], fleet: Fleet) -> None:
+    code, out, err = answer
+    (said,) = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (said["device"], said["incarnation"], said["role"], said["answers"]) == (0, "0", "head", True)
+    assert (said["version"]["round"], said["rounds"], said["n_samples"]) == (2, 4, "40")
+    assert said["has_loss"] is True
+    assert said["loss"] > 0
+    assert said["dead"] == [{"device": 1, "incarnation": "0"}]
+    assert [life["device"] for life in said["roster"]] == [0, 1, 2, 3]
+    assert {peer["device"]: peer["address"] for peer in said["peers"]} == {
+        device: fleet.addresses[device] for device in (1, 2, 3)
+    }
+    assert (said["refused"], said["trouble"], said["stopped"]) == ({}, "", "")
+
+
+def check_table(answer: tuple[int, str, str], fleet: Fleet) -> None:
+    code, out, err = answer
+    heading, *rows = out.splitlines()
+    assert (code, err) == (0, "")
+    assert heading.split()[:4] == ["device", "address", "life", "role"]
+    assert len(rows) == 4
+    assert rows[0].split()[:7] == ["0", fleet.addresses[0], "0", "head", "2", "of", "4"]
+    assert "does not answer" in rows[1]
+    assert rows[2].split()[3] == "closer"
+
+
+def test_nobody_there_is_an_error_of_one_sentence(tolfl: Command) -> None:
+    (address,) = free_addresses(1)
+    code, out, err = tolfl("status", address, "--format", "json")
+
+    assert code == 1
+    assert json.loads(out) == [{"address": address, "answers": False}]
+    assert err.startswith(f"tolfl: {address}: nobody answers; is a device running there")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("nonsense", "address 'nonsense'; write host:port"),
+        ("127.0.0.1:99999", "write host:port"),
+        ("127.0.0.1:", "write host:port"),
+        (".", "no run directory of real devices"),
+        ("broken.toml", "device configuration"),
+        ("unknown.toml", "device configuration"),
+        ("binary.toml", "device configuration"),
+    ],
+)
+def test_a_wrong_place_is_named_in_one_sentence(tolfl: Command, tmp_path: Path, where: str, said: str) -> None:
+    (tmp_path / "broken.toml").write_text("device = ")
+    (tmp_path / "unknown.toml").write_text('device = 1\nlisten = "127.0.0.1:1"\nstate = "s"\ncolour = "red"\n')
+    (tmp_path / "devices" / "notes").mkdir(parents=True)  # no device, whatever it is
+    (tmp_path / "devices" / "notes" / "node.toml").write_text("")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    code, out, err = tolfl("status", where)
+
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("tolfl: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("127.0.0.1:1", "--format", "xml"), ("127.0.0.1:1", "another")])
+def test_asking_the_wrong_way_is_explained(tolfl: Command, arguments: tuple[str, ...]) -> None:
+    code, out, err = tolfl("status", *arguments)
+
+    assert (code, out) == (2, "")
+    assert "Usage: " in err

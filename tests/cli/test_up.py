@@ -1,0 +1,208 @@
+"""`tolfl up` as a person types it: the same results as `tolfl simulate`, from real processes; and how it says no."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.net.fleet_processes import nothing_is_left_of
+from tests.net.replay import check_run, rounds_of
+from tolfl.core.records import Evaluated, FailureHappened, Joined, RoundClosed, Scored
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import load
+from tolfl.net.config import NodeConfig
+from tolfl.runs.records import read_records
+
+SMALL = ["--data", "blobs", "--samples-per-device", "50", "--devices", "4", "--clusters", "2", "--timing", "lan"]
+
+
+def check_clean(out: Path, survivors: list[int]) -> list[RoundClosed]:
+    spec = RunSpec.from_file(out / "spec.toml")
+    nothing_is_left_of(out)
+    return rounds_of(check_run(out, spec, load(spec), survivors))
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_real_run_leaves_what_a_simulated_one_leaves(tolfl: Command, tmp_path: Path) -> None:
+    flags = [*SMALL, "--rounds", "12", "--fail", "client@3/report", "--evaluate-every", "4", "--format", "json"]
+    code, told, said = tolfl("up", *flags, "--out", "real")
+    _, simulated, _ = tolfl("simulate", *flags, "--out", "simulated")
+
+    assert code == 0, said
+    real, expected = json.loads(told), json.loads(simulated)
+    assert {*real} - {"wall_s"} == {*expected} - {"virtual_s"}
+    for name in ("ended", "rounds_done", "survivors", "baselines", "model_sha256", "devices_in_last_round", "auroc"):
+        assert real[name] == expected[name], name
+    names = {path.name for path in (tmp_path / "simulated").iterdir()}
+    assert names <= {path.name for path in (tmp_path / "real").iterdir()}
+    assert json.loads((tmp_path / "real" / "summary.json").read_text()) == real
+    records = read_records(tmp_path / "real")
+    assert [line.round for line in records if isinstance(line, Evaluated)] == [3, 7, 11]
+    assert isinstance(records[-1], Scored)
+    deaths = [(line.device, line.round, line.what) for line in records if isinstance(line, FailureHappened)]
+    assert deaths == [(1, 3, "died (report)"), (1, 3, "found dead: connection refused")]
+    check_clean(tmp_path / "real", real["survivors"])
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_a_device_comes_back_when_the_plan_says_so(tolfl: Command, tmp_path: Path) -> None:
+    # Rounds take long enough for a process to start meanwhile.
+    flags = [*SMALL, "--samples-per-device", "400", "--epochs", "3", "--rounds", "150", "--fail", "device:1@3-5"]
+    code, told, said = tolfl("up", *flags, "--out", "x", "--format", "json")
+
+    assert code == 0, said
+    assert (json.loads(told)["ended"], json.loads(told)["survivors"]) == ("over", [0, 1, 2, 3])
+    rounds = check_clean(tmp_path / "x", [0, 1, 2, 3])
+    assert [1 in line.included for line in rounds[:5]] == [True, True, True, False, False]
+    assert 1 in rounds[-1].included
+    assert [line.device for line in read_records(tmp_path / "x") if isinstance(line, Joined)] == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_whoever_comes_back_too_late_trains_no_branch_of_its_own(tolfl: Command, tmp_path: Path) -> None:
+    flags = [*SMALL, "--rounds", "8", "--fail", "device:1@3-7", "--format", "json"]
+    code, told, said = tolfl("up", *flags, "--out", "x")
+
+    assert code == 0, said
+    summary = json.loads(told)
+    assert (summary["ended"], summary["survivors"], summary["rounds_lost"]) == ("over", [0, 2, 3], 0)
+    check_clean(tmp_path / "x", [0, 2, 3])
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+def test_a_planned_cut_heals_into_one_history(tolfl: Command, tmp_path: Path) -> None:
+    code, out, said = tolfl("up", *SMALL, "--rounds", "80", "--fail", "cut:3@5-20", "--out", "x")
+
+    assert code == 0, said
+    assert "over" in out
+    rounds = check_clean(tmp_path / "x", [0, 1, 2, 3])
+    assert rounds[-1].included == (0, 1, 2, 3)
+    assert (0, 1, 2) in {line.included for line in rounds}
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+def test_a_finished_run_is_shown_again(tolfl: Command) -> None:
+    first = tolfl("up", *SMALL, "--rounds", "3", "--out", "x", "--format", "json")
+    code, again, said = tolfl("up", "--out", "x", "--resume", "--format", "json")
+
+    assert (first[0], code) == (0, 0)
+    assert "is finished already" in said
+    assert json.loads(first[1]) == json.loads(again)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("policy", ["drop", "isolate", "freeze"])
+def test_a_lost_head_takes_its_cluster_along_where_the_policy_says_so(
+    policy: str, tolfl: Command, tmp_path: Path
+) -> None:
+    scheme = ["--scheme", "tol-fl"] if policy == "drop" else ["--scheme", "fl"]
+    flags = [*SMALL, *scheme, "--rounds", "12", "--fail", "server@4", "--on-head-failure", policy, "--format", "json"]
+    if policy != "drop":
+        flags = [flag for flag in flags if flag not in ("--clusters", "2")]
+    code, told, said = tolfl("up", *flags, "--out", "real")
+    _, simulated, _ = tolfl("simulate", *flags, "--out", "simulated")
+
+    assert code == 0, said
+    real, expected = json.loads(told), json.loads(simulated)
+    for name in ("ended", "survivors", "devices_lost_with_head", "rounds_done", "model_sha256", "auroc_per_model"):
+        assert real[name] == expected[name], name
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "sentence"),
+    [
+        (["--scheme", "ifca"], 2, "runs in the simulator only (tolfl simulate)"),
+        (["--set", "repetitions=3"], 2, "3 repetitions; a real network runs one at a time"),
+        (["--fail", "device:9@3"], 2, "there is no device 9"),
+        (["--fail", "nobody@3"], 2, "start with client, server, device:ID"),
+        (["--clusters", "9"], 2, "9 clusters for 4 devices"),
+        (["--data", "nowhere"], 2, "nowhere"),
+        (["--timing", "slow"], 2, "localhost, lan, wireless"),
+        (["--resume"], 2, "--resume needs --out"),
+    ],
+    ids=["ifca", "repetitions", "no-device", "no-grammar", "clusters", "data", "timing", "resume"],
+)
+def test_a_wrong_request_is_one_sentence(
+    flags: list[str], code: int, sentence: str, tolfl: Command, tmp_path: Path
+) -> None:
+    got, told, said = tolfl("up", *SMALL, "--rounds", "5", *flags)
+
+    assert (got, told) == (code, "")
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [], "nothing was written"
+
+
+def test_flags_of_virtual_time_are_unknown(tolfl: Command) -> None:
+    code, _, said = tolfl("up", "--latency", "0.1")
+
+    assert code == 2
+    assert "--latency" in said
+
+
+def test_a_folder_with_something_in_it_is_not_touched(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "mine.txt").write_text("mine")
+    code, _, said = tolfl("up", *SMALL, "--out", "x")
+
+    assert code == 1
+    assert "is not empty" in said
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["mine.txt"]
+
+
+def test_a_simulated_run_cannot_be_resumed_for_real(tolfl: Command) -> None:
+    tolfl("simulate", *SMALL, "--rounds", "2", "--out", "x")
+    code, _, said = tolfl("up", "--out", "x", "--resume")
+
+    assert code == 1
+    assert "holds no run of real devices to resume" in said
+
+
+def test_a_run_is_resumed_with_its_own_options(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL, "--rounds", "2", "--out", "x")
+    (tmp_path / "x" / "devices").mkdir()
+    (tmp_path / "x" / "devices" / "spec.toml").write_text((tmp_path / "x" / "spec.toml").read_text())
+    for flags in (["--seed", "9"], ["--set", "seed=9"]):
+        code, _, said = tolfl("up", "--out", "x", "--resume", *flags)
+
+        assert code == 1
+        assert "was started with other options" in said
+
+
+@pytest.mark.processes
+def test_a_port_that_is_taken_is_named(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(RunSpec(data="blobs", devices=2, clusters=1, rounds=2).to_toml())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = NodeConfig(device=0, listen=address, state="state", insecure=True)
+        (tmp_path / "node.toml").write_text(config.to_toml())
+        code, told, said = tolfl("node", "--config", "node.toml")
+
+    assert (code, told) == (1, "")
+    assert f"device 0 cannot listen on {address}; is the port taken?" in said
+    assert "Traceback" not in said
+
+
+def test_help_has_examples(tolfl: Command) -> None:
+    for command in ("up", "node", "status"):
+        code, out, _ = tolfl(command, "--help")
+
+        assert code == 0
+        assert "Example: tolfl " in out

@@ -1,0 +1,210 @@
+"""A fleet behind mutual TLS, and those who try to get in: raw connections, certificates of any kind, any frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.net.nodes import PATIENCE_S, SMALL, Fleet
+from tolfl.core.contribution import GLOBAL, Contribution, Part
+from tolfl.core.devices import DeviceSet
+from tolfl.core.spec import RunSpec
+from tolfl.net import wire_pb2 as pb
+from tolfl.net.arrival import ask
+from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, Authority, any_device_name, device_name
+from tolfl.net.codec import Expected, encode
+from tolfl.net.config import NodeConfig
+from tolfl.net.credentials import TLS
+from tolfl.net.frames import chunks
+from tolfl.protocol import messages
+from tolfl.protocol.messages import AnyMessage
+
+
+def without_stale(refused: Mapping[str, int]) -> dict[str, int]:
+    """Leave out what honest devices send, too: on a busy machine a report may come twice, and once too late."""
+    return {kind: count for kind, count in refused.items() if kind != "stale" and count}
+
+
+class SecureFleet(Fleet):
+    """Devices with certificates of one authority, and an operator who asks them."""
+
+    def __init__(self, folder: Path, spec: RunSpec = SMALL) -> None:
+        super().__init__(folder, spec)
+        self.authority = Authority.create(folder / "fleet", "plant")
+        self.authority.issue("me", None)
+        for device in range(spec.devices):
+            self.authority.issue(f"device-{device}", device)
+
+    def credentials(self, device: int) -> Path:
+        """Return the folder with the certificate that a device was given first."""
+        return self.authority.folder_of(f"device-{device}")
+
+    def config(self, device: int, **changes: object) -> NodeConfig:
+        """Return the configuration of a device that shows its certificate."""
+        return super().config(device, **{"insecure": False, "credentials": str(self.credentials(device)), **changes})
+
+    async def status(self, device: int) -> pb.StatusReply:
+        """Ask a device over the network, as the operator."""
+        tls = TLS(self.authority.folder_of("me"))
+        reply = None
+        async with asyncio.timeout(PATIENCE_S):
+            while reply is None:  # on a busy machine an answer may take longer than anybody waits for it
+                reply = await ask(tls.dial(self.addresses[device], None))
+        return reply
+
+    async def refused(self, device: int) -> dict[str, int]:
+        """Return what a device has turned away, by kind."""
+        return without_stale((await self.status(device)).refused)
+
+
+@asynccontextmanager
+async def secure_fleet_of(folder: Path, spec: RunSpec = SMALL) -> AsyncIterator[SecureFleet]:
+    """Give a fleet behind TLS, and stop it whatever happens."""
+    fleet = SecureFleet(folder, spec)
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
+
+
+# -- certificates ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a peer shows and whom it trusts, with none of the checks of an honest device."""
+
+    key: bytes | None
+    chain: bytes | None
+    root: bytes
+
+    @classmethod
+    def of(cls, folder: Path) -> Shown:
+        """Return what is in a folder of credentials."""
+        return cls(*((folder / name).read_bytes() for name in (KEY, CERTIFICATE, AUTHORITY)))
+
+    def dial(self, address: str, name: str) -> grpc.aio.Channel:
+        """Return a channel to whoever has this name."""
+        shown = grpc.ssl_channel_credentials(self.root, self.key, self.chain)
+        options = [("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
+        # No limit on this side: what is too large must be refused on the other.
+        options += [("grpc.max_send_message_length", -1)]
+        return grpc.aio.secure_channel(address, shown, options=options)
+
+
+def certificate_for(
+    names: Sequence[str], issuer: x509.Certificate, issuer_key: ec.EllipticCurvePrivateKey, days: float = 1.0
+) -> tuple[bytes, bytes]:
+    """Return a key and a certificate with these names, good from long ago until so many days from now."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=10))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return pem, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def issuer_in(folder: Path, certificate: str = AUTHORITY) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return a certificate and its key, to sign with, whether that is allowed or not."""
+    key = serialization.load_pem_private_key((folder / KEY).read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return x509.load_pem_x509_certificate((folder / certificate).read_bytes()), key
+
+
+def expired(fleet: SecureFleet, device: int) -> Shown:
+    """Return a certificate of a device that the authority has signed and that ended yesterday."""
+    names = [device_name("plant", device, 1), any_device_name("plant")]
+    pair = certificate_for(names, *issuer_in(fleet.authority.folder), days=-1.0)
+    return Shown(*pair, root=Shown.of(fleet.credentials(device)).root)
+
+
+def expire(fleet: SecureFleet, device: int) -> None:
+    """Let the certificate of a device have ended yesterday."""
+    shown, folder = expired(fleet, device), fleet.credentials(device)
+    assert shown.key is not None
+    assert shown.chain is not None
+    (folder / KEY).write_bytes(shown.key)
+    (folder / CERTIFICATE).write_bytes(shown.chain)
+
+
+# -- an enrolled peer that does as it likes -------------------------------------------------------------------------
+
+
+class Peer:
+    """Raw streams to one device of a fleet, under the certificate and name of another."""
+
+    def __init__(self, fleet: SecureFleet, me: int, to: int, shown: Shown | None = None) -> None:
+        self.me, self.to, self._node = me, to, fleet.nodes[to]
+        self._shown, self._address = shown or Shown.of(fleet.credentials(me)), fleet.addresses[to]
+
+    @property
+    def expected(self) -> Expected:
+        """What any message of this fleet must fit."""
+        return self._node.expected
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return a new connection."""
+        return self._shown.dial(self._address, device_name("plant", self.to, 1))
+
+    def hello(self, **changes: Any) -> pb.Hello:
+        """Return a first frame that is right but for these changes."""
+        right = {"wire": 1, "fleet": self._node.fleet, "device": self.me, "incarnation": 0, "to": self.to}
+        return pb.Hello(**{**right, **changes})
+
+    async def tell(self, *frames: pb.Frame | bytes, method: str = "Control", hello: pb.Hello | None = None) -> str:
+        """Say hello and then these frames; return the name of the status with which the stream ends."""
+        async with self.channel() as channel:
+            call = channel.stream_stream(f"/tolfl.v1.Fleet/{method}")()
+            first = pb.Frame(hello=hello or self.hello())
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    for frame in (first, *frames):
+                        await call.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+                    await call.done_writing()
+                    while await call.read() is not grpc.aio.EOF:
+                        pass
+                    return str((await call.code()).name)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return str((await call.code()).name)
+
+    # -- what it may say --------------------------------------------------------------------------------------------
+
+    def header(self, **changes: object) -> tuple[Any, ...]:
+        """Return the header of a message that fits the round which runs."""
+        fields = {"sender": self.me, "incarnation": 0, "version": self._node.device.version, "dead": frozenset()}
+        return tuple({**fields, **changes}.values())
+
+    def encoded(self, message: AnyMessage) -> list[pb.Frame]:
+        """Return the frames of a message."""
+        head, tensors = encode(message)
+        return [pb.Frame(message=head), *chunks(tensors)]
+
+    def report(self, vector: np.ndarray[Any, Any] | None = None, **header: object) -> messages.Report:
+        """Return a report of the round that runs."""
+        expected, only = self._node.expected, DeviceSet.of([self.me])
+        vector = np.ones(expected.n_params, expected.dtype) if vector is None else vector
+        contribution = Contribution(only, 40, {GLOBAL: Part(40, vector, 40, only, 0.5, 40)}, 0.5)
+        sender, incarnation, version, dead = self.header(**header)
+        return messages.Report(sender, incarnation, version, dead, contribution, {})

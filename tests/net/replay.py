@@ -1,0 +1,160 @@
+"""An independent reader of run directories: do histories hang together, and do they lead to the model that is there?
+
+It trusts nothing but the lines that devices wrote and the samples that they had; the model is computed anew with the
+arithmetic of the simulator, from the included sets of the history that won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tolfl.core.contribution import GLOBAL, Contribution, Vector
+from tolfl.core.devices import DeviceSet
+from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import FederatedDataset
+from tolfl.models import TrainJob, Update
+from tolfl.net.disk import read_round
+from tolfl.runs.settling import autoencoder_for, settle_training
+from tolfl.schemes import Closing, Task, scheme_of
+
+Link: TypeAlias = RoundClosed | RosterChanged
+
+
+class Name(NamedTuple):
+    """A version, as lines spell it."""
+
+    work: int
+    round: int
+    revision: int
+    history: str
+
+
+def name_of(line: AnyRecord) -> Name:
+    work, round_index, revision, history = str(line.version).split(".")
+    return Name(int(work), int(round_index), int(revision), history)
+
+
+FIRST = Name(0, 0, 0, "")
+
+
+@dataclass(frozen=True)
+class Held:
+    """The model that a device has on its disk, and its name."""
+
+    device: int
+    name: Name
+    stopped: str
+    params: Vector
+
+
+def held_by(out: Path, devices: Iterable[int]) -> list[Held]:
+    """Return what devices hold on their disks."""
+    held = []
+    for device in devices:
+        record, stored = read_round(out / "devices" / str(device) / "round.safetensors")
+        version = record.version
+        name = Name(version.work, version.round, version.revision, version.history)
+        models = record.models
+        assert isinstance(models, dict)
+        held.append(Held(device, name, stored.stopped, models[GLOBAL]))
+    return held
+
+
+def lines_of_devices(out: Path) -> list[AnyRecord]:
+    """Return the lines of all devices in the order of time; a torn last line of a killed process is left out."""
+    lines: list[AnyRecord] = []
+    for path in sorted((out / "devices").glob("*/records.jsonl")):
+        content = path.read_bytes()
+        lines += decode_records(content[: content.rfind(b"\n") + 1].splitlines(), source=str(path))
+    return sorted(lines, key=lambda line: line.time_s)
+
+
+def chain_to(history: str, lines: Iterable[AnyRecord]) -> list[Link]:
+    """Return the lines that lead to a history, the first one first; a missing link is an error."""
+    links = {name_of(line).history: line for line in lines if isinstance(line, RoundClosed | RosterChanged)}
+    chain: list[Link] = []
+    while history:
+        assert history in links, f"nobody wrote down how {history} came about"
+        chain.append(links[history])
+        history = links[history].parent
+    return chain[::-1]
+
+
+def check_link(before: Name, link: Link, data: FederatedDataset) -> None:
+    """Check that a record extends the one before it, and that its sample counts are those of its devices."""
+    name = name_of(link)
+    assert link.parent == before.history
+    if isinstance(link, RosterChanged):
+        assert name[:3] == (before.work, before.round, before.revision + 1)
+        return
+    assert list(link.included) == sorted(set(link.included)), "a device is counted twice"
+    assert not {str(device) for device in link.included} & set(link.missing)
+    assert link.n_samples == sum(data.n_samples(device) for device in link.included)
+    assert name[:3] == (before.work + link.n_samples, before.round + 1, 0)
+    assert link.round == before.round
+
+
+def check_everybody(lines: Iterable[AnyRecord], data: FederatedDataset) -> None:
+    """Check every record on every branch, also on those that lost: one tree, from the first model on."""
+    links = [line for line in lines if isinstance(line, RoundClosed | RosterChanged)]
+    names = {"": FIRST, **{name_of(link).history: name_of(link) for link in links}}
+    for link in links:
+        assert link.parent in names, f"nobody wrote down how {link.parent} came about"
+        check_link(names[link.parent], link, data)
+
+
+def replayed(spec: RunSpec, data: FederatedDataset, chain: Sequence[Link]) -> Vector:
+    """Return the model that the included sets of a history lead to."""
+    model, settings, scheme = autoencoder_for(spec, data), settle_training(spec, data, False), scheme_of(spec)
+
+    def train(jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
+        assert epochs is None
+        assert n_batches is None
+        return model.train(list(jobs), settings)
+
+    models = scheme.start(model, spec.seed)
+    for link in chain:
+        if isinstance(link, RosterChanged):
+            continue
+        index = name_of(link).round - 1
+        tasks = [
+            Task(spec.seed, device, index, models, data.slice_of(device), 0, data.n_samples(device))
+            for device in link.included
+        ]
+        total = Contribution.total(scheme.contribute(tasks, model, train))
+        closing = Closing(spec.seed, index, DeviceSet.of(link.included), spec.train.server_lr)
+        models = scheme.apply(models, total, closing, tasks, train).models
+    return models[GLOBAL]
+
+
+def check_run(out: Path, spec: RunSpec, data: FederatedDataset, survivors: Sequence[int]) -> list[Link]:
+    """Check a finished run; return its history: one for all survivors, and their model is the one it leads to."""
+    lines, held = lines_of_devices(out), held_by(out, survivors)
+    check_everybody(lines, data)
+    assert {one.stopped for one in held} == {"over"}
+    (last,) = {one.name for one in held}
+    chain = chain_to(last.history, lines)
+    check_replay(spec, data, chain, held[0].params)
+    for one in held[1:]:
+        assert np.array_equal(one.params, held[0].params)
+    return chain
+
+
+def check_replay(spec: RunSpec, data: FederatedDataset, chain: Sequence[Link], params: Vector) -> None:
+    """Check a model against the history that it is said to come from."""
+    np.testing.assert_allclose(params, replayed(spec, data, chain), rtol=0, atol=1e-5)
+
+
+def rounds_of(chain: Iterable[Link]) -> list[RoundClosed]:
+    return [link for link in chain if isinstance(link, RoundClosed)]
+
+
+def with_rounds(spec: RunSpec, rounds: int) -> RunSpec:
+    return msgspec.structs.replace(spec, rounds=rounds)

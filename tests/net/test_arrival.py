@@ -1,0 +1,99 @@
+"""Coming to a fleet: late, knowing one address only, or together with nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.net.nodes import fleet_of, held_back, is_same, small
+from tolfl.core.contribution import GLOBAL
+from tolfl.core.records import Joined
+from tolfl.net.arrival import ask
+from tolfl.net.credentials import NoCredentials
+from tolfl.sim.run import run
+
+
+@pytest.mark.parametrize("knows", ["all", "one"], ids=["knows everybody", "knows one address"])
+def test_a_device_that_starts_late_gets_in(tmp_path: Path, knows: str) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(rounds=6)) as fleet:
+            for device in range(3):
+                fleet.prepare(device, start_timeout_s=0.3)
+            gate = held_back(fleet.nodes[0], lambda index: index < 3)
+            fleet.launch(0, 1, 2)
+            await fleet.until_round(3)
+            if knows == "one":
+                # A port of its own choice too: the others learn from its hello where it is.
+                fleet.prepare(3, peers={}, seeds=(fleet.addresses[1],), listen="127.0.0.1:0")
+            fleet.launch(3)
+            await fleet.until(lambda: 3 in fleet.nodes[2].device.fleet.joiners)
+            gate.set()
+            reasons = await fleet.ends(0, 1, 2, 3)
+
+            included = [line.included for line in fleet.closed()]
+            assert reasons == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert included == [(0, 1, 2)] * 4 + [(0, 1, 2, 3)] * 2
+            lines = [line for device in range(4) for line in fleet.records(device)]
+            assert {line.device for line in lines if isinstance(line, Joined)} == {3}
+
+    asyncio.run(live())
+
+
+def test_a_fleet_finds_itself_by_one_seed(tmp_path: Path) -> None:
+    spec = small(rounds=2)
+
+    async def live() -> None:
+        async with fleet_of(tmp_path, spec) as fleet:
+            fleet.prepare(0, peers={})
+            for device in (1, 2, 3):
+                fleet.prepare(device, peers={}, seeds=(fleet.addresses[0],), listen="127.0.0.1:0")
+            fleet.launch(0, 1, 2, 3)
+            reasons = await fleet.ends(0, 1, 2, 3)
+
+            expected = run(spec)[0].models[GLOBAL].params
+            assert reasons == ["over"] * 4
+            assert all(is_same(fleet.params(device), expected) for device in range(4))
+
+    asyncio.run(live())
+
+
+def test_whoever_waits_in_vain_starts_alone(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(rounds=2)) as fleet:
+            fleet.prepare(1, start_timeout_s=0.2)
+            fleet.launch(1)
+            assert await fleet.ends(1) == ["over"]
+            assert [line.included for line in fleet.closed()] == [(1,), (1,)]
+
+    asyncio.run(live())
+
+
+def test_a_seed_of_another_fleet_teaches_nothing(tmp_path: Path) -> None:
+    async def live() -> None:
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "theirs").mkdir()
+        async with (
+            fleet_of(tmp_path / "ours", small(rounds=2)) as ours,
+            fleet_of(tmp_path / "theirs", small(rounds=2, seed=1)) as theirs,
+        ):
+            theirs.prepare(0)
+            theirs.launch(0)
+            await theirs.until(lambda: 0 in theirs.nodes[0].addresses)
+            ours.prepare(1, peers={}, seeds=(theirs.addresses[0],), start_timeout_s=0.5)
+            ours.launch(1)
+            assert await ours.ends(1) == ["over"]
+            assert set(ours.nodes[1].addresses) == {1}
+            assert theirs.nodes[0].device.version.round == 0
+
+    asyncio.run(live())
+
+
+def test_nobody_answers_at_a_closed_port(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            assert await ask(NoCredentials().dial(fleet.addresses[0], None)) is None
+
+    asyncio.run(live())

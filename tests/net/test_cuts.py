@@ -1,0 +1,76 @@
+"""Cables that are out: by plan, by command, and plugged in again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.net.nodes import fleet_of, held_back, small
+from tolfl.core.failures import Cut
+from tolfl.net.cuts import Cuts
+
+DEVICES = st.integers(0, 5)
+ROUNDS = st.integers(0, 9)
+
+
+@st.composite
+def planned(draw: st.DrawFn) -> Cut:
+    sides = draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
+    first = draw(ROUNDS)
+    heals_at = draw(st.none() | st.integers(first + 1, 12))
+    one, other = ([device for device in range(6) if sides[device] == side] for side in (0, 1))
+    return Cut(tuple(one), tuple(other), first, heals_at)
+
+
+@given(st.lists(planned(), max_size=3), DEVICES, DEVICES, ROUNDS, st.sets(DEVICES))
+def test_a_peer_is_cut_off_exactly_while_a_cut_lasts(
+    cuts: list[Cut], device: int, peer: int, index: int, commanded: set[int]
+) -> None:
+    one = Cuts(device, cuts)
+    one.command(commanded)
+    is_planned = any(
+        cut.separates(device, peer) and cut.round_index <= index < (99 if cut.heals_at is None else cut.heals_at)
+        for cut in cuts
+    )
+
+    assert one.is_cut(peer, index) == (is_planned or peer in commanded)
+
+
+@given(st.lists(planned(), max_size=3), DEVICES, DEVICES, ROUNDS)
+def test_both_sides_of_a_plan_see_the_same_cut(cuts: list[Cut], a: int, b: int, index: int) -> None:
+    assert Cuts(a, cuts).is_cut(b, index) == Cuts(b, cuts).is_cut(a, index)
+
+
+@given(st.sets(DEVICES), st.sets(DEVICES), DEVICES)
+def test_a_command_replaces_the_one_before_it(first: set[int], second: set[int], peer: int) -> None:
+    cuts = Cuts(0, [])
+    cuts.command(first)
+    cuts.command(second)
+    assert cuts.is_cut(peer, 0) == (peer in second)
+    cuts.command([])
+    assert not cuts.is_cut(peer, 0)
+
+
+def test_a_cut_by_command_is_noticed_and_healed(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(rounds=6)) as fleet:
+            gate = held_back(fleet.prepare(0), lambda index: index < 2)
+            fleet.launch(0, 1, 2, 3)
+            await fleet.until_round(2)
+            await asyncio.gather(fleet.cut(3, [0, 1, 2]), *(fleet.cut(device, [3]) for device in range(3)))
+            await fleet.until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
+            await fleet.until(lambda: (2, 0) in fleet.nodes[3].device.fleet.dead)
+            await asyncio.gather(*(fleet.cut(device, []) for device in range(4)))
+            await fleet.until(lambda: 3 in fleet.nodes[2].device.fleet.joiners)
+            gate.set()
+            reasons = await fleet.ends(0, 1, 2, 3)
+
+            assert reasons == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert fleet.closed()[-1].included == (0, 1, 2, 3)
+            assert [line.round for line in fleet.closed()] == list(range(6))
+
+    asyncio.run(live())

@@ -1,0 +1,246 @@
+"""Whole devices in one process: what they compute together, and what they make of slow, leaving and returning ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.net.nodes import SMALL, TOKEN, Fleet, fleet_of, held_back, is_same, small, until
+from tolfl.core.contribution import GLOBAL
+from tolfl.core.records import FailureHappened, Joined, RunEnded, Traffic
+from tolfl.net import wire_pb2 as pb
+from tolfl.net.node import Node
+from tolfl.sim.run import run
+
+ALL = (0, 1, 2, 3)
+
+
+def found_dead(fleet: Fleet, device: int) -> list[FailureHappened]:
+    lines = [line for one in ALL for line in fleet.records(one)]
+    return [line for line in lines if isinstance(line, FailureHappened) and line.device == device]
+
+
+@pytest.mark.parametrize("scheme", ["tol-fl", "fl", "sbt"])
+def test_real_devices_end_with_the_bits_of_the_simulation(tmp_path: Path, scheme: str) -> None:
+    spec = small(scheme=scheme, clusters=2 if scheme == "tol-fl" else None)
+
+    async def live() -> None:
+        async with fleet_of(tmp_path, spec) as fleet:
+            fleet.launch(*ALL)
+            reasons = await fleet.ends(*ALL)
+
+            expected = run(spec)[0].models[GLOBAL].params
+            assert reasons == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert all(is_same(fleet.params(device), expected) for device in ALL)
+            assert [line.included for line in fleet.closed()] == [ALL] * spec.rounds
+
+    asyncio.run(live())
+
+
+def test_every_device_says_what_it_sent_and_how_it_ended(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            fleet.launch(*ALL)
+            await fleet.ends(*ALL)
+
+            for device in ALL:
+                *_, ending = fleet.records(device)
+                assert isinstance(ending, RunEnded)
+                assert ending.reason == "over"
+            # 0 and 2 are heads: one report each from 1 and 3, one mean, the model to one head and two members.
+            sent = [line for one in ALL for line in fleet.records(one) if isinstance(line, Traffic)]
+            models = {(line.history, line.device, to, kind) for line in sent for to, kind, _ in line.sent}
+            a_round = [(0, 1, "model"), (0, 2, "mean"), (1, 0, "report")]
+            a_round += [(2, 0, "model"), (2, 3, "model"), (3, 2, "report")]
+            # No more than a set of them is promised: what is asked for while it is on its way may come twice.
+            assert models >= {(line.parent, *one) for line in fleet.closed() for one in a_round}
+
+    asyncio.run(live())
+
+
+def test_a_device_that_leaves_is_reported_as_left_and_not_as_dead(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            gate = held_back(fleet.prepare(3), lambda index: index < 2)
+            fleet.launch(*ALL)
+            await fleet.until_round(2)
+            await fleet.command(3, pb.CommandRequest(token=TOKEN, leave=pb.Nothing()))
+            reasons = await fleet.ends(*ALL)
+            gate.set()
+
+            assert reasons == ["over", "over", "over", "left"]
+            assert [line.missing for line in fleet.closed()] == [{}, {}, {"3": "left"}, {}]
+            assert [line.included for line in fleet.closed()] == [ALL, ALL, (0, 1, 2), (0, 1, 2)]
+            assert not found_dead(fleet, 3)
+
+    asyncio.run(live())
+
+
+def test_a_straggler_is_cut_off_at_the_deadline_and_catches_up(tmp_path: Path) -> None:
+    spec = small(deadline_s=0.5, rounds=7)
+
+    async def live() -> None:
+        async with fleet_of(tmp_path, spec) as fleet:
+            gate = held_back(fleet.prepare(1), lambda index: index < 1)
+            fleet.launch(*ALL)
+            await fleet.until_round(3, [0, 2, 3])
+            gate.set()
+            reasons = await fleet.ends(*ALL)
+
+            late = [line.missing == {"1": "late"} for line in fleet.closed()]
+            assert reasons == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert late[:3] == [False, True, True]
+            assert not late[-1]
+            assert not found_dead(fleet, 1)
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("min_devices", [1, 3], ids=["both sides train", "the minority waits"])
+def test_a_planned_cut_heals_to_one_history(tmp_path: Path, min_devices: int) -> None:
+    spec = small(fail="cut:3@1-3", rounds=6, min_devices=min_devices)
+
+    async def live() -> None:
+        async with fleet_of(tmp_path, spec) as fleet:
+            fleet.launch(*ALL)
+            reasons = await fleet.ends(*ALL)
+
+            included = [line.included for line in fleet.closed()]
+            assert reasons == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert included[:3] == [ALL, (0, 1, 2), (0, 1, 2)]
+            assert len(included) == spec.rounds
+
+    asyncio.run(live())
+
+
+def test_a_device_that_died_comes_back_as_its_next_life(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            gate = held_back(fleet.prepare(0), lambda index: index < 2)
+            fleet.launch(*ALL)
+            await fleet.until_round(2)
+            await fleet.kill(3)
+            await fleet.until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
+            fleet.launch(3)
+            assert fleet.nodes[3].device.incarnation == 1
+            assert fleet.nodes[3].device.version.round == 2
+            await fleet.until(lambda: fleet.nodes[2].device.fleet.joiners == {3: 1})
+            gate.set()
+            reasons = await fleet.ends(*ALL)
+
+            assert reasons == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert [line.included for line in fleet.closed()][3:] == [ALL]
+            lines = [line for one in ALL for line in fleet.records(one)]
+            assert [(line.device, line.incarnation) for line in lines if isinstance(line, Joined)] == [(3, 1)]
+            assert {line.by for line in found_dead(fleet, 3)} == {2}
+
+    asyncio.run(live())
+
+
+def test_all_start_again_after_a_power_cut_where_they_were(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            gates = [held_back(fleet.prepare(device), lambda index: index < 2) for device in ALL]
+            fleet.launch(*ALL)
+            await fleet.until_round(2)
+            for device in ALL:
+                await fleet.kill(device)
+            for gate in gates:
+                gate.set()
+            fleet.launch(*ALL)
+            lives = [fleet.nodes[device].device.incarnation for device in ALL]
+            reasons = await fleet.ends(*ALL)
+
+            expected = run(SMALL)[0].models[GLOBAL].params
+            assert lives == [1, 1, 1, 1]
+            assert reasons == ["over"] * 4
+            assert all(is_same(fleet.params(device), expected) for device in ALL)
+
+    asyncio.run(live())
+
+
+def test_training_that_fails_ends_the_device_with_its_error(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+
+            def overflow(index: int) -> bool:
+                raise ArithmeticError("diverged")
+
+            gate = held_back(fleet.prepare(3), overflow)
+            fleet.launch(*ALL)
+            with pytest.raises(ArithmeticError, match="diverged"):
+                await fleet.ends(3)
+            gate.set()
+            assert await fleet.ends(0, 1, 2) == ["over"] * 3
+
+    asyncio.run(live())
+
+
+# -- nothing is left behind -------------------------------------------------------------------------------------------
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def own_threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith(("training", "disk"))}
+
+
+def test_a_fleet_leaves_no_task_no_thread_no_socket_and_no_file_behind(tmp_path: Path) -> None:
+    async def live() -> None:
+        before, counts = own_threads(), []
+        for repetition in range(3):  # the first one also opens what gRPC keeps for the whole process
+            (tmp_path / str(repetition)).mkdir()
+            async with fleet_of(tmp_path / str(repetition), small(rounds=2)) as fleet:
+                fleet.launch(*ALL)
+                await fleet.until_round(1)
+                await fleet.kill(3)
+                await fleet.ends(0, 1, 2)
+                fleet.nodes.clear()
+                fleet.tasks.clear()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            await until(lambda: not own_threads() - before)  # a round of training under way is let to its end
+            counts.append(open_files())
+        assert counts[2] <= counts[1]
+
+    asyncio.run(live())
+
+
+def test_a_port_that_is_taken_is_said_in_one_sentence(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            fleet.prepare(0)
+            fleet.prepare(1, listen=fleet.addresses[0])
+            fleet.launch(0)
+            await fleet.until(lambda: 0 in fleet.nodes[0].addresses)
+            with pytest.raises(Exception, match=r"device 1 cannot listen on 127\.0\.0\.1:\d+; is the port taken"):
+                await fleet.nodes[1].run()
+
+    asyncio.run(live())
+
+
+def test_killed_devices_do_not_keep_the_others_from_their_end(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(rounds=3)) as fleet:
+            ready: list[Node] = [fleet.prepare(device) for device in ALL]
+            gates = [held_back(node, lambda index: index < 1) for node in ready]
+            fleet.launch(*ALL)
+            await fleet.until_round(1)
+            for device in (2, 0):  # the closer, then the head that is left
+                await fleet.kill(device)
+            for gate in gates:
+                gate.set()
+
+            assert await fleet.ends(1, 3) == ["over"] * 2
+            assert [line.included for line in fleet.closed()][1:] == [(1, 3), (1, 3)]
+            assert fleet.nodes[1].device.fleet.roles.heads == (1, 3)
+
+    asyncio.run(live())

@@ -1,0 +1,163 @@
+"""Real cables: pulled, cut without a word, too slow, too lossy, between machines that are network namespaces."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.net.namespaces import Network, left_behind, why_not
+from tests.net.remote_fleet import START_PATIENCE_S, RemoteFleet
+from tolfl.core.records import FailureHappened, Joined, RoundClosed, RunStarted
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
+from tolfl.core.timing import Timing
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+
+_BLOBS = BlobsSpec(samples_per_device=50, n_test=10, n_validation=0)
+#: More than any test waits for: these runs have no end, the tests have.
+_ENDLESS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    yield
+    assert left_behind() == []
+
+
+def endless(devices: int, clusters: int, min_devices: int) -> RunSpec:
+    """Return a run on a wired network: silence of two seconds is a death."""
+    return RunSpec(
+        data="blobs",
+        devices=devices,
+        clusters=clusters,
+        rounds=_ENDLESS,
+        min_devices=min_devices,
+        timing="lan",
+        blobs=_BLOBS,
+    )
+
+
+def deaths(fleet: RemoteFleet, since_s: float = 0.0) -> list[FailureHappened]:
+    return [line for line in fleet.lines() if isinstance(line, FailureHappened) and line.time_s > since_s]
+
+
+def check_cut_and_return(fleet: RemoteFleet, lost: int, is_silent: bool) -> None:
+    """Cut a device off; the others go on without it. Connect it again; it comes back in its next life."""
+    others = [device for device in fleet.devices if device != lost]
+    fleet.wait_for_the_start()
+    fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s)
+    lives = fleet.lives()
+    cut_s = fleet.now_s
+    if is_silent:
+        fleet.network.separate([lost], others)
+    else:
+        fleet.network.pull_cable(lost)
+    closed = fleet.wait_for_round_of(others, since_s=cut_s)
+
+    assert any("silent" in death.what for death in deaths(fleet, cut_s) if death.device == lost)
+    assert closed.missing.get(str(lost), "failed") == "failed"
+
+    healed_s = fleet.now_s
+    fleet.network.reunite()
+    fleet.network.plug_cable(lost)
+    fleet.wait_for_round_of(fleet.devices, since_s=healed_s)
+    fleet.wait_until(fleet.is_one_history, "all hold one history")
+
+    joined = [line for line in fleet.lines() if isinstance(line, Joined) and line.time_s > healed_s]
+    assert {line.device for line in joined} == {lost}
+    assert fleet.lives() == {**lives, lost: lives[lost] + 1}
+
+
+def test_devices_find_each_other_by_seeds_and_go_on_without_one_that_is_cut_off(tmp_path: Path) -> None:
+    # Nobody knows everybody: 2 knows 1, 1 knows 0, and 0 knows no one.
+    seeds = {2: [1], 1: [0]}
+    with Network(3) as network, RemoteFleet(network, endless(3, 2, min_devices=2), tmp_path, seeds) as fleet:
+        check_cut_and_return(fleet, lost=2, is_silent=True)
+
+        known = {device: {peer.device for peer in status.peers} for device, status in fleet.statuses_of_all().items()}
+        assert known == {0: {1, 2}, 1: {0, 2}, 2: {0, 1}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_silent", [False, True], ids=["cable pulled", "packets dropped"])
+def test_any_role_may_be_cut_off_and_come_back(tmp_path: Path, is_silent: bool) -> None:
+    # Clusters 0-1-2 and 3-4: device 1 is a member, 0 a head, 3 the closer.
+    with Network(5) as network, RemoteFleet(network, endless(5, 2, min_devices=3), tmp_path) as fleet:
+        for lost in (1, 0, 3):
+            check_cut_and_return(fleet, lost, is_silent)
+
+
+@pytest.mark.slow
+def test_two_halves_train_apart_and_end_in_one_history(tmp_path: Path) -> None:
+    halves = ([0, 1], [2, 3])
+    with Network(4) as network, RemoteFleet(network, endless(4, 2, min_devices=1), tmp_path) as fleet:
+        fleet.wait_for_the_start()
+        lives, cut_s = fleet.lives(), fleet.now_s
+        network.separate(*halves)
+        for half in halves:
+            fleet.wait_for_round_of(half, since_s=cut_s)
+        healed_s = fleet.now_s
+        network.reunite()
+        fleet.wait_for_round_of(fleet.devices, since_s=healed_s)
+        fleet.wait_until(fleet.is_one_history, "all hold one history")
+
+        later = fleet.lives()
+        changed = [device for device in fleet.devices if later[device] != lives[device]]
+        assert changed in halves  # one side stepped aside, as a whole, and the other did not
+        check_nothing_is_counted_twice(fleet)
+
+
+def check_nothing_is_counted_twice(fleet: RemoteFleet) -> None:
+    """Compare the work of a history with the samples of the rounds in it."""
+    version = fleet.statuses_of_all()[0].version
+    chain = fleet.chain(version.history)
+    rounds = {str(line.version).rpartition(".")[2]: line for line in fleet.lines() if isinstance(line, RoundClosed)}
+    in_it = [rounds[history] for history in chain if history in rounds]
+    assert [line.round for line in in_it] == list(range(version.round - 1, -1, -1))
+    assert all(line.n_samples == _BLOBS.samples_per_device * len(line.included) for line in in_it)
+    assert sum(line.n_samples for line in in_it) == version.work
+
+
+@pytest.mark.slow
+def test_nobody_is_held_for_dead_on_a_slow_and_lossy_link(tmp_path: Path) -> None:
+    rate_bps, rounds = 20e6, 2
+    timing = Timing.wireless()
+    spec = RunSpec(
+        data="blobs",
+        devices=3,
+        clusters=2,
+        rounds=rounds,
+        timing="wireless",
+        blobs=_BLOBS,
+        model=ModelSpec(hidden=(2048, 1024)),
+    )
+    with Network(3) as network, RemoteFleet(network, spec, tmp_path) as fleet:
+        network.slow_down("20mbit", loss_percent=5)
+        silences: list[float] = []
+
+        def is_over() -> bool:
+            peers = itertools.chain.from_iterable(status.peers for status in fleet.statuses().values())
+            silences.extend(peer.silent_s for peer in peers)
+            return len(fleet.rounds_since(0.0)) == rounds
+
+        fleet.wait_until(is_over, "all rounds are closed", patience_s=START_PATIENCE_S + 120)
+        fleet.wait_for_the_end(patience_s=60)
+
+        closed = fleet.rounds_since(0.0)
+        # Up to its head, on to the closer and back again: four times the model, one after the other.
+        model_bytes = next(line.model_bytes for line in fleet.lines() if isinstance(line, RunStarted))
+        fastest_s = 4 * model_bytes * 8 / rate_bps
+        assert model_bytes * 8 / rate_bps > timing.silence_detection_s
+        assert closed[-1].time_s - closed[0].time_s > (rounds - 1) * fastest_s
+        assert all(network.lost_packets(device) > 0 for device in fleet.devices)
+        assert [line.included for line in closed] == [(0, 1, 2)] * rounds
+        assert deaths(fleet) == []
+        # A model takes twice as long as this: heartbeats do not queue behind it. (Silence is counted beat by beat.)
+        assert len(silences) > 100
+        assert max(silences) < 3.5 * timing.heartbeat_s

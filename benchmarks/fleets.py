@@ -43,7 +43,7 @@ class Fleet:
 
     def __init__(self, spec: RunSpec, kind: type[Launcher] = Launcher) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tolfl-bench-", ignore_cleanup_errors=True)
-        self.launcher = kind(spec, Path(self._folder.name) / "run")
+        self.launcher = kind(spec, Path(self._folder.name) / "run", is_insecure=True)
         self.devices = range(spec.devices)
         self.lines: list[AnyRecord] = []
 

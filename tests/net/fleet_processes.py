@@ -91,7 +91,7 @@ class Fleet:
 
     def __init__(self, spec: RunSpec, out: Path) -> None:
         self.spec, self.out = spec, out
-        self.launcher = Launcher(spec, out)
+        self.launcher = Launcher(spec, out, is_insecure=True)
         self.data = self.launcher.data
         self.lines: list[AnyRecord] = []
         self._wait_for_everybody()

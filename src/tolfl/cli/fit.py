@@ -42,7 +42,7 @@ Typical = Annotated[
 
 def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     data: Annotated[
-        str, typer.Argument(help="A table, a capture, a folder with one file per device, or a data set's name.")
+        str, typer.Argument(help="A table, capture or recording, a folder with one per device, or a data set's name.")
     ],
     device_column: options.DeviceColumn = None,
     label_column: options.LabelColumn = None,

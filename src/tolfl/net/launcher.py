@@ -101,7 +101,7 @@ class Launcher:
         out: Path,
         data: FederatedDataset | None = None,
         resume: bool = False,
-        is_insecure: bool = True,
+        is_insecure: bool = False,
     ) -> None:
         self.spec, self.out = check_networked(spec), out
         self.data = data or load(spec)

@@ -23,7 +23,7 @@ TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run
 PYTEST := -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench bench-flower wire explore dist clean
+.PHONY: help setup demo test test-all check bench bench-flower wire screenshots explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: setup ## train Tol-FL and FL on the same devices, kill the server half way, show what each has left
+demo: setup ## ten real devices, one head killed half way, Tol-FL and FL side by side: what has each left?
 	$(BIN)/tolfl demo
 
 test: setup ## run the tests, without the slow ones, and report the coverage of the algorithm
@@ -82,6 +82,9 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 
 wire: setup ## make wire_pb2.py anew after a change of the wire contract
 	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tolfl/net/wire.proto
+
+screenshots: setup ## make the pictures of the page again, with Chromium
+	$(BIN)/python -m tests.dashboard.screenshots
 
 explore: setup ## search the protocol for a bad schedule, for long (SCHEDULES=1000000)
 	$(BIN)/python -m tests.protocol.explore --schedules $(SCHEDULES)

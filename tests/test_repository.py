@@ -19,7 +19,10 @@ from tolfl.experiments.reproduce import read_results
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-TARGETS = ["setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "explore", "dist", "clean", "help"]
+TARGETS = [
+    *("setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "wire", "screenshots"),
+    *("explore", "dist", "clean", "help"),
+]
 
 # Reading any of these back runs code of the writer's choice.
 PICKLING_MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}

@@ -296,15 +296,6 @@ def test_help_has_examples(tolfl: Command) -> None:
         assert "Example: tolfl " in out
 
 
-def test_the_demo_tells_the_story(tolfl: Command, tmp_path: Path) -> None:
-    code, out, _ = tolfl("demo", "--rounds", "6", "--out", "d")
-
-    assert code == 0
-    for line in ("Tol-FL, a member takes over", "FL, training stops", "9 models, one per device", "mean-vector"):
-        assert line in out
-    assert (tmp_path / "d" / "server-lost.png").stat().st_size > 10_000
-
-
 def test_the_version_is_told(tolfl: Command) -> None:
     assert tolfl("--version")[1] == "tolfl 0.1.0\n"
 

@@ -12,6 +12,7 @@ import sys
 import typer
 
 from tolfl.cli.compare import compare
+from tolfl.cli.dashboard import dashboard
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
 from tolfl.cli.enroll import app as enroll_app
@@ -21,6 +22,7 @@ from tolfl.cli.fit import fit
 from tolfl.cli.inspect_model import inspect
 from tolfl.cli.node import node
 from tolfl.cli.plan import plan
+from tolfl.cli.report import report
 from tolfl.cli.reproduce import reproduce
 from tolfl.cli.score import score
 from tolfl.cli.simulate import simulate
@@ -46,6 +48,8 @@ app.command()(plan)
 app.command()(up)
 app.command()(node)
 app.command()(status)
+app.command()(dashboard)
+app.command()(report)
 app.command()(demo)
 app.add_typer(data_app, name="data")
 app.add_typer(enroll_app, name="enroll")

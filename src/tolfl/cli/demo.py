@@ -1,17 +1,23 @@
-"""`tolfl demo`: the whole story in a minute. Tol-FL and FL on the same devices, the server killed at half time."""
+"""`tolfl demo`: the whole story in a minute or two. A real network, its server killed at half time; FL beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
+from tolfl.core.errors import RunDirectoryError
+from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
+    from tolfl.datasets import FederatedDataset
     from tolfl.runs.checkpoint import Checkpoint
-    from tolfl.sim.run import Progress, Result
+    from tolfl.sim.run import Progress
 
 #: scheme, what happens when the head dies (empty: nobody dies), and how the table calls it.
 _STORY = [
@@ -21,88 +27,228 @@ _STORY = [
     ("fl", "freeze", "FL, training stops"),
     ("fl", "isolate", "FL, each device goes on alone"),
 ]
+_REAL = "real"  #: the folder of the run by processes
+_PROMISED = 1e-5  #: how far real and simulated models may be apart
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a run on disk."""
+
+    what: str
+    folder: Path
+    records: Sequence[AnyRecord]
+    summary: dict[str, Any]
+
+    @classmethod
+    def read(cls, what: str, folder: Path) -> Row:
+        """Read a finished run."""
+        from tolfl.runs.records import read_records
+
+        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, Any])
+        return cls(what, folder, read_records(folder), summary)
+
+    @property
+    def rounds(self) -> list[RoundClosed]:
+        """The rounds that were closed."""
+        return [record for record in self.records if isinstance(record, RoundClosed)]
 
 
 def demo(
-    rounds: Annotated[int, typer.Option(min=2, help="How many rounds; the server dies at half time.")] = 100,
+    rounds: Annotated[int, typer.Option(min=2, help="How many rounds; the server dies at half time.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="The seed of everything random.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the figure goes.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where runs, figure and report go. (default: runs/demo, or the next free one)")
+    ] = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Start no processes: all of it simulated.")] = False,
+    devices: Annotated[int, typer.Option(min=2, hidden=True)] = 10,
+    data: Annotated[str, typer.Option(hidden=True)] = "comms-ml",
 ) -> None:
-    """Train Tol-FL and FL on the same ten devices, kill the server half way, and show what each has left.
+    """Train Tol-FL on ten real processes, kill the server half way, and show what is left; FL beside it.
+
+    The processes talk over mutual TLS; the server, head of its cluster, is killed with SIGKILL. Where the machine does
+    not let them (a process limit, little memory), the demo says why and tells the same story in the simulator.
 
     Example: tolfl demo
 
     Example: tolfl demo --rounds 40 --seed 3
+
+    Example: tolfl demo --simulated
     """
-    from rich.table import Table
+    from tolfl.cli.tables import console_for_tables
+    from tolfl.datasets import load
 
-    from tolfl.cli.tables import console_for_tables, number
-    from tolfl.core.errors import RunDirectoryError
-    from tolfl.runs.plots import plot_records
-
-    rows = _tell(rounds, seed)
-    console = console_for_tables()
-    console.print(
-        f"Ten devices in three regions train one anomaly detector on {rows[0][1].data.name} (seed {seed}). "
-        f"After {rounds // 2} of {rounds} rounds the server, device 0, is killed."
+    folder = _folder(out)
+    base = RunSpec(
+        data=data,
+        devices=devices,
+        clusters=min(3, devices),  # one per region
+        rounds=rounds,
+        seed=seed,
+        evaluate_every=max(1, rounds // 10),
     )
+    console = console_for_tables()
+    console.print(_opening(base, simulated), soft_wrap=True)
+    samples = load(base)
+    real = None if simulated else _real_row(base, folder, samples)
+    rows = _simulated_rows(base, folder, samples)
+    twin = rows[1]
     console.print()
-    table = Table("", "AUROC", "devices in the last round", "what is left", box=None, padding=(0, 2, 0, 0))
-    for what, result in rows:
-        table.add_row(what, number(result.summary["auroc"]), _last_round(result), _left(result))
-    baselines = rows[0][1].summary["baselines"]
-    assert isinstance(baselines, dict)
-    for name, value in baselines.items():
-        table.add_row(f"{name} (plain, no fleet)", number(value), "", "needs all data in one place")
-    console.print(table)
-    figure = out / "server-lost.png"
+    if real is not None:
+        rows[1] = real
+    _show_story(rows)
+    is_kept = real is None or _show_agreement(real, twin)
+    _show_files(rows, folder)
+    if not is_kept:
+        raise typer.Exit(1)
+
+
+def _folder(out: Path | None) -> Path:
+    """Return a folder that nothing is in yet."""
+    if out is not None:
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise RunDirectoryError(out, "is not empty; choose another --out")
+        return out
+    number, folder = 1, Path("runs/demo")
+    while folder.exists():
+        number += 1
+        folder = Path(f"runs/demo-{number}")
+    return folder
+
+
+def _opening(base: RunSpec, simulated: bool) -> str:
+    how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
+    return (
+        f"{base.devices} devices in three regions train one anomaly detector on {base.data} (seed {base.seed}), {how}. "
+        f"After {base.rounds // 2} of {base.rounds} rounds the server, device 0, is killed."
+    )
+
+
+def _spec_of(base: RunSpec, scheme: str, policy: str) -> RunSpec:
+    fail = f"server@{base.rounds // 2}" if policy else ""
+    return msgspec.structs.replace(base, scheme=scheme, fail=fail, on_head_failure=policy)
+
+
+# -- runs -------------------------------------------------------------------------------------------------------
+
+
+def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> Row | None:
+    """Run the row in which a member takes over by real processes; None where this machine does not let us."""
+    from tolfl.cli.demo_network import NoNetworkError, run_network
+
+    scheme, policy, what = _STORY[1]
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        plot_records([(what, result.records) for what, result in rows]).savefig(figure, dpi=130)
-    except OSError as error:
-        raise RunDirectoryError(out, f"the figure cannot be written ({error.strerror}); choose another --out") from None
-    console.print()
-    console.print(f"figure: {figure}")
-    console.print("more: tolfl simulate --help")
+        run_network(_spec_of(base, scheme, policy), folder / _REAL, samples)
+    except NoNetworkError as error:
+        typer.echo(f"tolfl: no real network here: {error}; the same story in the simulator", err=True)
+        return None
+    except KeyboardInterrupt:
+        typer.echo("tolfl: stopped; all devices have ended", err=True)
+        raise typer.Exit(130) from None
+    return Row.read(f"{what} (real processes)", folder / _REAL)
 
 
-def _tell(rounds: int, seed: int) -> list[tuple[str, Result]]:
-    """Run the story; the rounds before the failure are trained once per scheme."""
+def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> list[Row]:
+    """Simulate the story; the rounds before the failure are trained once per scheme."""
     from tolfl.cli.progress import follow
     from tolfl.sim.run import Runs
 
-    half, rows = rounds // 2, []
+    half, rows = base.rounds // 2, []
     before_failure: dict[str, list[Checkpoint]] = {}
     for scheme, policy, what in _STORY:
-        spec = RunSpec(
-            scheme=scheme,
-            clusters=3,  # one per region
-            rounds=rounds,
-            seed=seed,
-            fail=f"server@{half}" if policy else "",
-            on_head_failure=policy,
-            evaluate_every=max(1, rounds // 50),
-        )
-        runs = Runs(spec, known=before_failure.get(scheme))
+        place = folder / f"{scheme}-{policy or 'clean'}"
+        runs = Runs(_spec_of(base, scheme, policy), samples, out=place, known=before_failure.get(scheme))
 
         def keep(progress: Progress, scheme: str = scheme, runs: Runs = runs) -> None:
             if progress.rounds_done == half:
                 before_failure.setdefault(scheme, runs.checkpoints())
 
         follow(runs, what, on_progress=keep)
-        rows.append((what, runs.results[0]))
+        rows.append(Row.read(what, place))
     return rows
 
 
-def _last_round(result: Result) -> str:
-    from tolfl.core.records import RoundClosed
-
-    closed = [record for record in result.records if isinstance(record, RoundClosed)]
-    last = max(record.round or 0 for record in closed)
-    together = max(len(record.included) for record in closed if record.round == last)
-    return f"{together} of {result.spec.devices}" + ("" if last == result.spec.rounds - 1 else f" (round {last})")
+# -- what is shown ----------------------------------------------------------------------------------------------
 
 
-def _left(result: Result) -> str:
-    n_models = len(result.models)
+def _show_story(rows: Sequence[Row]) -> None:
+    from rich.table import Table
+
+    from tolfl.cli.tables import console_for_tables, number
+
+    console = console_for_tables()
+    table = Table("", "AUROC", "devices in the last round", "what is left", box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(row.what, number(row.summary["auroc"]), _last_round(row), _left(row))
+    for name, value in rows[0].summary["baselines"].items():
+        table.add_row(f"{name} (plain, no fleet)", number(value), "", "needs all data in one place")
+    console.print(table)
+
+
+def _last_round(row: Row) -> str:
+    last = max(record.round or 0 for record in row.rounds)
+    together = max(len(record.included) for record in row.rounds if record.round == last)
+    is_last = last == row.summary["rounds"] - 1
+    return f"{together} of {row.summary['n_devices']}" + ("" if is_last else f" (round {last})")
+
+
+def _left(row: Row) -> str:
+    n_models = len(row.summary["auroc_per_model"])
     return "one model, the fleet's" if n_models == 1 else f"{n_models} models, one per device"
+
+
+def _show_agreement(real: Row, twin: Row) -> bool:
+    """Say what the kill cost, and whether real and simulated devices have the same model; False: they should have."""
+    from tolfl.cli.tables import console_for_tables
+    from tolfl.runs.report.reading import read_reported
+    from tolfl.runs.report.story import story_of
+    from tolfl.runs.report.words import sentence
+
+    console = console_for_tables()
+    run = read_reported(real.folder).runs[0]
+    console.print()
+    console.print("The real run: " + " ".join(sentence(one, run) for one in story_of(real.records).incidents))
+    difference = largest_difference(real.folder, twin.folder)
+    if difference <= _PROMISED:
+        how = f"no parameter differs by more than {difference:.1g}" if difference else "bit by bit"
+        console.print(f"Its model is the simulated one, {how} (promised: to {_PROMISED:g}).")
+        return True
+    taken_part = [[(line.round, line.included) for line in row.rounds] for row in (real, twin)]
+    console.print(f"Its model differs from the simulated one by up to {difference:.1g}, more than {_PROMISED:g}.")
+    if taken_part[0] != taken_part[1]:
+        console.print("A device was missing from some rounds: on a busy machine one may be taken for dead for a while.")
+        return True
+    return False
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    """Return by how much the models of two run directories differ, over all parameters."""
+    import numpy as np
+    import safetensors.numpy
+
+    models = [safetensors.numpy.load_file(folder / "model.safetensors") for folder in (one, other)]
+    return max(float(np.max(np.abs(models[0][name] - models[1][name]))) for name in models[0])
+
+
+def _show_files(rows: Sequence[Row], folder: Path) -> None:
+    """Write the figure and the report, and say where everything is."""
+    from tolfl.cli.report import ReportFormat, write_report
+    from tolfl.cli.tables import console_for_tables
+    from tolfl.runs.plots import plot_records
+    from tolfl.runs.report.building import build_report
+    from tolfl.runs.report.reading import read_reported
+
+    figure, page = folder / "server-lost.png", folder / "report.html"
+    try:
+        plot_records([(row.what, list(row.records)) for row in rows]).savefig(figure, dpi=130)
+    except OSError as error:
+        problem = f"the figure cannot be written ({error.strerror}); choose another --out"
+        raise RunDirectoryError(folder, problem) from None
+    clean, elected = rows[0], rows[1]
+    write_report(build_report(read_reported(elected.folder), read_reported(clean.folder)), page, ReportFormat.HTML)
+    console = console_for_tables()
+    console.print()
+    console.print(f"figure:  {figure}", soft_wrap=True)
+    console.print(f"report:  {page}  (open it in a browser)", soft_wrap=True)
+    console.print(f"replay:  tolfl dashboard {elected.folder}", soft_wrap=True)
+    console.print("more:    tolfl up --help")

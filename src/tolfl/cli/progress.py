@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -72,9 +73,14 @@ def _stop(work: Runs | Comparing, where: str, command: str, out: Path | None) ->
     raise typer.Exit(130)
 
 
+def _can_draw() -> bool:
+    """Tell whether somebody watches, on a terminal that can move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def on_terminal() -> OnTerminal:
     """Return what a bar on standard error needs to show nothing where nobody is watching."""
-    return {"console": Console(stderr=True), "disable": not sys.stderr.isatty(), "transient": True}
+    return {"console": Console(stderr=True), "disable": not _can_draw(), "transient": True}
 
 
 class OnTerminal(TypedDict):

@@ -98,6 +98,7 @@ def _facts(summary: Summary) -> list[str]:
     done = f"{left} of {summary['n_devices']} devices left; {summary['rounds_done']} rounds"
     return [
         f"{done}; ended: {summary['ended']}{lost}",
+        *(f"{what}: {summary[what]}" for what in ("liars", "defence") if summary.get(what)),
         *_of_groups(summary),
         f"training loss {number(summary['train_loss'], 4)}; stalled {summary['stall_s']:.2f} s by failures",
         f"{messages['unicast'] / rounds:.1f} messages with models per round, {summary['bytes'] / 1e6:.1f} MB in all; "

@@ -49,7 +49,7 @@ FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machin
 _POLL_S = 0.05
 _GOODBYE_S = 5.0
 #: How long devices wait for each other: on one machine they start as fast as its cores load their libraries.
-_START_S, _START_S_PER_DEVICE = 30.0, 3.0
+_START_S, _START_S_PER_DEVICE = 60.0, 6.0
 #: Silences in a row without any progress after which too few devices are left for ever.
 _PATIENCE = 10
 

@@ -1,0 +1,142 @@
+// The page: gets the lines, keeps the time, and asks every part to show the moment.
+
+import { Chart } from "./charts.js";
+import { Player } from "./player.js";
+import { Run } from "./story.js";
+import { RunView } from "./view.js";
+
+const byId = (id) => document.getElementById(id);
+const say = (words) => { byId("status").textContent = words; };
+const STEPS = { ",": -1, ".": 1 };
+
+class Page {
+  constructor({ runs, follow }) {
+    this.runs = runs.map((run, index) => new Run(index, run.name, run.controls));
+    this.views = this.runs.map((run) => new RunView(run, say));
+    byId("fleets").append(...this.views.map((view) => view.fleet));
+    byId("details").append(...this.views.map((view) => view.details));
+    document.body.classList.toggle("many", runs.length > 1);
+    document.title = `${runs.map((run) => run.name).join(", ")} · tolfl`;
+    this.charts = [
+      new Chart(byId("loss"), "Training loss", this.runs, { main: (s) => s.rounds, others: (s) => s.others, y: (one) => one.loss, span: 0.1 }),
+      new Chart(byId("auroc"), "AUROC", this.runs, { main: (s) => s.mainEvaluations, others: (s) => s.otherEvaluations, y: (one) => one.auroc, span: 0.04 }),
+    ];
+    this.player = new Player((isMoving) => this.later(isMoving));
+    this.player.canFollow = this.player.isLive = follow;
+    byId("axis").addEventListener("change", () => this.restyle());
+    document.addEventListener("keydown", (event) => this.key(event));
+    this.restyle();
+    this.listen(follow);
+  }
+
+  listen(follow) {
+    const source = new EventSource("/api/lines");
+    source.addEventListener("lines", (event) => {
+      const { run, from, lines } = JSON.parse(event.data);
+      this.runs[run].add(from, lines);
+      this.player.reach(Math.max(...this.runs.map((one) => one.durationS)));
+      this.later(this.player.isLive && this.isComplete);
+      if (this.isIdle) say(this.words(follow));
+    });
+    source.addEventListener("state", (event) => {
+      JSON.parse(event.data).forEach(({ over, unreadable }, i) => Object.assign(this.runs[i], { isOver: over, unreadable }));
+      this.isComplete = true;
+      say(this.words(follow));
+    });
+    source.addEventListener("end", () => {
+      source.close();
+      this.player.stopFollowing();
+      this.player.chooseSpeed();
+      document.body.dataset.ended = "true";
+      say(this.words(false));
+    });
+    source.onerror = () => say(follow ? "the connection is lost; trying again" : "the connection is lost");
+  }
+
+  words(isFollowing) {
+    this.isIdle = this.runs.every((run) => !run.lines.length);
+    if (this.isIdle) return isFollowing ? "waiting for the first line" : "there is no line";
+    const bad = this.runs.reduce((sum, run) => sum + run.unreadable, 0);
+    const unread = bad ? `; ${bad} lines could not be read` : "";
+    return `${isFollowing ? "live" : "recorded"}${unread}`;
+  }
+
+  /** Draw once per frame, however many lines came. */
+  later(isMoving) {
+    this.isMoving ||= isMoving;
+    if (this.isWaiting) return;
+    this.isWaiting = true;
+    requestAnimationFrame(() => {
+      this.isWaiting = false;
+      this.show();
+      this.isMoving = false;
+    });
+  }
+
+  show() {
+    const { nowS, isLive } = this.player;
+    const states = this.views.map((view) => view.show(nowS, isLive, this.isMoving));
+    states.forEach((state, i) => { state.told = `${this.runs[i].lines.length}/${this.runs[i].countAt(nowS)}`; });
+    const axis = byId("axis").value;
+    const maxX = axis === "seconds" ? this.player.endS : Math.max(1, ...this.runs.map(roundsOf));
+    for (const chart of this.charts) chart.show(states, maxX);
+    const hasScores = states.some((state) => state.evaluations.length);
+    byId("marks").textContent = `Dashed: a failure. Dots: other branches, in the mean.${hasScores ? "" : " No AUROC so far: runs with --evaluate-every write it while they go on."}`;
+  }
+
+  restyle() {
+    for (const chart of this.charts) chart.build(byId("axis").value);
+    this.later(false);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, .log, .scroll")) return;
+    if (event.key === " " && event.target.closest("button, [role=button]")) return;
+    const { player } = this;
+    if (event.key === " ") player.toggle();
+    else if (event.key in STEPS) player.moveTo(this.neighbour(STEPS[event.key]));
+    else if (event.key === "Home") player.moveTo(0);
+    else if (event.key === "End") player.moveTo(player.endS);
+    else if (event.key.toLowerCase() === "l" && player.canFollow) player.follow();
+    else return;
+    event.preventDefault();
+  }
+
+  /** The moment at which the round before or after this one closed. */
+  neighbour(step) {
+    const now = this.player.nowS;
+    const moments = this.runs.flatMap((run) => run.ordered.filter((line) => line.kind === "round_closed")
+      .map((line) => line.time_s - run.startS)).sort((a, b) => a - b);
+    const found = step > 0 ? moments.find((one) => one > now + 1e-6) : moments.findLast((one) => one < now - 1e-6);
+    return found ?? (step > 0 ? this.player.endS : 0);
+  }
+}
+
+function roundsOf(run) {
+  let most = 1;
+  for (const line of run.lines) if (line.kind === "round_closed") most = Math.max(most, line.round + 1);
+  return most;
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+function wearTheme(name) {
+  const chosen = THEMES.includes(name) ? name : "auto";
+  document.documentElement.dataset.theme = chosen;
+  byId("theme").textContent = `Theme: ${chosen}`;
+  return chosen;
+}
+
+async function begin() {
+  let theme = wearTheme(localStorage.getItem("tolfl-theme"));
+  const answer = await fetch("/api/runs");
+  const page = new Page(await answer.json());
+  byId("theme").addEventListener("click", () => {
+    theme = wearTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]);
+    localStorage.setItem("tolfl-theme", theme);
+    page.restyle();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.restyle());
+}
+
+begin().catch((error) => say(`the page could not start: ${error.message}`));

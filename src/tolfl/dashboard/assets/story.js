@@ -1,0 +1,264 @@
+// From the lines of a run to what was known at a moment. Nothing here draws, so that replay and live are one thing.
+
+/** Versions are ordered: more work first, then rounds, then revisions, then the name. */
+export function versionOf(text) {
+  const [work, round, revision, history] = String(text).split(".");
+  return { work: Number(work), round: Number(round), revision: Number(revision), history };
+}
+
+export function isHeavier(one, other) {
+  for (const key of ["work", "round", "revision"]) if (one[key] !== other[key]) return one[key] > other[key];
+  return one.history > other.history;
+}
+
+const idsIn = (text) => text.split(",").map((part) => Number.parseInt(part, 10)).filter(Number.isInteger);
+
+/** The two sides of "cut 8,9 | 0,1,2". */
+export function sidesOf(what) {
+  const [one = [], other = []] = what.replace(/^\w+\s+/, "").split("|").map(idsIn);
+  return [one, other];
+}
+
+/** Who is cut off by it: the smaller side, if the two are all there are; else each still reaches somebody. */
+export function cutOff(what, nDevices) {
+  const [one, other] = sidesOf(what);
+  if (one.length + other.length < nDevices) return [];
+  return one.length <= other.length ? one : other;
+}
+
+export class Run {
+  constructor(index, name, hasControls) {
+    Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0 });
+    this._forget();
+  }
+
+  _forget() {
+    this._ordered = null;
+    this._states = new Map();
+  }
+
+  /** Take lines in; `from` is the place of the first, so that a line that comes twice counts once. */
+  add(from, lines) {
+    this.lines.length = Math.min(from, this.lines.length);
+    for (const line of lines) this.lines.push(line);
+    this._forget();
+  }
+
+  /** Lines in the order of time; a round whose messages were counted later stands at its own moment. */
+  get ordered() {
+    if (this._ordered) return this._ordered;
+    const counted = new Map();
+    for (const line of this.lines) if (line.kind === "round_closed") counted.set(line.version, line);
+    const once = new Set();
+    const kept = this.lines.filter((line) => {
+      if (line.kind !== "round_closed") return true;
+      if (once.has(line.version)) return false;
+      once.add(line.version);
+      return true;
+    });
+    this._ordered = kept
+      .map((line) => (line.kind === "round_closed" ? counted.get(line.version) : line))
+      .sort((one, other) => one.time_s - other.time_s);
+    return this._ordered;
+  }
+
+  get startS() { return this.ordered.length ? this.ordered[0].time_s : 0; }
+  get durationS() { return this.ordered.length ? this.ordered.at(-1).time_s - this.startS : 0; }
+  get started() { return this.ordered.find((line) => line.kind === "run_started") ?? null; }
+  get hasTraffic() { return this.lines.some((line) => line.kind === "traffic"); }
+
+  /** How many lines there are up to a moment (seconds since the run began). */
+  countAt(seconds) {
+    const until = this.startS + seconds + 1e-9;
+    let low = 0, high = this.ordered.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.ordered[middle].time_s <= until) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  /** What was known at a moment; the last few answers are kept, because every panel asks. */
+  at(seconds) {
+    const count = this.countAt(seconds);
+    if (!this._states.has(count)) {
+      if (this._states.size > 8) this._states.clear();
+      this._states.set(count, stateAfter(this.ordered.slice(0, count), this.started, this.startS));
+    }
+    return this._states.get(count);
+  }
+}
+
+function freshState(started) {
+  const clusters = started?.clusters ?? [];
+  const devices = new Map();
+  clusters.forEach((ids, cluster) => ids.forEach((id) => devices.set(id, {
+    id, cluster, status: "alive", sinceS: 0, wasAway: false, isIn: false, isApart: false, missing: "", isHead: false,
+  })));
+  return {
+    started, clusters, devices, rounds: [], others: [], evaluations: [], heaviest: null, current: null, heads: [],
+    incidents: [], takeovers: [], traffic: new Map(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
+    all: [], parents: new Map(), branches: [],
+  };
+}
+
+function stateAfter(lines, started, startS) {
+  const state = freshState(started);
+  for (const line of lines) hear(state, line);
+  followHeaviest(state);
+  settleHeads(state);
+  settleDevices(state);
+  settleBranches(state);
+  for (const incident of state.incidents) settleIncident(incident, state, startS);
+  return state;
+}
+
+const historyOf = (line) => versionOf(line.version).history;
+
+function hear(state, line) {
+  switch (line.kind) {
+    case "round_closed": {
+      state.all.push(line);
+      state.parents.set(historyOf(line), line);
+      const version = versionOf(line.version);
+      if (!state.heaviest || isHeavier(version, state.heaviest)) [state.heaviest, state.current] = [version, line];
+      break;
+    }
+    case "roster": state.parents.set(historyOf(line), line); break;
+    case "failure": fail(state, line); break;
+    case "takeover": state.takeovers.push(line); break;
+    case "join": away(state, line.device, "alive", line.time_s); break;
+    case "evaluation": if (line.auroc !== null) state.evaluations.push(line); break;
+    case "traffic": count(state, line); break;
+    case "run_ended": state.ended = line; break;
+    case "scores": state.scores = line; break;
+  }
+}
+
+function away(state, id, status, sinceS) {
+  const device = state.devices.get(id);
+  if (device) Object.assign(device, { status, sinceS, wasAway: true });
+}
+
+function fail(state, line) {
+  const known = state.devices.get(line.device);
+  const what = line.what;
+  if (what.startsWith("died")) away(state, line.device, "dead", line.time_s);
+  else if (what.startsWith("found dead")) {
+    if (state.devices.get(line.by)?.status === "cut") return; // whoever is cut off takes all others for dead
+    if (known?.status === "alive") away(state, line.device, "unreachable", line.time_s);
+    const open = state.incidents.findLast((one) => one.devices.includes(line.device));
+    if (open) { open.foundS ??= line.time_s; return; }
+  } else if (what.startsWith("came back")) away(state, line.device, "returning", line.time_s);
+  else if (what.startsWith("frozen")) away(state, line.device, "frozen", line.time_s);
+  else if (what.startsWith("thawed")) away(state, line.device, "returning", line.time_s);
+  else if (what.startsWith("left")) away(state, line.device, "left", line.time_s);
+  else if (/^(cut|healed)\b/.test(what)) {
+    const status = what.startsWith("cut") ? "cut" : "returning";
+    for (const id of cutOff(what, state.devices.size)) if (state.devices.get(id)?.status !== "dead") away(state, id, status, line.time_s);
+  }
+  if (/^(died|found dead|frozen|cut)/.test(what)) {
+    const behind = cutOff(what, state.devices.size);
+    const devices = line.device !== null ? [line.device] : behind.length ? behind : sidesOf(what).flat();
+    state.incidents.push({ line, devices, foundS: what.startsWith("found dead") ? line.time_s : undefined });
+  }
+}
+
+function count(state, line) {
+  const sum = state.traffic.get(line.history) ?? { messages: 0, bytes: 0 };
+  for (const [, , bytes] of line.sent) { sum.messages += 1; sum.bytes += bytes; }
+  state.traffic.set(line.history, sum);
+  state.control.messages += line.control_messages;
+  state.control.bytes += line.control_bytes;
+}
+
+/** The rounds behind the heaviest version are the model's history; all others are branches. */
+function followHeaviest(state) {
+  const behind = new Set();
+  let place = state.heaviest?.history;
+  while (place && state.parents.has(place) && !behind.has(place)) {
+    behind.add(place);
+    place = state.parents.get(place).parent;
+  }
+  state.rounds = state.all.filter((line) => behind.has(historyOf(line)));
+  state.others = state.all.filter((line) => !behind.has(historyOf(line)));
+  const mine = new Set(state.rounds.map((line) => line.version));
+  state.mainEvaluations = state.evaluations.filter((line) => mine.has(line.version));
+  state.otherEvaluations = state.evaluations.filter((line) => !mine.has(line.version));
+}
+
+function settleHeads(state) {
+  let heads = state.current ? [...state.current.heads] : state.clusters.map((ids) => ids[0]);
+  const sinceS = state.current?.time_s ?? -Infinity;
+  for (const line of state.takeovers) {
+    if (line.time_s <= sinceS || state.devices.get(line.device)?.status === "cut") continue;
+    heads = heads.filter((id) => id !== line.previous && id !== line.device);
+    heads.push(line.device);
+  }
+  // The chain runs through the clusters in their order.
+  heads.sort((one, other) => (state.devices.get(one)?.cluster ?? 0) - (state.devices.get(other)?.cluster ?? 0));
+  state.heads = heads;
+  for (const id of heads) if (state.devices.has(id)) state.devices.get(id).isHead = true;
+}
+
+function settleDevices(state) {
+  if (!state.current) return;
+  for (const id of state.current.included) {
+    const device = state.devices.get(id);
+    if (!device) continue;
+    device.isIn = true;
+    const isHeardOf = state.current.time_s > device.sinceS;
+    if (isHeardOf && ["unreachable", "returning"].includes(device.status)) device.status = "alive";
+  }
+  for (const [id, why] of Object.entries(state.current.missing)) {
+    const device = state.devices.get(Number(id));
+    if (device) device.missing = why;
+  }
+}
+
+/** Whoever was last heard of in a round that is not behind the heaviest version trains another model. */
+function settleBranches(state) {
+  const main = new Set(state.rounds);
+  const open = new Set([...state.devices.values()].filter((one) => one.status !== "dead").map((one) => one.id));
+  const branches = new Map();
+  const rounds = state.others.length ? state.all.slice(-3 * state.devices.size) : [];
+  for (const line of rounds.reverse()) {
+    const mine = line.included.filter((id) => open.delete(id));
+    if (mine.length && !main.has(line)) branches.set(line, mine);
+    if (!open.size) break;
+  }
+  state.branches = [...branches].map(([line, devices]) => ({ line, devices, heads: line.heads.filter((id) => devices.includes(id)) }));
+  for (const { devices, heads } of state.branches) {
+    for (const id of devices) Object.assign(state.devices.get(id) ?? {}, { isApart: true });
+    for (const id of heads) Object.assign(state.devices.get(id) ?? {}, { isHead: true });
+  }
+}
+
+/** When it was noticed, who took over, and how long the round stood still. */
+function settleIncident(incident, state, startS) {
+  const { line, devices } = incident;
+  const took = state.takeovers.find((one) => one.time_s >= line.time_s && devices.includes(one.previous) && !(line.device === null && devices.includes(one.device)));
+  // A death at the end of a round holds up the next one; but what comes after another failure is not this one's.
+  const nextS = state.incidents.find((one) => one.line.time_s > line.time_s)?.line.time_s ?? Infinity;
+  const after = state.rounds.filter((round) => round.time_s > line.time_s);
+  const held = after.slice(0, 2).filter((round, i) => i === 0 || round.time_s < nextS);
+  const noticedS = Math.min(incident.foundS ?? Infinity, took?.time_s ?? Infinity);
+  Object.assign(incident, {
+    atS: line.time_s - startS,
+    round: line.round,
+    detectedS: Number.isFinite(noticedS) ? Math.max(0, noticedS - line.time_s) : null,
+    tookOver: took ? took.device : null,
+    stallS: held.length ? Math.max(...held.map((round) => round.stall_s)) : null,
+  });
+}
+
+/** Messages and bytes of a round: as counted, or as its devices told so far. */
+export function costOf(round, state) {
+  const told = state.traffic.get(round.parent) ?? { messages: 0, bytes: 0 };
+  const isCounted = Object.keys(round.messages).length > 0;
+  return {
+    messages: isCounted ? round.messages : { unicast: told.messages },
+    bytes: isCounted ? round.bytes : told.bytes,
+    isCounted,
+  };
+}

@@ -1,0 +1,86 @@
+"""`tolfl report` as a person types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.runs.test_report import check_self_contained
+
+SMALL = ["--data", "blobs", "--devices", "4", "--clusters", "2", "--rounds", "4", "--evaluate-every", "1"]
+
+
+def test_a_report_lies_in_the_run_directory_unless_it_is_told_where(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL, "--fail", "server@2", "--out", "x")
+    code, told, said = tolfl("report", "x")
+    _, elsewhere, _ = tolfl("report", "x", "--out", "mail/it.html")
+
+    assert (code, told, said) == (0, "report: x/report.html\n", "")
+    assert elsewhere == "report: mail/it.html\n"
+    page = (tmp_path / "x" / "report.html").read_text()
+    assert page == (tmp_path / "mail" / "it.html").read_text()
+    reader = check_self_contained(page)
+    assert "device 0, head of cluster 0, died (train)" in reader.text
+    assert "device 1 for 0 in cluster 0 after 0.20 s" in reader.text
+    assert "200 of 800" in reader.text
+
+
+def test_the_cost_is_the_same_from_a_named_run_and_from_one_that_is_computed(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL, "--fail", "server@1", "--out", "x")
+    tolfl("simulate", *SMALL, "--out", "clean")
+    named = tolfl("report", "x", "--undisturbed", "clean", "--out", "named.html")
+    computed = tolfl("report", "x", "--simulate-undisturbed", "--out", "computed.html")
+
+    assert (named[0], computed[0]) == (0, 0)
+    page = (tmp_path / "named.html").read_text()
+    assert "AUROC cost against the undisturbed run" in page
+    assert page == (tmp_path / "computed.html").read_text()
+
+
+def test_markdown_has_its_figures_beside_it(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *SMALL, "--fail", "client@2", "--repetitions", "2", "--out", "x")
+    code, told, _ = tolfl("report", "x", "--format", "markdown", "--out", "docs/it.md")
+
+    assert (code, told) == (0, "report: docs/it.md\n")
+    assert "![" in (tmp_path / "docs" / "it.md").read_text()
+    names = {path.name for path in (tmp_path / "docs" / "it-figures").iterdir()}
+    assert names == {"curves.svg", "before.svg", "after.svg"}
+
+
+@pytest.mark.parametrize("scheme", ["pca-16", "batch", "fl", "sbt", "ifca", "fedgroup", "fesem"])
+def test_every_scheme_has_a_report(scheme: str, tolfl: Command, tmp_path: Path) -> None:
+    rounds = [] if scheme == "pca-16" else ["--fail", "server@2"]
+    tolfl("simulate", *SMALL, "--scheme", scheme, *rounds, "--out", "x")
+    code, _, said = tolfl("report", "x")
+
+    assert (code, said) == (0, "")
+    check_self_contained((tmp_path / "x" / "report.html").read_text())
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "sentence"),
+    [
+        (["nowhere"], 1, "run directory nowhere: does not exist"),
+        (["x/spec.toml"], 1, "is a file; name the folder that it is in"),
+        (["x", "--undisturbed", "x"], 2, "run x had failures of its own"),
+        (["x", "--undisturbed", "x", "--simulate-undisturbed"], 2, "use one of them"),
+        (["x", "--out", "x"], 1, "is a folder; name a file with --out"),
+    ],
+    ids=["nowhere", "file", "disturbed", "both", "folder"],
+)
+def test_a_wrong_request_is_one_sentence(flags: list[str], code: int, sentence: str, tolfl: Command) -> None:
+    tolfl("simulate", *SMALL, "--fail", "server@2", "--out", "x")
+    got, told, said = tolfl("report", *flags)
+
+    assert (got, told) == (code, "")
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+
+
+def test_help_has_examples(tolfl: Command) -> None:
+    code, out, _ = tolfl("report", "--help")
+
+    assert code == 0
+    assert "Example: tolfl report" in out

@@ -1,0 +1,78 @@
+"""The pictures of the page in the documentation, made anew: python -m tests.dashboard.screenshots [FOLDER]."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.dashboard.browser import CHROMIUM, DRIVER, Browser, chromium
+from tolfl.core.spec import RunSpec
+from tolfl.dashboard import Page, address_of, feeds_of, listen, served
+from tolfl.sim.run import run
+
+FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
+RUNS = {
+    "tol-fl": RunSpec(data="blobs", clusters=5, rounds=40, fail="server@15;device:5@20-28", evaluate_every=2),
+    "fl": RunSpec(scheme="fl", data="blobs", clusters=1, rounds=40, fail="server@15", evaluate_every=2),
+    "many": RunSpec(data="blobs", devices=500, clusters=20, rounds=20, fail="device:0,40@5;cluster:7@8"),
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture: which runs, how wide, in which colours, after which share of the time."""
+
+    name: str
+    runs: Sequence[str]
+    width: int
+    scheme: str
+    share: float
+    device: int
+
+
+PICTURES = [
+    Picture("dashboard-wide", ["tol-fl"], 1280, "light", 0.62, 0),
+    Picture("dashboard-narrow", ["tol-fl"], 400, "dark", 0.62, 0),
+    Picture("dashboard-two-runs", ["tol-fl", "fl"], 1280, "light", 1.0, 0),
+    Picture("dashboard-500-devices", ["many"], 1280, "dark", 0.7, 40),
+]
+
+
+def take(browser: Browser, picture: Picture, runs: Path, folder: Path) -> None:
+    feeds = [feed for name in picture.runs for feed in feeds_of(runs / name, is_following=False)]
+    listening = listen("127.0.0.1", 0)
+    with served(Page(feeds), listening):
+        browser.prefer(prefers_color_scheme=picture.scheme)
+        browser.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        browser.open(address_of(listening), picture.width)
+        browser.until_loaded()
+        script = """
+            const slider = document.getElementById("time");
+            slider.value = given[0];
+            slider.dispatchEvent(new Event("input"));
+            document.querySelector(`[data-device='${given[1]}']`).dispatchEvent(new MouseEvent("click"));
+            document.activeElement.blur();
+        """
+        browser.run_module(script, picture.share, picture.device)
+        browser.screenshot(folder / f"{picture.name}.png")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FIGURES
+    if CHROMIUM is None or DRIVER is None:
+        sys.exit("the pictures need chromium and chromium-driver (Debian packages)")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, spec in RUNS.items():
+            run(spec, out=Path(scratch) / name)
+        with chromium(Path(scratch) / "profile") as browser:
+            for picture in PICTURES:
+                take(browser, picture, Path(scratch), folder)
+                print(folder / f"{picture.name}.png")
+
+
+if __name__ == "__main__":
+    main()

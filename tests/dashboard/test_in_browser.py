@@ -1,0 +1,337 @@
+"""The page in a real browser: what it shows of runs whose story is known, at every moment, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.dashboard.browser import Browser, needs_chromium
+from tests.dashboard.conftest import Opened
+from tests.dashboard.stories import closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
+from tests.dashboard.test_page import TOKEN, Noted
+from tolfl.core.records import AnyRecord, FailureHappened, TakenOver
+from tolfl.dashboard import Command, Feed, Page
+
+pytestmark = needs_chromium
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+
+
+def big_run() -> list[AnyRecord]:
+    """Five hundred devices in twenty clusters: a head dies in the third round."""
+    clusters = [list(range(first, first + 25)) for first in range(0, 500, 25)]
+    heads, rest = [ids[0] for ids in clusters], [device for device in range(500) if device != 25]
+    after = [26 if head == 25 else head for head in heads]
+    return [
+        started(clusters),
+        *(closed(index + 1.0, index, range(500), heads, 50_000 * (index + 1)) for index in range(2)),
+        FailureHappened(time_s=2.5, device=25, round=2, what="died (train)"),
+        TakenOver(time_s=2.7, device=26, round=2, version="100000.2.0.h1", cluster=1, previous=25),
+        *(closed(index + 1.0, index, rest, after, 50_000 * (index + 1)) for index in range(2, 100)),
+        *ended(101.0, rest),
+    ]
+
+
+def page_of(folder: Path, *stories: Sequence[AnyRecord], **fields: Any) -> Page:
+    folders = [write(folder / f"run-{number}", story) for number, story in enumerate(stories)]
+    return Page([Feed(one) for one in folders], **fields)
+
+
+def move_to(browser: Browser, seconds: float) -> None:
+    """Pull the slider, and wait until the moment is drawn."""
+    script = """
+        const slider = document.getElementById("time");
+        const [, end] = document.getElementById("clock").textContent.match(/of ([0-9.]+)/);
+        slider.value = given[0] / Number(end);
+        slider.dispatchEvent(new Event("input"));
+        await new Promise((ready) => requestAnimationFrame(() => requestAnimationFrame(ready)));
+    """
+    browser.run_module(script, seconds)
+
+
+def device(browser: Browser, number: int, run: int = 0) -> str:
+    """Return what a device is, as a screen reader hears it."""
+    fleets = browser.find_all(".fleet-card")
+    return str(
+        browser.run(
+            "return arguments[0].querySelector(`[data-device='${arguments[1]}']`).getAttribute('aria-label')",
+            fleets[run],
+            number,
+        )
+    )
+
+
+def serious_findings(browser: Browser) -> list[str]:
+    browser.run(AXE.read_text())
+    found = browser.run_module("return (await axe.run(document)).violations;")
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]
+
+
+# -- a recorded run ------------------------------------------------------------------------------------------------
+
+
+def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, lost_head()))
+    browser.until_loaded()
+
+    facts = browser.text(".facts")
+    for words in ("tol-fl on blobs", "Rounds done\n5", "Training now\n4 of 4", "AUROC\n0.75", "Stalled in all\n0.50 s"):
+        assert words in facts
+    details = browser.text("#details")
+    assert "4 of 4 devices are in the model of round 5, with 400 samples." in details
+    assert "device 0 died (train)\t3\t0.25 s\tdevice 1\t0.50 s" in details
+    # Three rounds of four devices (6 messages each) and two of three (4 each), 1000 bytes a message.
+    assert "the run 26.00 kB, 100.0 % of messages \u00d7 model size" in details
+    assert "device 1 takes over cluster 0 from device 0" in browser.text(".log")
+    assert len(browser.find_all(".uplot")) == 2
+    assert "returned" in device(browser, 0)
+    assert not browser.find_all("[data-action]"), "there is nobody to kill"
+
+
+def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, lost_head()))
+    browser.until_loaded()
+
+    move_to(browser, 2.3)
+    assert device(browser, 0) == "Device 0, head of cluster 0, dead, its samples are in the model"
+    assert len(browser.find_all(".chain line.broken")) == 1
+    move_to(browser, 2.6)
+    assert device(browser, 1) == "Device 1, head of cluster 0, training, its samples are in the model"
+    assert len(browser.find_all(".chain line:not(.broken)")) == 1
+    move_to(browser, 3.6)
+    assert device(browser, 0) == "Device 0, member of cluster 0, dead, its samples are not in the model"
+    assert "failed: device 0" in browser.text("#details")
+    assert "Rounds done\n3" in browser.text(".facts")
+    move_to(browser, 4.7)
+    assert "coming back" in device(browser, 0)
+    move_to(browser, 0.5)
+    assert "No round is closed yet." in browser.text("#details")
+
+
+def test_replay_plays_to_the_end(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, lost_head()))
+    browser.until_loaded()
+    browser.run("document.getElementById('speed').value = '10'")
+    browser.find("#play").click()
+    browser.until(lambda: browser.text("#play") == "Pause", "it plays")
+    browser.until(lambda: browser.text("#play") == "Play", "it has played")
+
+    assert browser.text("#clock") == "6.0 of 6.0 s"
+    assert "Rounds done\n5" in browser.text(".facts")
+
+
+def test_the_keyboard_does_what_the_mouse_does(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, lost_head()))
+    browser.until_loaded()
+    body = browser.find("body")
+    body.send_keys(Keys.HOME)
+    body.send_keys(".")
+    assert browser.text("#clock").startswith("1.0 of")
+    body.send_keys(".")
+    body.send_keys(",")
+    assert browser.text("#clock").startswith("1.0 of")
+    browser.find("[data-device='0']").send_keys(Keys.ARROW_RIGHT)
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+
+    assert browser.text(".device h4") == "Device 1"
+    stops = browser.run("return document.querySelectorAll('[data-device][tabindex=\"0\"]').length")
+    assert stops == 1, "the fleet is one stop of the Tab key"
+
+
+def test_a_branch_behind_a_cut_is_shown_as_one(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, cut_in_two()))
+    browser.until_loaded()
+
+    assert "3 of 4 devices are in the model of round 3, with 300 samples." in browser.text("#details")
+    assert "each with a model of its own: device 3" in browser.text("#details")
+    assert device(browser, 3) == "Device 3, head of cluster 1, cut off, it trains another model"
+    assert "3 cut off from 0\u20132" in browser.text(".log")
+
+
+def test_bytes_of_real_devices_are_counted_as_they_tell(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    real_devices(tmp_path / "real")
+    opened(Page([Feed(tmp_path / "real")]))
+    browser.until_loaded()
+    before = browser.text("#details")
+    write(tmp_path / "real", collected())
+    opened(Page([Feed(tmp_path / "real")]))
+    browser.until_loaded()
+    after = browser.text("#details")
+
+    assert "Round 1 moved 2.00 kB of models" in before
+    assert "Small messages besides: 5, 100 B." in before
+    assert "come when the run is over" in before
+    assert "broadcast (model sent once for all)\t2\t2.00 kB\t2" in after
+    assert "come when the run is over" not in after
+
+
+def test_text_of_records_is_never_markup(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=document.title='hacked'><script>document.title='hacked'</script>"
+    story = lost_head()
+    story[0] = msgspec.structs.replace(story[0], data=evil)
+    story[4] = msgspec.structs.replace(story[4], what=f"died {evil}")
+    story[6] = msgspec.structs.replace(story[6], missing={"0": evil})
+    folder = write(tmp_path / "<b>run<b>", story[:7])
+    opened(Page([Feed(folder)]))
+    browser.until_loaded()
+
+    assert evil in browser.text(".facts")
+    assert evil in browser.text("#details")
+    assert browser.text(".name") == "<b>run<b>"
+    assert browser.find_all("main img, main script, main b") == []
+    assert browser.driver.title == "<b>run<b> · tolfl"
+
+
+def test_runs_stand_side_by_side(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, lost_head(), cut_in_two()))
+    browser.until_loaded()
+    move_to(browser, 3.6)
+
+    left, right = (one.rect for one in browser.find_all(".fleet-card"))
+    assert (left["y"], left["x"] < right["x"]) == (right["y"], True)
+    assert "dead" in device(browser, 0, run=0)
+    assert "training" in device(browser, 0, run=1)
+    assert "run-0: 4.00 after round 1" in str(browser.find("#loss").get_attribute("aria-label"))
+
+
+def test_five_hundred_devices_move_smoothly(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(page_of(tmp_path, big_run()))
+    browser.until_loaded()
+    assert len(browser.find_all("[data-device]")) == 500
+    move_to(browser, 2.8)
+    broken = browser.find_all(".chain line.broken")
+    took_over = device(browser, 26)
+    durations = sorted(browser.run_module(MOVED, seconds) for seconds in range(5, 95, 10))
+
+    assert took_over == "Device 26, head of cluster 1, training, its samples are in the model"
+    assert broken == []
+    assert durations[len(durations) // 2] < 300.0, "milliseconds for a moment, the median"
+    places = browser.run(
+        "const bodies = [...document.querySelectorAll('[data-device] .body')];"
+        "return bodies.map((one) => one.getBoundingClientRect().toJSON());"
+    )
+    assert len({(round(place["x"]), round(place["y"])) for place in places}) == 500, "nobody hides another"
+
+
+SHAPES = [[1], [2] * 5, [10], [1] * 10, [3, 7, 1], [500], [1] * 500, [25] * 20, [400, *[1] * 100]]
+
+
+@pytest.mark.parametrize("width", [300, 1200])
+def test_fleets_of_every_shape_find_room(browser: Browser, opened: Opened, tmp_path: Path, width: int) -> None:
+    opened(page_of(tmp_path, lost_head()))
+    for shape in SHAPES:
+        firsts = [sum(shape[:number]) for number in range(len(shape))]
+        clusters = [list(range(first, first + size)) for first, size in zip(firsts, shape, strict=True)]
+        script = """
+            const { place } = await import("/assets/layout.js");
+            const { places, radius, height } = place(...given.slice(0, 3));
+            return { places: [...places.values()], radius, height };
+        """
+        laid = browser.run_module(script, clusters, width, 460)
+
+        places, radius = np.array(laid["places"]), laid["radius"]
+        assert len(places) == sum(shape)
+        assert places.min() >= radius
+        assert places[:, 0].max() <= width - radius
+        assert places[:, 1].max() <= laid["height"] - radius
+        assert laid["height"] <= 461
+        distances = np.linalg.norm(places[:, None] - places[None], axis=2) + np.eye(len(places)) * width
+        assert distances.min() >= 2 * radius, f"{shape[:5]}: nobody hides another"
+
+
+#: Moves the slider and answers with the milliseconds until the page has drawn the moment.
+MOVED = """
+    const start = performance.now();
+    const slider = document.getElementById("time");
+    slider.value = given[0] / 101;
+    slider.dispatchEvent(new Event("input"));
+    await new Promise((ready) => requestAnimationFrame(() => requestAnimationFrame(ready)));
+    return performance.now() - start;
+"""
+
+
+# -- everybody can use it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (400, "dark"),
+        (1280, "light"),
+        pytest.param(400, "light", marks=pytest.mark.slow),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+    ],
+)
+def test_the_page_is_accessible(browser: Browser, opened: Opened, tmp_path: Path, width: int, scheme: str) -> None:
+    browser.prefer(prefers_color_scheme=scheme)
+    opened(page_of(tmp_path, lost_head(), controls=Noted(), token=TOKEN), width, f"#token={TOKEN}")
+    browser.until_loaded()
+    move_to(browser, 2.3)
+    browser.find("[data-device='0']").send_keys(Keys.ENTER)
+
+    assert serious_findings(browser) == []
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "nothing hangs over the edge"
+
+
+def test_the_theme_can_be_chosen_and_is_kept(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    def background() -> str:
+        return str(browser.run("return getComputedStyle(document.body).backgroundColor"))
+
+    opened(page_of(tmp_path, lost_head()))
+    browser.until_loaded()
+    light = background()
+    browser.find("#theme").click()
+    assert (browser.text("#theme"), background()) == ("Theme: light", light)
+    browser.find("#theme").click()
+    dark = background()
+    browser.driver.refresh()
+    browser.until_loaded()
+
+    assert browser.text("#theme") == "Theme: dark"
+    assert background() == dark != light
+
+
+# -- commands ------------------------------------------------------------------------------------------------------
+
+
+def test_a_click_sends_a_command_and_the_token_leaves_the_address(
+    browser: Browser, opened: Opened, tmp_path: Path
+) -> None:
+    controls = Noted()
+    page = page_of(tmp_path, lost_head()[:4], controls=controls, token=TOKEN, is_following=True)
+    address = opened(page, fragment=f"#token={TOKEN}")
+    browser.until(lambda: "Rounds done\n2" in browser.text(".facts"), "two rounds")
+    assert browser.driver.current_url == address
+    browser.find("[data-device='2']").click()
+    browser.find("[data-action=kill]").click()
+    browser.until(lambda: browser.text("#status") == "device 2: kill done", "it is done")
+    assert controls.commands == [Command("kill", 2)]
+    write(tmp_path / "run-0", [*lost_head()[:4], FailureHappened(time_s=2.2, device=2, round=2, what="died (x)")])
+    browser.until(lambda: "dead" in device(browser, 2), "its death is shown")
+
+    assert [one.text for one in browser.find_all("[data-action]:not([hidden])")] == ["Revive"]
+    move_to(browser, 1.0)
+    assert not browser.find("[data-action=kill]").is_enabled(), "the past cannot be struck"
+    browser.find("#live").click()
+    browser.until(lambda: browser.find("[data-action=revive]").is_enabled(), "back in the present")
+
+
+def test_without_the_token_nobody_is_killed(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    controls = Noted()
+    opened(page_of(tmp_path, lost_head()[:4], controls=controls, token=TOKEN, is_following=True))
+    browser.until(lambda: "Rounds done\n2" in browser.text(".facts"), "two rounds")
+    browser.find("[data-device='2']").click()
+    answer = browser.run_module(
+        "const sent = await fetch('/api/command', {method: 'POST', body: '{\"action\":\"kill\",\"device\":2}',"
+        "headers: {'Content-Type': 'application/json', 'X-Tolfl-Token': 'guess'}}); return sent.status;"
+    )
+
+    assert browser.find_all("[data-action]:not([hidden])") == []
+    assert "open the address with the token" in browser.text(".device")
+    assert (answer, controls.commands) == (403, [])
+    assert any("403" in words for words in browser.complaints()), "the browser says that it was refused"

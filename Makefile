@@ -46,7 +46,7 @@ demo: setup ## ten real devices, one head killed half way, Tol-FL and FL side by
 
 test: setup ## run the tests, without the slow ones, and report the coverage of the algorithm
 	$(BIN)/coverage erase
-	$(TESTED) --source=$(ALGORITHM) $(PYTEST) -m 'not slow'
+	TOLFL_QUICK=1 $(TESTED) --source=$(ALGORITHM) $(PYTEST) --dist worksteal -m 'not slow'
 	@$(MAKE) --no-print-directory coverage
 
 test-all: setup ## run every test, and report the coverage of everything

@@ -93,6 +93,7 @@ def test_a_folder_in_use_and_a_folder_without_a_comparison_are_refused(tolfl: Co
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_a_comparison_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tolfl"]
     arguments = [*SMALL, "--rounds", "40", "--schemes", "tol-fl,fl,ifca", "--fail", "server@20", "--out"]

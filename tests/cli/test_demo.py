@@ -27,6 +27,7 @@ def check_story(out: str, folder: Path) -> None:
     check_self_contained((folder / "report.html").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(240)
 def test_real_processes_come_to_the_simulated_model_after_a_kill(tolfl: Command, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_stored_rows_are_rendered_again_and_fill_pages(quick: Path, tolfl: Comma
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, tolfl: Command) -> None:
     arguments = ["reproduce", "clean", "--quick", "--data", "comms-ml"]
     started = subprocess.Popen([*TOLFL, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ)

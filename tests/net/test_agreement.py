@@ -46,7 +46,9 @@ def _of(line: RoundClosed) -> tuple[object, ...]:
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fail", ["", "server@6/chain"], ids=["nobody", "head-in-chain"])
+@pytest.mark.parametrize(
+    "fail", [pytest.param("", marks=pytest.mark.slow), "server@6/chain"], ids=["nobody", "head-in-chain"]
+)
 def test_a_real_run_is_the_simulated_one(fail: str, tmp_path: Path) -> None:
     agree(fail, tmp_path / "run", devices=4, clusters=2)
 

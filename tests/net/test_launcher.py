@@ -43,6 +43,7 @@ def lives(out: Path) -> int:
     return sum(isinstance(line, RunStarted) for line in lines_of_devices(out))
 
 
+@pytest.mark.slow
 def test_devices_need_no_launcher_and_resume_collects_what_they_did(tolfl: Command, tmp_path: Path) -> None:
     with running_up(tmp_path, *FLAGS, "--rounds", "80") as up:
         up.until_round(10)
@@ -80,9 +81,8 @@ def test_a_frozen_launcher_delays_no_round(tmp_path: Path) -> None:
     check_finished(up.out)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["ctrl-c", "sigterm"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(
     number: signal.Signals, tolfl: Command, tmp_path: Path
 ) -> None:

@@ -85,7 +85,7 @@ class Link:
         self._retry_now = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self._n_refusals = 0
+        self._n_refusals, self._has_spoken = 0, False
         self._tasks = [asyncio.create_task(self._keep_talking()), asyncio.create_task(self._keep_carrying())]
 
     # -- for the device -----------------------------------------------------------------------------------------
@@ -115,6 +115,11 @@ class Link:
         """Drop what was meant for a life that is over."""
         self._parcels.clear()
         self._note_idle()
+
+    def spoken(self) -> None:
+        """Take in that the peer is there, though it may not have answered here yet."""
+        self._has_spoken = True
+        self._retry_now.set()
 
     def try_now(self) -> None:
         """Dial again at once: there is a reason to doubt, or to hope."""
@@ -148,7 +153,9 @@ class Link:
                     if time.monotonic() - began_s > pause_s:  # or a peer that hangs up each time would keep us busy
                         continue  # it worked until it broke: find out at once what that means
             elif outcome is _Outcome.REFUSED:
-                self._n_refusals += 1
+                # An attempt that was under way when the peer spoke, or moved, proves nothing against it.
+                self._n_refusals = 0 if self._has_spoken else self._n_refusals + 1
+                self._has_spoken = False
                 if self._n_refusals >= 2:
                     self._host.refused(self.peer)
                     pause_s = min(2 * pause_s, _SLOWEST_RETRY_S)

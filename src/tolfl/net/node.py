@@ -332,6 +332,8 @@ class Node:
             self.server.refused["forged"] += 1
         before, self._lives[peer] = self._lives.get(peer), max(self._lives.get(peer, 0), hello.incarnation)
         self.heard(peer)
+        if peer in self.outbox.links and not self.outbox.links[peer].is_connected:
+            self.outbox.links[peer].spoken()
         if before is not None and hello.incarnation > before and self._early is None:
             self._handle(PeerFailed(peer, before))
 

@@ -5,8 +5,8 @@ PYTHON ?= python3
 # build you want: make setup TORCH_INDEX=<address of PyTorch's CPU wheels>
 TORCH_INDEX ?=
 TORCH := torch==2.13.0
-# Test workers. Each computes on one thread: more threads than cores are slower.
-JOBS ?= 2
+# Test workers. Each computes on one thread; one more than the cores, since some wait for processes they started.
+JOBS ?= 3
 SCHEDULES ?= 1000000
 
 BIN := .venv/bin

@@ -201,6 +201,7 @@ def endless(first: pb.Frame | None, again: pb.Frame) -> Iterator[pb.Frame]:
         yield again
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_floods_are_cut_off_and_training_goes_on(tmp_path: Path) -> None:
     async def live() -> None:
@@ -225,6 +226,7 @@ def test_floods_are_cut_off_and_training_goes_on(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_streams_without_number_push_out_their_own(tmp_path: Path) -> None:
     async def live() -> None:
@@ -280,6 +282,7 @@ async def hung_up(one: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_connections_that_never_finish_are_closed_and_harm_nobody(tmp_path: Path) -> None:
     """200 that say nothing, 50 with half a handshake, 20 streams that never say hello."""

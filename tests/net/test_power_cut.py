@@ -46,6 +46,7 @@ def check_went_on(out: Path, last_before: set[str]) -> None:
     assert last_before <= {"", *histories}
 
 
+@pytest.mark.slow
 def test_a_fleet_goes_on_after_a_power_cut(tolfl: Command, tmp_path: Path) -> None:
     out = cut_the_power(tmp_path, rounds=60)
     held = held_by(out, range(3))

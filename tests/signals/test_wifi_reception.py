@@ -39,7 +39,13 @@ def sent_and_received(rng: np.random.Generator, case: tuple[int, int, str], n_by
     return mpdu, receive(heard(frame, width, rng), width)
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: "-".join(map(str, case)))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id="-".join(map(str, case)), marks=() if i % 4 == 0 else pytest.mark.slow)
+        for i, case in enumerate(ALL)
+    ],
+)
 def test_a_vht_frame_arrives(case: tuple[int, int, str]) -> None:
     rng = np.random.default_rng([*case[:2], len(case[2])])
     mpdu, received = sent_and_received(rng, case, n_bytes=150)

@@ -144,7 +144,7 @@ class Link:
             address = self._host.address_of(self.peer)
             outcome = _Outcome.UNREACHABLE if address is None else await self._probe(address)
             if outcome is _Outcome.OPEN and address is not None:
-                self._n_refusals, began_s = 0, time.monotonic()
+                self._n_refusals, self._has_spoken, began_s = 0, False, time.monotonic()
                 if not await self._converse(address):
                     # Somebody is there who is not wanted, or who does not want.
                     pause_s = min(2 * pause_s, _SLOWEST_RETRY_S)

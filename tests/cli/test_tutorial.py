@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.detectors import run
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "own-table.md").read_text()
 
 

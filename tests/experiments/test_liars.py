@@ -10,6 +10,8 @@ from tolfl.core.liars import Liars
 from tolfl.experiments.catalogue import EXPERIMENTS, Options, experiments, report_of_stored
 from tolfl.experiments.liars import ATTACKS, DEFENCES, report_of
 
+pytestmark = pytest.mark.slow
+
 
 def row(attack: str, defence: str, seed: int, auroc: float | None) -> dict[str, Any]:
     said = str(DEFENCES[defence])

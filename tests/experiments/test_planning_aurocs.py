@@ -18,6 +18,8 @@ from tolfl.experiments.planning.plan import layouts_of
 from tolfl.experiments.planning.rehearsal import Rehearsal
 from tolfl.sim.run import run
 
+pytestmark = pytest.mark.slow
+
 
 def stored(path: Path, *rows: dict[str, Any], **common: Any) -> Path:
     """Write a file of results; what a row does not say is usual."""

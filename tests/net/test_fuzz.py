@@ -32,6 +32,8 @@ from tolfl.net.server import _parse_frame
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.messages import AnyMessage
 
+pytestmark = pytest.mark.slow
+
 FLEET = Expected(Topology.contiguous(6, 2), (GLOBAL,), 9, np.dtype(np.float32))
 KINDS = {"malformed", "shape", "non-finite", "provenance", "oversize"}
 N_IN_A_BATCH = 100

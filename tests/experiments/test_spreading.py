@@ -17,7 +17,7 @@ from tolfl.experiments.sweep import Cell, Sweep, groups
 
 ray = pytest.importorskip("ray")
 # Ray leaves sockets and files to its own processes; what its modules warn about on import is not ours either.
-pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import ask
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import NoCredentials
-from tolfl.net.diary import RECORDS
 from tolfl.net.node import Node
 from tolfl.net.preparing import prepare
 from tolfl.protocol.history import Version
+from tolfl.runs.records import RECORDS
 
 PATIENCE_S = 60.0
 TOKEN = "let me in"

@@ -17,7 +17,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.asking import ask_all
 from tolfl.net.config import NodeConfig
-from tolfl.net.diary import RECORDS
+from tolfl.runs.records import RECORDS
 
 _PORT = 7000
 _LOOK_S = 0.05

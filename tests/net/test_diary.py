@@ -24,10 +24,11 @@ from tolfl.core.records import (
     decode_records,
     encode_records,
 )
-from tolfl.net.diary import RECORDS, Diary
+from tolfl.net.diary import Diary
 from tolfl.protocol.effects import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.ledger import Kind
+from tolfl.runs.records import RECORDS
 
 ROSTER = Roster({0: 0, 1: 0})
 

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import AnyRecord, Scored, decode_records, encode_records
-from tolfl.dashboard.merging import Story
-
-RECORDS, LAUNCHER = "records.jsonl", "launcher.jsonl"
+from tolfl.runs.records import LAUNCHER, RECORDS, Story
 
 
 class Tail:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -12,29 +11,22 @@ import msgspec
 from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.records import (
     AnyRecord,
-    FailureHappened,
     RosterChanged,
     RoundClosed,
     RunEnded,
-    RunStarted,
     Traffic,
-    decode_records,
 )
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.net.diary import RECORDS
 from tolfl.net.disk import StoredRound, has_round, read_round, round_path
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.runs.ledger import Entry, Kind, Ledger
+from tolfl.runs.records import lines_of_devices, one_story
 from tolfl.runs.settling import autoencoder_for
 from tolfl.runs.summary import in_the_end, scores_of, summarise
 from tolfl.schemes import layout, scheme_of
-
-LAUNCHER = "launcher.jsonl"
-#: Lines of several devices about one death are one line.
-_SAME_DEATH_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ def collect(
 ) -> dict[str, object]:
     """Write records, model and summary of a run from the folders of its devices; return the summary."""
     folders = {device: directory.path / "devices" / str(device) for device in range(spec.devices)}
-    lines = _lines(folders.values(), directory.path / LAUNCHER)
+    lines = lines_of_devices(directory.path)
     ledger = _ledger(spec, lines)
     held = [Held(d, *read_round(round_path(folders[d]))) for d in survivors if has_round(folders[d])]
     records = merged(lines, ledger, _ending(lines, held, survivors))
@@ -67,16 +59,6 @@ def collect(
     directory.append(records)
     directory.finish({name: model.tensors() for name, model in models.items()}, summary)
     return summary
-
-
-def _lines(folders: Iterable[Path], launcher: Path) -> list[AnyRecord]:
-    lines: list[AnyRecord] = []
-    for path in [*(folder / RECORDS for folder in folders), launcher]:
-        if path.exists():
-            content = path.read_bytes()
-            # A process that was killed in mid-line leaves a piece of one.
-            lines += decode_records(content[: content.rfind(b"\n") + 1].splitlines(), source=str(path))
-    return sorted(lines, key=lambda line: line.time_s)
 
 
 def _ledger(spec: RunSpec, lines: Iterable[AnyRecord]) -> Ledger:
@@ -95,31 +77,12 @@ def _ledger(spec: RunSpec, lines: Iterable[AnyRecord]) -> Ledger:
 def merged(lines: Sequence[AnyRecord], ledger: Ledger, ending: RunEnded) -> list[AnyRecord]:
     """Return the lines of a run as a simulation writes them: once each, with all messages of a round counted."""
     records: list[AnyRecord] = []
-    deaths: dict[int | None, float] = {}
-    has_started, closed = False, set[str | None]()
-    for line in lines:
-        match line:
-            case RunStarted():
-                if not has_started:
-                    records.append(msgspec.structs.replace(line, device=None))
-                has_started = True
-            case Traffic() | RunEnded():
-                pass
-            case RoundClosed() | RosterChanged() if line.version in closed:
-                pass  # two closers in a row came to the same record
-            case RosterChanged():
-                closed.add(line.version)
-                records.append(line)
-            case RoundClosed():
-                closed.add(line.version)
-                counts, n_bytes = ledger.counts(line.parent), ledger.bytes_of(line.parent)
-                records.append(msgspec.structs.replace(line, messages=counts, bytes=n_bytes))
-            case FailureHappened() if line.by is not None:
-                if line.time_s - deaths.get(line.device, -_SAME_DEATH_S) >= _SAME_DEATH_S:
-                    records.append(line)
-                deaths[line.device] = line.time_s
-            case _:
-                records.append(line)
+    for line in one_story(lines):
+        if isinstance(line, RoundClosed):
+            counts, n_bytes = ledger.counts(line.parent), ledger.bytes_of(line.parent)
+            records.append(msgspec.structs.replace(line, messages=counts, bytes=n_bytes))
+        else:
+            records.append(line)
     return [*records, ending]
 
 

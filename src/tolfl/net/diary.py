@@ -22,9 +22,8 @@ from tolfl.core.records import (
 from tolfl.protocol.effects import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.ledger import Kind
+from tolfl.runs.records import RECORDS
 from tolfl.schemes.one_model import loss_of
-
-RECORDS = "records.jsonl"
 
 
 class Diary:

@@ -36,15 +36,14 @@ from tolfl.core.timing import Timing
 from tolfl.datasets import FederatedDataset, load
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
-from tolfl.net.diary import RECORDS
 from tolfl.net.ports import free_ports
 from tolfl.net.preparing import check_networked
 from tolfl.net.resuming import Past, check_nobody_runs, past_of
 from tolfl.runs.directory import RunDirectory, write_file
+from tolfl.runs.records import LAUNCHER, RECORDS
 from tolfl.runs.settling import settle_training
 from tolfl.schemes import failure_plan, layout, scheme_of
 
-LAUNCHER = "launcher.jsonl"
 FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
 _POLL_S = 0.05
 _GOODBYE_S = 5.0

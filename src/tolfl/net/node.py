@@ -60,8 +60,6 @@ class Node:
         self._disk = DeviceDisk(Path(config.state), self.id)
         self.diary = Diary(Path(config.state), self.id)
         self._trainer, self._credentials = trainer, credentials
-        if (self._disk.folder / REVOCATIONS).exists():
-            self._remember_revocations()
         if credentials.is_revoked(credentials.identity):
             raise EnrolmentError(_REVOKED.format(self.id))
         incarnation = self._disk.next_life()
@@ -79,9 +77,8 @@ class Node:
         self._started_unix = config.started_unix or time.time()
         self.began_s = time.monotonic()
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
-        self._early: deque[tuple[int, AnyMessage]] | None = deque(
-            maxlen=_MAX_EARLY
-        )  #: what came before this device started
+        #: what came before this device started
+        self._early: deque[tuple[int, AnyMessage]] | None = deque(maxlen=_MAX_EARLY)
         self._is_dying = False
         self._record_before = record
         self._ended = asyncio.Event()
@@ -90,12 +87,6 @@ class Node:
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.expected.topology.cluster_of), 0))
         return ClosedRound.first(roster, self._trainer.first_models())
-
-    def _remember_revocations(self) -> None:
-        try:
-            self._credentials.learn((self._disk.folder / REVOCATIONS).read_bytes())
-        except (OSError, EnrolmentError) as error:
-            raise RunDirectoryError(self._disk.folder, f"{REVOCATIONS}: {error}; choose another folder") from None
 
     def _failures_to_come(self, record: ClosedRound) -> list[Failure]:
         """Return the planned failures that have not happened; those of rounds that are over never will."""

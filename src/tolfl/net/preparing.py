@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from tolfl.core.contribution import GLOBAL
-from tolfl.core.errors import DataError, SpecError
+from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
+from tolfl.net.authority import REVOCATIONS, EnrolmentError
 from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
@@ -42,6 +43,7 @@ def check_networked(spec: RunSpec) -> RunSpec:
 def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     """Return a device that is ready to run; `is_own_network`: nobody else can reach the network it is on."""
     credentials = credentials_of(config, is_own_network)
+    _remember_revocations(credentials, Path(config.state))
     spec = check_networked(RunSpec.from_file(Path(config.spec)))
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
@@ -92,6 +94,15 @@ def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credenti
         if not is_loopback(address):
             raise SpecError(f"insecure = true and address {address}: plain text is for loopback (127.0.0.1) only")
     return NoCredentials()
+
+
+def _remember_revocations(credentials: Credentials, state: Path) -> None:
+    """Take over the list that an earlier life has kept."""
+    if (state / REVOCATIONS).exists():
+        try:
+            credentials.learn((state / REVOCATIONS).read_bytes())
+        except (OSError, EnrolmentError) as error:
+            raise RunDirectoryError(state, f"{REVOCATIONS}: {error}; choose another folder") from None
 
 
 def _data(config: NodeConfig, spec: RunSpec) -> FederatedDataset:

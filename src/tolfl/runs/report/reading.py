@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,10 @@ import msgspec
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.records import (
     AnyRecord,
-    FailureHappened,
-    RosterChanged,
     RoundClosed,
-    RunEnded,
-    RunStarted,
-    Traffic,
-    decode_records,
 )
 from tolfl.core.spec import RunSpec
-
-#: Lines of several devices about one death are one line.
-_SAME_DEATH_S = 10.0
+from tolfl.runs.records import RECORDS, lines_of_devices, one_story, whole_lines
 
 
 @dataclass(frozen=True)
@@ -88,13 +80,11 @@ def _no_run(folder: Path) -> str:
 
 def _read_run(folder: Path, spec: RunSpec) -> ReportedRun:
     summary = _read_summary(folder)
-    devices = sorted(folder.glob("devices/*/records.jsonl"))
     is_real = (folder / "devices").is_dir()
-    records = _whole_lines(folder / "records.jsonl")
+    records = whole_lines(folder / RECORDS)
     if is_real and summary is None:
         # What the devices wrote is brought together when the run ends; until then it is with them.
-        lines = [line for path in [*devices, folder / "launcher.jsonl"] for line in _whole_lines(path)]
-        records = _one_story(sorted(lines, key=lambda line: line.time_s))
+        records = one_story(lines_of_devices(folder))
     return ReportedRun(spec, records, summary, is_real)
 
 
@@ -106,39 +96,3 @@ def _read_summary(folder: Path) -> Mapping[str, Any] | None:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
         raise RunDirectoryError(folder, f"its summary.json cannot be read ({error})") from None
-
-
-def _whole_lines(path: Path) -> list[AnyRecord]:
-    """Read a record file that may be written at the moment: a piece of a line at its end is left out."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunDirectoryError(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
-    return list(decode_records(content[: content.rfind(b"\n") + 1].splitlines(), source=str(path)))
-
-
-def _one_story(lines: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Return the lines of several devices without what one of them says again."""
-    story: list[AnyRecord] = []
-    seen, deaths = set[str | None](), dict[int | None, float]()
-    has_started = False
-    for line in lines:
-        match line:
-            case Traffic() | RunEnded():
-                continue
-            case RunStarted():
-                if has_started:
-                    continue
-                has_started = True
-            case RoundClosed() | RosterChanged():
-                if line.version in seen:
-                    continue
-                seen.add(line.version)
-            case FailureHappened() if line.by is not None:
-                before, deaths[line.device] = deaths.get(line.device), line.time_s
-                if before is not None and line.time_s - before < _SAME_DEATH_S:
-                    continue
-        story.append(line)
-    return story

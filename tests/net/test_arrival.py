@@ -71,6 +71,18 @@ def test_whoever_waits_in_vain_starts_alone(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
+def test_nobody_waits_for_a_device_that_is_known_to_be_gone(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(rounds=2)) as fleet:
+            for device in range(3):
+                fleet.prepare(device, start_timeout_s=3600.0, absent=(3,))
+            fleet.launch(0, 1, 2)
+            assert await fleet.ends(0, 1, 2) == ["over"] * 3
+            assert [line.included for line in fleet.closed()] == [(0, 1, 2)] * 2
+
+    asyncio.run(live())
+
+
 def test_a_seed_of_another_fleet_teaches_nothing(tmp_path: Path) -> None:
     async def live() -> None:
         (tmp_path / "ours").mkdir()

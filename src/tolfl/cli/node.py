@@ -10,6 +10,9 @@ import typer
 
 def node(
     config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of this device, in TOML.")],
+    absent: Annotated[
+        str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
+    ] = "",
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
 
@@ -20,7 +23,7 @@ def node(
     from tolfl.net.config import NodeConfig
     from tolfl.net.preparing import prepare
 
-    settings = NodeConfig.from_file(config)
+    settings = NodeConfig.from_file(config).without(absent)
 
     async def live() -> str:
         return await prepare(settings).run()

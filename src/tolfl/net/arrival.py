@@ -31,7 +31,7 @@ class Arrival:
 
     async def wait(self) -> None:
         """Return when this device should begin."""
-        others = set(self._node.expected.topology.cluster_of) - {self._node.id}
+        others = set(self._node.expected.topology.cluster_of) - {self._node.id, *self._node.setting.config.absent}
         with suppress(TimeoutError):
             async with asyncio.timeout(self._node.setting.config.start_timeout_s):
                 await self._wait_for(others)

@@ -24,6 +24,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     data: str = ""  #: this device's own data, all of it: a table or a folder; empty: its slice of the spec's data
     samples: str = ""  #: or a .npy file with its samples, scaled already
     start_timeout_s: float = 30.0  #: start without those who cannot be reached by then
+    absent: tuple[int, ...] = ()  #: ids of devices that are gone for good: the start does not wait for them
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
     metrics: str = ""  #: host:port for Prometheus; empty: none
@@ -57,6 +58,14 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if self.device < 0:
             raise SpecError(f"device configuration {path}: device {self.device}; ids count from 0")
         return self
+
+    def without(self, absent: str) -> NodeConfig:
+        """Return the configuration with devices that nobody shall wait for, as in `3,4`."""
+        named = [part.strip() for part in absent.split(",") if part.strip()]
+        wrong = [part for part in named if not part.isdecimal()]
+        if wrong:
+            raise SpecError(f"--absent {absent!r}: {wrong[0]!r} is not a device id; write ids as in 3,4")
+        return msgspec.structs.replace(self, absent=(*self.absent, *map(int, named)))
 
     def to_toml(self) -> str:
         """Return the configuration as TOML."""

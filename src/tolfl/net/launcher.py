@@ -188,6 +188,8 @@ class Launcher:
 
     def _spawn(self, process: Process) -> None:
         command = [sys.executable, "-m", "tolfl", "node", "--config", str(process.folder / "node.toml")]
+        if self._past.gone:
+            command += ["--absent", ",".join(map(str, sorted(self._past.gone)))]
         with (process.folder / "log.txt").open("ab") as log:
             process.process = subprocess.Popen(
                 command,

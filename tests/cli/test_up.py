@@ -62,7 +62,7 @@ def test_a_device_comes_back_when_the_plan_says_so(tolfl: Command, tmp_path: Pat
     rounds = check_clean(tmp_path / "x", [0, 1, 2, 3])
     assert [1 in line.included for line in rounds[:5]] == [True, True, True, False, False]
     assert 1 in rounds[-1].included
-    assert [line.device for line in read_records(tmp_path / "x") if isinstance(line, Joined)] == [1]
+    assert [line.device for line in read_records(tmp_path / "x" / "records.jsonl") if isinstance(line, Joined)] == [1]
 
 
 @pytest.mark.slow
@@ -89,6 +89,13 @@ def test_a_planned_cut_heals_into_one_history(tolfl: Command, tmp_path: Path) ->
     rounds = check_clean(tmp_path / "x", [0, 1, 2, 3])
     assert rounds[-1].included == (0, 1, 2, 3)
     assert (0, 1, 2) in {line.included for line in rounds}
+    told = [
+        (line.round, line.what)
+        for line in read_records(tmp_path / "x" / "records.jsonl")
+        if isinstance(line, FailureHappened)
+    ]
+    assert (5, "cut 3 | 0,1,2") in told
+    assert (20, "healed 3 | 0,1,2") in told
 
 
 @pytest.mark.slow

@@ -52,6 +52,11 @@ class Cut(msgspec.Struct, frozen=True):
         sides = "|".join(",".join(map(str, side)) for side in (self.side, self.other_side))
         return f"cut:{sides}@{self.round_index}{_until(self.heals_at)}"
 
+    @property
+    def sides(self) -> str:
+        """Who is on which side, as records tell it: `3 | 4,5`."""
+        return " | ".join(",".join(map(str, side)) for side in (self.side, self.other_side))
+
     def separates(self, a: int, b: int) -> bool:
         """Tell whether messages between a and b are lost while the cut lasts."""
         return (a in self.side and b in self.other_side) or (b in self.side and a in self.other_side)

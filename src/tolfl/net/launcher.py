@@ -87,7 +87,7 @@ class FleetView:
     loss: float | None = None
     heads: tuple[int, ...] = ()
     included: tuple[int, ...] = ()
-    news: list[AnyRecord] = field(default_factory=list)  #: lines since the last look
+    news: list[AnyRecord] = field(default_factory=list)  #: lines since the view was last shown
     processes: Sequence[Process] = ()
 
 
@@ -114,6 +114,8 @@ class Launcher:
         self.heads = scheme_of(spec).wiring(layout(spec)).heads(range(spec.devices))
         self.view.heads = tuple(self.heads)
         self._returns = [failure for failure in self.plan.failures if failure.returns_at is not None]
+        self._cuts = [(cut.round_index, f"cut {cut.sides}") for cut in self.plan.cuts]
+        self._cuts += [(cut.heals_at, f"healed {cut.sides}") for cut in self.plan.cuts if cut.heals_at is not None]
         self._token = secrets.token_hex(16)
         self._is_stopping = False
         self._progressed_s = time.monotonic()
@@ -169,6 +171,7 @@ class Launcher:
         self._past = past_of(folders, self.plan)
         self.view.rounds_done = self._past.rounds_done
         self._returns = [failure for failure in self._returns if not self._is_due(failure)]
+        self._cuts = [(at, what) for at, what in self._cuts if at > self._past.rounds_done]
         for process in self.processes:
             records = process.folder / RECORDS
             process.n_read = records.stat().st_size if records.exists() else 0
@@ -272,16 +275,17 @@ class Launcher:
         while True:
             self.look()
             yield self.view
+            self.view.news = []
             if not any(process.is_running for process in self.processes):
                 return
             self._bring_back()
+            self._tell_of_cuts()
             if self._is_hopeless() or self._are_latecomers():
                 self.stop()
             time.sleep(_POLL_S)
 
     def look(self) -> None:
         """Read the new lines of every device, and see who has died."""
-        self.view.news = []
         for process in self.processes:
             self._notice_exit(process)
             for record in self._new_lines(process):
@@ -355,6 +359,12 @@ class Launcher:
                 self._returns.remove(failure)
                 if not self._is_over():
                     self.revive(failure.device)
+
+    def _tell_of_cuts(self) -> None:
+        """Write down the cuts of the plan: devices make them themselves, and see silence only."""
+        for at, what in [planned for planned in self._cuts if planned[0] <= self.view.rounds_done]:
+            self._cuts.remove((at, what))
+            self._note(FailureHappened(time_s=self.now_s, round=at, what=what))
 
     def _is_due(self, failure: Failure) -> bool:
         return failure.returns_at is not None and failure.returns_at <= self.view.rounds_done

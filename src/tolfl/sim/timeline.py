@@ -322,7 +322,7 @@ class Timeline:
 
     def _cut(self, cut: Cut) -> None:
         self._cuts.append(cut)
-        self._note(None, self._latest_round, f"cut {_ids(cut.side)} | {_ids(cut.other_side)}")
+        self._note(None, self._latest_round, f"cut {cut.sides}")
         self._push(self.now + self.fleet.timing.silence_detection_s, -1, cut)
 
     def _suspect_across(self, cut: Cut) -> None:
@@ -337,7 +337,7 @@ class Timeline:
 
     def _heal(self, cut: Cut, why: str = "") -> None:
         self._cuts.remove(cut)
-        self._note(None, self._latest_round, f"healed {_ids(cut.side)} | {_ids(cut.other_side)}{why}")
+        self._note(None, self._latest_round, f"healed {cut.sides}{why}")
         self._tick_everybody()
 
     def _lift_what_would_end(self) -> bool:
@@ -389,7 +389,3 @@ def _first_closings(timeline: Timeline, n: int) -> Iterator[Closing]:
             n -= 1
             if not n:
                 return
-
-
-def _ids(devices: tuple[int, ...]) -> str:
-    return ",".join(map(str, devices))

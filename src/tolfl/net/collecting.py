@@ -94,7 +94,7 @@ def _ending(lines: Sequence[AnyRecord], held: Sequence[Held], survivors: Sequenc
         reason = "the server is gone, training stopped"
     elif any(one.stored.stopped == "over" for one in held):
         branches = {one.record.version for one in held if one.stored.stopped == "over" and not one.stored.is_private}
-        reason = "over" if len(branches) < 2 else f"over, in {len(branches)} branches that a cut keeps apart"
+        reason = "over" if len(branches) < 2 else f"over, in {len(branches)} branches that did not meet again"
     else:
         reason = "halted: too few devices or samples are left to train"
     return RunEnded(time_s=time_s, reason=reason, survivors=tuple(survivors))

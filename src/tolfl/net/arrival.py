@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ import grpc
 import grpc.aio
 
 from tolfl.net import wire_pb2 as pb
+from tolfl.net.authority import EnrolmentError
 from tolfl.net.credentials import split_address
+from tolfl.net.server import PROOF
 
 if TYPE_CHECKING:
     from tolfl.net.node import Node
@@ -28,6 +31,7 @@ class Arrival:
         self._node = node
         self._there: set[int] = set()
         self._n_asked = 0
+        self._is_turned_away = False
 
     async def wait(self) -> None:
         """Return when this device should begin."""
@@ -35,10 +39,18 @@ class Arrival:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._node.setting.config.start_timeout_s):
                 await self._wait_for(others)
+        if self._may_have_moved():
+            for peer in sorted(others & set(self._node.addresses)):
+                self._node.outbox.link_to(peer)  # its hello tells them where this device is
+
+    def _may_have_moved(self) -> bool:
+        """Tell whether others may have no address of this device, or an old one."""
+        config = self._node.setting.config
+        return bool(config.seeds) or split_address(config.listen)[1] == 0
 
     async def _wait_for(self, others: set[int]) -> None:
         node = self._node
-        while node.device.stopped is None:
+        while node.device.stopped is None and not self._is_turned_away:
             await asyncio.gather(*(self._ask_seed(seed) for seed in node.setting.config.seeds))
             known = [peer for peer in sorted(others - self._there) if peer in node.addresses]
             answers = await asyncio.gather(*(self._is_there(node.addresses[peer]) for peer in known))
@@ -80,16 +92,22 @@ class Arrival:
     async def _ask_seed(self, seed: str) -> None:
         """Learn who answers there and whom it knows; a link to it tells it where this device is."""
         node = self._node
-        status = await ask(node.dial(seed))
+        status = await ask(node.dial(seed), self._turned_away)
         if status is None or status.fleet != node.fleet or status.device == node.id:
             return
         node.addresses.setdefault(status.device, seed)
         self._learn(status)
         node.outbox.link_to(status.device)
 
+    def _turned_away(self, revocations: bytes) -> None:
+        """Take in why: a device that was revoked while it was away hears of it here, or from nobody."""
+        with suppress(EnrolmentError):  # a list that nobody signed proves nothing
+            self._node.learn(revocations)
+            self._is_turned_away = True
 
-async def ask(channel: grpc.aio.Channel) -> pb.StatusReply | None:
-    """Return the status of whoever answers on a channel; None: nobody does."""
+
+async def ask(channel: grpc.aio.Channel, turned_away: Callable[[bytes], None] | None = None) -> pb.StatusReply | None:
+    """Return the status of whoever answers on a channel; None: nobody does, or not to us, perhaps with a proof."""
     async with channel:
         method = channel.unary_unary(
             STATUS,
@@ -98,6 +116,9 @@ async def ask(channel: grpc.aio.Channel) -> pb.StatusReply | None:
         )
         try:
             reply: pb.StatusReply = await method(pb.StatusRequest(), timeout=_ASK_S)
-        except grpc.aio.AioRpcError:
+        except grpc.aio.AioRpcError as error:
+            proofs = [value for key, value in error.trailing_metadata() or () if key == PROOF]
+            if turned_away is not None and proofs and isinstance(proofs[0], bytes):
+                turned_away(proofs[0])
             return None
         return reply

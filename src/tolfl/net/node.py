@@ -21,6 +21,7 @@ from tolfl.core.failures import Failure
 from tolfl.core.records import RunStarted
 from tolfl.core.timing import Timing
 from tolfl.net import wire_pb2 as pb
+from tolfl.net.addresses import Addresses
 from tolfl.net.arrival import Arrival
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
 from tolfl.net.credentials import Credentials
@@ -68,7 +69,7 @@ class Node:
         self.device = Device(self.id, incarnation, record, self.rules)
         self._injector = Injector(self.device, self._failures_to_come(record))
         self.cuts = Cuts(self.id, setting.plan.cuts)
-        self.addresses = {int(device): address for device, address in config.peers.items()}
+        self.addresses = Addresses(config.peers, self.id, self.expected.topology.cluster_of)
         self.detector = Detector(self.timing)
         self.outbox = Outbox(self, credentials.dial, self.detector, self.diary)
         self.keeper = Keeper(self._disk)
@@ -105,7 +106,7 @@ class Node:
             self._loop.add_signal_handler(number, self._handle, LeaveAsked())
         beat: asyncio.Task[None] | None = None
         metrics = Metrics(self.status)
-        discovery = Discovery(self.fleet, self.id, self._found) if self.setting.config.discover else None
+        discovery = Discovery(self.fleet, self.id, self.addresses.found) if self.setting.config.discover else None
         try:
             if self.setting.config.metrics:
                 await metrics.start(self.setting.config.metrics)
@@ -314,9 +315,7 @@ class Node:
 
     def greeted(self, peer: int, hello: pb.Hello) -> None:
         """Take in the first frame of a peer: where others are, and that an earlier life of it is over."""
-        for device, address in hello.addresses.items():
-            if device != self.id and device in self.expected.topology.cluster_of:
-                self.addresses[device] = address if device == peer else self.addresses.get(device, address)
+        self.addresses.learn(peer, hello)
         try:
             self.learn(hello.revocations)
         except EnrolmentError:  # a list that nobody signed teaches nothing
@@ -327,11 +326,6 @@ class Node:
             self.outbox.links[peer].spoken()
         if before is not None and hello.incarnation > before and self._early is None:
             self._handle(PeerFailed(peer, before))
-
-    def _found(self, device: int, address: str) -> None:
-        """Take in where a device announces itself."""
-        if device != self.id and device in self.expected.topology.cluster_of:
-            self.addresses[device] = address
 
     def heard(self, peer: int) -> None:
         """Note a sign of life."""
@@ -344,18 +338,22 @@ class Node:
             self.outbox.links[peer].try_now()
 
     def refused(self, peer: int) -> None:
-        """Take in the proof that there is no process any more."""
-        self._give_up(peer, "connection refused")
+        """Take in the proof that there is no process any more, unless the device may have moved since."""
+        if self.addresses.life_at(peer) >= self._newest_life(peer):
+            self._give_up(peer, "connection refused")
 
     def address_of(self, peer: int) -> str | None:
         """Return where to find a peer, if that is known."""
         return self.addresses.get(peer)
 
+    def _newest_life(self, peer: int) -> int:
+        return max(self._lives.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
+
     def _give_up(self, peer: int, how: str) -> None:
         """Hold a life of a peer for over."""
         if self._early is not None or self.device.stopped is not None:
             return
-        life = max(self._lives.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
+        life = self._newest_life(peer)
         if peer in self.outbox.links:
             self.outbox.links[peer].forget_parcels()
         if (peer, life) not in self.device.fleet.dead:

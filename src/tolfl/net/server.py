@@ -31,6 +31,10 @@ MAX_FRAMES_PER_S = 2_000
 MAX_STREAMS = 16
 
 
+#: Where the list of revocations goes for who has asked and was refused; gRPC has room for 8 KiB.
+PROOF, _MAX_PROOF = "tolfl-revocations-bin", 4096
+
+
 class Host(Protocol):
     """What a server needs of the device that it belongs to."""
 
@@ -266,6 +270,9 @@ class Server:
 
     async def _check(self, context: Any, identity: Identity) -> None:
         if self._credentials.is_revoked(identity):
+            # Who only asks gets the signed list, too, if it fits beside an answer: proof that it need not ask again.
+            proof = self._credentials.revocations
+            context.set_trailing_metadata(((PROOF, proof),) if len(proof) <= _MAX_PROOF else ())
             await self._turn_away(context, "revoked", "this certificate was revoked", grpc.StatusCode.PERMISSION_DENIED)
 
     def _learn(self, revocations: bytes) -> None:

@@ -1,0 +1,281 @@
+"""docs/how-to/run-a-fleet.md, followed to the letter: its own commands, on machines that are network namespaces."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.net.how_to_page import PAGE, UNIT, Hosts, block, blocks_of
+from tests.net.namespaces import Network, left_behind, why_not
+from tolfl.core.records import RoundClosed
+from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY
+from tolfl.net.server import WIRE_VERSION
+
+SEVERAL, SYSTEMD = "Then on several", "Under systemd or in a container"
+NAMES = "abc"
+ALL = (0, 1, 2)
+_ENDLESS = 1_000_000
+#: `tolfl`, of a release that spoke the wire version before this one.
+_PREVIOUS = """
+import sys
+from tolfl.cli import main
+from tolfl.net import node, server
+server.WIRE_VERSION = node.WIRE_VERSION = {}
+sys.argv[0] = "tolfl"
+main()
+"""
+_SAMPLE = re.compile(r'tolfl_[a-z_]+\{fleet="[0-9a-f]{16}",device="1"(,[a-z]+="[a-z -]+")?\} \S+')
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with Network(4) as network:
+        made = Hosts(network, tmp_path)
+        try:
+            yield made
+        finally:
+            made.close()
+    assert left_behind() == []
+
+
+def readings(device: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(device).normal(size=(60, 5))
+
+
+def settings_for(device: int) -> dict[str, Any]:
+    """Return the page's device.toml, which is that of b, for another device."""
+    settings: dict[str, Any] = msgspec.toml.decode(block(SEVERAL, "device = 1").text)
+    addresses = [f"10.0.0.{one + 1}:7000" for one in ALL]
+    assert (settings["device"], settings["listen"], settings["seeds"]) == (1, addresses[1], addresses[::2])
+    seeds = [address for one, address in enumerate(addresses) if one != device]
+    # On a machine that runs other tests the three may start further apart than hosts of their own do.
+    return {**settings, "device": device, "listen": addresses[device], "seeds": seeds, "start_timeout_s": 100}
+
+
+def follow_to_step_3(hosts: Hosts, rounds: int | None = None) -> None:
+    """Enrol three devices and bring everything to their hosts."""
+    hosts.at_the_desk(block(SEVERAL, "enroll init").lines)
+    spec = msgspec.toml.decode(block(SEVERAL, "scheme = ").text)
+    (hosts.desk / "spec.toml").write_bytes(msgspec.toml.encode({**spec, "rounds": rounds or spec["rounds"]}))
+    copying = block(SEVERAL, "ssh 10.0.0.2 mkdir")
+    for device in ALL:
+        text = copying.text.replace("10.0.0.2", f"10.0.0.{device + 1}").replace("devices/b", f"devices/{NAMES[device]}")
+        hosts.at_the_desk(line for line in text.splitlines() if not line.startswith("#"))
+        hosts.give(device, settings_for(device), readings(device))
+
+
+def until_all_train(hosts: Hosts, devices: tuple[int, ...] = ALL) -> None:
+    """Wait for a round, later than any so far, with the samples of exactly these devices."""
+    first = hosts.newest_round()
+
+    def is_so() -> bool:
+        lines = [line for host in hosts.processes for line in hosts.records(host) if isinstance(line, RoundClosed)]
+        return any((line.round or 0) > first and line.included == devices for line in lines)
+
+    hosts.until(is_so, f"devices {devices} train together")
+
+
+# -- without hosts ----------------------------------------------------------------------------------------------------
+
+
+def test_every_list_of_commands_says_where_it_is_typed() -> None:
+    commands = [one for one in blocks_of() if not one.language and one.section != "First on one machine"]
+    places = {re.split("[,;]", one.place)[0] for one in commands}
+
+    assert len(commands) >= 10
+    assert places == {"at the desk", "on every host", "on 10.0.0.2", "on one host after the other"}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    program = str(Path(sys.executable).with_name("tolfl"))
+    unit.write_text(UNIT.read_text().replace("/opt/tolfl/bin/tolfl", program))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- with hosts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_three_hosts_train_together_and_end_with_one_model(hosts: Hosts) -> None:
+    follow_to_step_3(hosts)
+    for host in ALL:
+        hosts.on_host(host, block(SEVERAL, "tolfl node").lines)
+    hosts.until(lambda: all(process.poll() is not None for process in hosts.processes.values()), "all end")
+
+    said = [hosts.log(host).read_text().strip() for host in ALL]
+    assert said == [f"tolfl: device {device}: over" for device in ALL]
+    models = [safetensors.numpy.load_file(hosts.state(host) / "model.safetensors") for host in ALL]
+    for name, tensor in models[0].items():
+        assert all(np.array_equal(model[name], tensor) for model in models)
+    rounds = [line for host in ALL for line in hosts.records(host) if isinstance(line, RoundClosed)]
+    assert sorted(line.round or 0 for line in rounds) == list(range(100))
+    assert {line.included for line in rounds} == {ALL}
+    assert all(key.stat().st_mode & 0o77 == 0 for key in hosts.desk.parent.rglob("key.pem"))
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks for curl")
+def test_a_fleet_is_watched_upgraded_renewed_and_restored_while_it_trains(hosts: Hosts) -> None:
+    start_as_a_service(hosts)
+    check_status(hosts)
+    check_metrics(hosts)
+    check_upgrading(hosts)
+    check_renewal(hosts)
+    check_backup(hosts)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+def test_a_dead_device_is_replaced_and_one_of_the_previous_wire_version_is_refused(hosts: Hosts) -> None:
+    start_as_a_service(hosts)
+    check_replacement(hosts)
+    check_previous_wire_version(hosts)
+
+
+def start_as_a_service(hosts: Hosts) -> None:
+    follow_to_step_3(hosts, rounds=_ENDLESS)
+    for host in ALL:
+        hosts.on_host(host, block(SYSTEMD, "systemctl").lines)
+    until_all_train(hosts)
+
+
+def check_status(hosts: Hosts) -> None:
+    said = hosts.at_the_desk(block(SEVERAL, "tolfl status").lines)
+
+    assert re.search(r"^1 +\S+\.2:7000 +0 +(head|closer) +\d+ of 1000000 ", said, re.MULTILINE), said
+
+
+def check_metrics(hosts: Hosts) -> None:
+    section = "Metrics and logs"
+    settings = {**settings_for(1), **msgspec.toml.decode(block(section, "metrics = ").text)}
+    hosts.give(1, settings, readings(1))
+    restart, ask = block(section, "curl").lines
+    hosts.on_host(1, [restart])
+    until_all_train(hosts)
+    page = hosts.on_host(1, [ask.replace("curl", "curl --silent")])
+
+    samples = [line for line in page.splitlines() if not line.startswith("#")]
+    assert all(_SAMPLE.fullmatch(line) for line in samples), page
+    named = re.findall(r"`(tolfl_[a-z_]+)`", PAGE.read_text().partition(f"## {section}")[2])
+    assert named
+    assert all(f"# TYPE {name} " in page for name in named)
+
+
+def check_upgrading(hosts: Hosts) -> None:
+    stop, _, start = block("Upgrading", "pip install").lines
+    for host in (2, 0):
+        others = tuple(one for one in ALL if one != host)
+        life = hosts.status_of(host).incarnation
+        hosts.on_host(host, [stop])
+        until_all_train(hosts, others)
+        hosts.on_host(host, [start])
+        until_all_train(hosts)
+
+        assert hosts.status_of(host).incarnation > life
+
+
+def check_renewal(hosts: Hosts) -> None:
+    before = shown_by(hosts, 1)
+    listed = hosts.at_the_desk(block("Certificates that end", "enroll renew").lines)
+    until_all_train(hosts)
+
+    assert [name in listed for name in ("a ", "b ", "c ", "me ")] == [True] * 4
+    assert shown_by(hosts, 1) != before
+
+
+def shown_by(hosts: Hosts, host: int) -> bytes | None:
+    """Return the certificate that a device shows."""
+    operator = hosts.desk / "fleet" / "devices" / "me"
+    context = ssl.create_default_context(cafile=operator / AUTHORITY)
+    context.load_cert_chain(operator / CERTIFICATE, operator / KEY)
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((hosts.network.address(host), 7000)) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        return secure.getpeercert(binary_form=True)
+
+
+def check_backup(hosts: Hosts) -> None:
+    hosts.on_host(1, block("Backup", "-czf").lines)
+    until_all_train(hosts)
+    hosts.on_host(1, ["systemctl restart tolfl@device"])
+    until_all_train(hosts)
+    life = hosts.status_of(1).incarnation
+    hosts.on_host(1, block("Backup", "-xzf").lines)
+    until_all_train(hosts)
+
+    assert hosts.status_of(1).incarnation > life
+
+    hosts.stop(1)
+    shutil.rmtree(hosts.state(1))
+    hosts.on_host(1, ["systemctl start tolfl@device"])
+    until_all_train(hosts)
+
+    assert hosts.status_of(1).incarnation > life
+
+
+def check_replacement(hosts: Hosts) -> None:
+    hosts.kill(1)
+    until_all_train(hosts, (0, 2))
+    *before, start = block("A dead device", "enroll revoke").lines
+    hosts.at_the_desk(before)
+    hosts.give(3, {**settings_for(1), "listen": "10.0.0.4:7000"}, readings(1))
+    hosts.at_the_desk([start])
+    until_all_train(hosts)
+
+    peers = {peer.device: peer.address for peer in hosts.status_of(0).peers}
+    assert peers[1] == f"{hosts.network.address(3)}:7000"
+
+    # The old one wakes up; while it looks for the others it is not told why nobody answers.
+    hosts.give(1, {**settings_for(1), "start_timeout_s": 1}, readings(1))
+    hosts.on_host(1, ["systemctl start tolfl@device"])
+    revived = hosts.processes.pop(1)
+    assert revived.wait(100) == 1
+    assert "device 1 was revoked" in hosts.log(1).read_text().splitlines()[-1]
+    until_all_train(hosts)
+
+
+def check_previous_wire_version(hosts: Hosts) -> None:
+    hosts.stop(2)
+    config = str(hosts.etc(2) / "device.toml")
+    hosts.start(2, [sys.executable, "-c", _PREVIOUS.format(WIRE_VERSION - 1), "node", "--config", config])
+    for host in (0, 2):
+        hosts.until(lambda host=host: hosts.status_of(host).refused["wire version"] > 1, f"{host} refuses the other")  # type: ignore[misc]
+    before = hosts.status_of(2).version.round
+    until_all_train(hosts, (0, 1))
+    said = hosts.at_the_desk(line.replace(".2:", ".1:") for line in block(SEVERAL, "tolfl status").lines)
+
+    assert hosts.status_of(2).version.round == before < hosts.status_of(0).version.round
+    assert re.search(r"wire version \d+", said)
+    assert "`wire version` under *refused*" in PAGE.read_text()
+
+    hosts.stop(2)
+    hosts.on_host(2, ["systemctl start tolfl@device"])
+    until_all_train(hosts)

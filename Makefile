@@ -22,8 +22,11 @@ ALGORITHM := src/tolfl/core,src/tolfl/schemes,src/tolfl/protocol
 TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run
 PYTEST := -m pytest -n $(JOBS)
 
+# Without the theme's notice about its own future.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench bench-flower wire screenshots explore dist clean
+.PHONY: help setup demo test test-all check docs docs-serve diagrams bench bench-flower wire screenshots explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,6 +70,15 @@ check: setup ## formatting, lint, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: setup ## build the documentation into site/; a broken link or anchor is an error
+	$(MKDOCS) build --strict
+
+docs-serve: setup ## show the documentation on http://127.0.0.1:8000 while you write it
+	$(MKDOCS) serve
+
+diagrams: setup ## draw the diagrams of docs/explanation again, from what the protocol does
+	$(BIN)/python -m docs.generate.diagrams
+
 bench: setup ## measure seconds per round against the usual research loop
 	$(BIN)/python -m benchmarks
 
@@ -94,5 +106,5 @@ dist: setup ## build the wheel and the source archive into dist/
 	$(BIN)/hatchling build
 
 clean: ## remove the virtual environments, caches and reports (runs/ stays)
-	rm -rf .venv .venv-flower dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-flower dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,119 @@
+"""Sequence diagrams of one round, drawn from what the protocol does; `make diagrams` renews the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+from docs.generate.watching import Entry, Happened, Lost, Said, Watched, watched
+from tolfl.protocol.effects import Announce, TakeOver, Train
+from tolfl.protocol.events import PeerFailed
+from tolfl.protocol.injector import Die
+from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
+
+PAGE = Path(__file__).resolve().parents[1] / "explanation" / "algorithm.md"
+#: Failure plans by the name of the diagram: 0 and 2 are heads, 2 is the closer.
+SCENARIOS = {
+    "nobody": "",
+    "member-in-report": "device:1@0/report",
+    "head-in-chain": "device:0@0/chain",
+    "closer-in-distribute": "device:2@0/distribute",
+}
+_BLOCK = re.compile(r"(<!-- diagram: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """Return a page with the diagrams that its marks ask for."""
+    return _BLOCK.sub(lambda found: f"{found[1]}```mermaid\n{diagram(found['name'])}\n```\n{found[3]}", text)
+
+
+def diagram(name: str) -> str:
+    """Return the first round of a scenario, up to where everybody who is left trains on its model."""
+    run = watched(SCENARIOS[name])
+    lines = ["sequenceDiagram"]
+    for index, cluster in enumerate(run.fleet.rules.topology.clusters):
+        lines += [f"    box cluster {index}", *(f"        participant {_called(one)}" for one in cluster), "    end"]
+    for key, group in groupby(_first_round(run), key=_kind):
+        lines += [f"    {line}" for line in _lines(key, list(group))]
+    return "\n".join(lines)
+
+
+def _first_round(run: Watched) -> Iterable[Entry]:
+    """Yield what happens until all live devices train on one and the same later model."""
+    trains_on: dict[int, str] = {}
+    for entry in run.entries:
+        yield entry
+        if isinstance(entry, Happened) and isinstance(entry.what, Train):
+            trains_on[entry.device] = str(entry.what.version)
+            versions = {trains_on.get(device, "") for device in run.devices}
+            if len(versions) == 1 and entry.what.version.round == 1:
+                return
+
+
+def _kind(entry: Entry) -> tuple[str, str]:
+    """Return what neighbours in a diagram may share: the same thing that happens to several devices."""
+    match entry:
+        case Happened(what=Train(version=version)):
+            return "train", str(version)
+        case Happened(what=PeerFailed(device=device)):
+            return "noticed", str(device)
+        case _:
+            return "", ""
+
+
+def _lines(key: tuple[str, str], entries: list[Entry]) -> list[str]:
+    if key == ("", ""):
+        return [_line(entry) for entry in entries]
+    devices = sorted(entry.device for entry in entries if isinstance(entry, Happened))
+    over = f"d{devices[0]}" if len(devices) == 1 else f"d{devices[0]},d{devices[-1]}"
+    kind, what = key
+    who = _ids(devices)
+    if kind == "noticed":
+        return [f"Note over {over}: {who} {'notices' if len(devices) == 1 else 'notice'} that {what} is dead"]
+    round_index = int(what.split(".")[1])
+    return [f"Note over {over}: {who} {'trains' if len(devices) == 1 else 'train'}, round {round_index}"]
+
+
+def _line(entry: Entry) -> str:
+    match entry:
+        case Said(sender, to, message):
+            arrow = "->>" if isinstance(message, Report | Mean | Closed) else "-->>"
+            return f"d{sender}{arrow}d{to}: {_words(message)}"
+        case Lost(sender, to, message):
+            return f"d{sender}-xd{to}: {_words(message)}"
+        case Happened(device, Announce(record=record)):
+            return f"Note over d{device}: closes round {record.version.round - 1} with {_ids(record.included)}"
+        case Happened(device, TakeOver(cluster=cluster)):
+            return f"Note over d{device}: is now head of cluster {cluster}"
+        case Happened(device, Die()):
+            return f"Note over d{device}: dies"
+        case _:
+            raise ValueError(f"no line for {entry}")
+
+
+def _words(message: AnyMessage) -> str:
+    match message:
+        case Report():
+            return "report"
+        case Mean(total=total):
+            return f"mean of {_ids(total.included)}"
+        case Closed(record=record):
+            return f"round {record.version.round - 1}, closed with {_ids(record.included)}"
+        case Ack():
+            return "ack"
+        case _:
+            return f"{type(message).__name__.lower()}, at round {message.version.round}"
+
+
+def _ids(devices: Iterable[int]) -> str:
+    return ", ".join(map(str, devices))
+
+
+def _called(device: int) -> str:
+    return f"d{device} as device {device}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,149 @@
+"""The page of limits, and the page of settings: values and trade-offs as the code has them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_type_hints
+
+import msgspec
+
+from docs.generate.commands import commands
+from docs.generate.comments import evaluated, said_in_class, said_in_module
+from docs.generate.words import cell, number, table
+from tolfl.core.spec import RunSpec
+from tolfl.core.timing import Timing
+
+PRESETS = ("localhost", "lan", "wireless")
+#: Constants by section: module and name; words of ours only where a name says it all in the code.
+CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
+    "On the wire": [
+        ("net.server", "WIRE_VERSION", "version of the wire contract; another one is refused"),
+        ("net.frames", "MAX_FRAME_BYTES", ""),
+        ("net.frames", "CHUNK_BYTES", ""),
+        ("net.server", "MAX_FRAMES_PER_S", ""),
+        ("net.server", "MAX_STREAMS", ""),
+        ("net.server", "_GREETING_S", ""),
+        ("net.codec", "_MAX_SAMPLES", "samples that one contribution may claim"),
+        ("net.codec", "MAX_COUNT", ""),
+        ("net.codec", "_MAX_REASON", "characters of a reason why somebody is missing"),
+        ("net.greeting", "_MAX_ADDRESS", ""),
+    ],
+    "Between two devices": [
+        ("net.link", "_MAX_WAITING", ""),
+        ("net.link", "_MAX_PARCELS", ""),
+        ("net.link", "_SLOWEST_RETRY_S", "longest pause between two attempts to reach a peer"),
+        ("net.outbox", "_IDLE_S", ""),
+        ("net.outbox", "_LAST_WORDS_S", ""),
+        ("net.node", "_MAX_EARLY", ""),
+    ],
+    "Starting and finding each other": [
+        ("net.arrival", "_ASK_S", "how long a device that is asked for its status may take to answer"),
+        ("net.arrival", "_PAUSE_S", "between two looks for those who are not there yet"),
+        ("net.discovery", "_ASK_MS", "how long an answer by multicast DNS may take"),
+        ("net.launcher", "_START_S", ""),
+        ("net.launcher", "_START_S_PER_DEVICE", "and so much more for each device"),
+        ("net.launcher", "_GOODBYE_S", "how long `tolfl up` waits for goodbyes before it kills"),
+        ("net.launcher", "_PATIENCE", ""),
+    ],
+    "Certificates and metrics": [
+        ("net.authority", "_AUTHORITY_YEARS", "how long a fleet's authority is good"),
+        ("net.metrics", "_REQUEST_S", "how long somebody who asks for metrics may take to say so"),
+        ("net.metrics", "_MAX_REQUEST", "characters of such a request"),
+    ],
+    "Simulator": [
+        ("sim.timeline", "_PATIENCE", ""),
+        ("sim.links", "CONTROL_BYTES", ""),
+        ("core.liars", "_MAX_SCALE", "largest factor of a liar of your own"),
+        ("core.liars", "_MAX_CLAIM", "most samples that a liar of your own can claim"),
+    ],
+    "Tables, captures, recordings": [
+        ("datasets.loaders.features", "MAX_CATEGORIES", ""),
+        ("datasets.loaders.csv_files", "_BLOCK_BYTES", ""),
+        ("datasets.loaders.fetch", "_ATTEMPTS", ""),
+        ("signals.captures.pcap_reading", "_LONGEST_BYTES", ""),
+        ("signals.captures.pcapng_reading", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
+        ("signals.captures.windows", "LATENESS_S", ""),
+        ("signals.captures.pcap_writing", "FILE_BYTES", ""),
+        ("signals.recordings.reading", "_LONGEST_METADATA", ""),
+        ("cli.data", "_LONGEST_RECORDING_S", ""),
+    ],
+    "Detectors": [
+        ("detect.model_choice", "_MAX_PCA_FEATURES", ""),
+        ("detect.choosing", "_MAX_COMPONENTS", "principal components that are tried"),
+        ("detect.drift", "SIGNIFICANCE", ""),
+        ("detect.saved", "FORMAT", ""),
+    ],
+    "The page of a run": [
+        ("cli.dashboard", "_MOST_RUNS", "runs side by side"),
+        ("dashboard.page", "_COMMAND_BYTES", "of a command from the page"),
+        ("runs.report.building", "_N_ROWS", ""),
+    ],
+}
+
+
+def limits() -> str:
+    """Return the tables of limits."""
+    parts = ["## When silence becomes a death", cell(_about(Timing)), _timing()]
+    for title, constants in CONSTANTS.items():
+        rows = [_constant(*one) for one in constants]
+        parts += [f"## {title}", table(["limit", "value", "what, and why"], rows)]
+    return "\n\n".join(parts)
+
+
+def _timing() -> str:
+    said = said_in_class(Timing)
+    presets = [Timing.preset(name) for name in PRESETS]
+    rows = [
+        [f"`{field}`", *(number(getattr(preset, field), field) for preset in presets), cell(said[field].comment)]
+        for field in Timing.__struct_fields__
+    ]
+    return table(["setting", *(f"`{name}`" for name in PRESETS), "what, and why"], rows)
+
+
+def _constant(module: str, name: str, words: str) -> list[str]:
+    found = said_in_module(module)[name]
+    said = words or found.comment
+    if not said:
+        raise ValueError(f"tolfl.{module}.{name} has no comment, and the page no words for it")
+    return [f"`{name.strip('_').lower()}`<br>{module}", number(evaluated(found.value), name), cell(said)]
+
+
+def settings() -> str:
+    """Return the tables of the specification: its own fields, then a section for each of its parts."""
+    return "\n\n".join(_struct(RunSpec, ""))
+
+
+def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:
+    said, hints = said_in_class(kind), get_type_hints(kind)
+    helped = _helped()
+    rows, below = [], []
+    for field in msgspec.structs.fields(kind):
+        name = f"{path}{field.name}"
+        if isinstance(field.default, msgspec.Struct):
+            below += [f"## [{name}]", cell(_about(type(field.default))), *_struct(type(field.default), f"{name}.")]
+        else:
+            what = said[field.name].comment or helped.get(field.name, "")
+            rows.append([f"`{name}`", _default(field.default, field.name), _kind(hints[field.name], what)])
+    return [table(["field", "default", "what"], rows), *below]
+
+
+def _helped() -> dict[str, str]:
+    """Return what `tolfl simulate --help` says of each flag: fields that need no comment in the code have one there."""
+    options = commands()["tolfl simulate"].params
+    return {one.name: re.sub(r" ?\(default: .*\)", "", one.help or "") for one in options}
+
+
+def _default(value: object, name: str) -> str:
+    if value in (None, "", ()):
+        return ""
+    return number(list(value) if isinstance(value, tuple) else value, name)
+
+
+def _kind(hint: Any, said: str) -> str:
+    words = re.findall(r"'([^']*)'", str(hint)) if "Literal" in str(hint) else []
+    choices = f"one of {', '.join(f'`{word}`' for word in words)}" if words else ""
+    return "; ".join(part for part in (choices, cell(said)) if part)
+
+
+def _about(kind: type) -> str:
+    return (kind.__doc__ or "").split("\n\n")[0].strip()

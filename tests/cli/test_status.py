@@ -118,4 +118,5 @@ def test_asking_the_wrong_way_is_explained(tolfl: Command, arguments: tuple[str,
     code, out, err = tolfl("status", *arguments)
 
     assert (code, out) == (2, "")
-    assert "Usage: " in err
+    assert err.startswith("tolfl: ")
+    assert err.endswith("see tolfl status --help\n")

@@ -119,7 +119,7 @@ def test_files_that_are_no_detectors_are_named(tmp_path: Path) -> None:
 
     for path, problem in [
         (tmp_path / "nowhere.tolfl", "there is no such file"),
-        (tmp_path, "there is no such file"),
+        (tmp_path, "is a folder; name the file in it"),
         (written(tmp_path / "foreign.safetensors", foreign), "is no detector: save one"),
         (written(tmp_path / "text.tolfl", b"hello, this is no detector at all"), "is no detector, or is damaged"),
         (written(tmp_path / "altered.tolfl", altered), "its digest is wrong"),

@@ -6,16 +6,18 @@ to standard output, everything else to standard error.
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
 
 from tolfl.cli.compare import compare
+from tolfl.cli.completion import completion
 from tolfl.cli.dashboard import dashboard
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
+from tolfl.cli.doctor import doctor
 from tolfl.cli.enroll import app as enroll_app
+from tolfl.cli.entry import run
 from tolfl.cli.evaluate import evaluate
 from tolfl.cli.export import export
 from tolfl.cli.fit import fit
@@ -28,11 +30,11 @@ from tolfl.cli.score import score
 from tolfl.cli.simulate import simulate
 from tolfl.cli.status import status
 from tolfl.cli.up import up
-from tolfl.core.errors import SpecError, TolFLError
 
 app = typer.Typer(
     help="Failure-tolerant federated learning for anomaly detection: any device may die, training carries on.",
     no_args_is_help=True,
+    add_completion=False,  # `tolfl completion` writes nothing into anybody's files
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -51,6 +53,8 @@ app.command()(status)
 app.command()(dashboard)
 app.command()(report)
 app.command()(demo)
+app.command()(doctor)
+app.command()(completion)
 app.add_typer(data_app, name="data")
 app.add_typer(enroll_app, name="enroll")
 
@@ -67,15 +71,4 @@ def about(version: bool = typer.Option(False, "--version", help="Show the versio
 
 def main() -> None:
     """Run the command line; a bad input is one sentence, never a traceback."""
-    try:
-        app()
-    except TolFLError as error:
-        typer.echo(f"tolfl: {error}", err=True)
-        sys.exit(2 if isinstance(error, SpecError) else 1)
-    except KeyboardInterrupt:
-        typer.echo("tolfl: stopped", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has had enough; a second error on closing it would help nobody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    sys.exit(run(app))

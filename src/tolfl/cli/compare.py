@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, new_directory, spec_from_flags
+from tolfl.cli.options import Format, run_directory, spec_from_flags
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 
@@ -94,9 +94,9 @@ def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool
     check_name(spec)
     for entry in entries(spec, schemes):
         check_scheme(entry.spec)
-    folder = out or new_directory("compare", spec.data)
-    comparing = Comparing(spec, schemes, out=folder, resume=resume)
-    follow_comparison(comparing, folder)
+    with run_directory(out, "compare", spec.data) as folder:
+        comparing = Comparing(spec, schemes, out=folder, resume=resume)
+        follow_comparison(comparing, folder)
     _save_figure(comparing, folder)
     if shown is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(comparing.result.to_dict()), indent=2).decode())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -180,3 +181,16 @@ def new_directory(what: str, data: str) -> Path:
             raise RunDirectoryError(path, f"cannot be made ({error.strerror}); choose another --out") from None
         else:
             return path
+
+
+@contextmanager
+def run_directory(out: Path | None, what: str, data: str) -> Iterator[Path]:
+    """Give the folder that was asked for, or a new one; what fails before its first file leaves no empty one behind."""
+    path = new_directory(what, data) if out is None else out
+    try:
+        yield path
+    except BaseException:
+        for folder in (path, path.parent) if out is None else ():
+            with suppress(OSError):  # it has something in it
+                folder.rmdir()
+        raise

@@ -30,7 +30,8 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         typer.Argument(help="CSV, Parquet, JSON lines, NPZ, pcap, SigMF, a folder of these; -: standard input."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Read CSV or JSON lines from standard input, and answer line by line.")
+        bool,
+        typer.Option("--follow", "-f", help="Read CSV or JSON lines from standard input, and answer line by line."),
     ] = False,
     device_column: Annotated[
         str | None, typer.Option(help="Whose row it is: that device's own threshold is used.")

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, new_directory, spec_from_flags
+from tolfl.cli.options import Format, run_directory, spec_from_flags
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
@@ -91,7 +91,8 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         return
     chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings).check()
     _check_names(chosen)
-    _run(chosen, out or new_directory(chosen.scheme, chosen.data), False, format, (track, track_to or ""))
+    with run_directory(out, chosen.scheme, chosen.data) as folder:
+        _run(chosen, folder, False, format, (track, track_to or ""))
 
 
 def _check_names(spec: RunSpec) -> None:

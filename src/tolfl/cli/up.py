@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli.options import Format, flags_of, new_directory, spec_from_flags
+from tolfl.cli.options import Format, flags_of, run_directory, spec_from_flags
 from tolfl.cli.simulate import simulate
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
@@ -59,8 +59,8 @@ def up(
         base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
         spec = spec_from_flags(base, fields, given["settings"])
         _check(spec)
-        out = out or new_directory(f"{spec.scheme}-up", spec.data)
-    _run(spec, out, given["resume"], shown, insecure, dashboard)
+    with run_directory(out, f"{spec.scheme}-up", spec.data) as folder:
+        _run(spec, folder, given["resume"], shown, insecure, dashboard)
 
 
 def _check(spec: RunSpec) -> None:
@@ -69,9 +69,9 @@ def _check(spec: RunSpec) -> None:
     from tolfl.net.preparing import check_networked
     from tolfl.schemes import check_scheme
 
+    check_scheme(spec.check())  # first: a name that nobody knows is a typo
     check_networked(spec)
     check_name(spec)
-    check_scheme(spec)
 
 
 def _stored(out: Path | None, spec: Path | None, change: Callable[[RunSpec], RunSpec]) -> RunSpec:

@@ -6,7 +6,26 @@ A failing peer is never an error: it is an event of the protocol.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question about the name that was probably meant; nothing where none is near.
+
+    >>> did_you_mean("tolfl", ["fl", "tol-fl"])
+    "; did you mean 'tol-fl'?"
+    >>> did_you_mean("gossip", ["fl", "tol-fl"])
+    ''
+    """
+    spelled = {_without_signs(one): one for one in known}
+    near = get_close_matches(_without_signs(name), spelled, n=1, cutoff=0.6)
+    return f"; did you mean {spelled[near[0]]!r}?" if near else ""
+
+
+def _without_signs(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 class TolFLError(Exception):
@@ -21,7 +40,7 @@ class UnknownNameError(SpecError):
     """A name (scheme, data set, policy, preset) is not one that exists."""
 
     def __init__(self, what: str, name: str, known: list[str]) -> None:
-        super().__init__(f"unknown {what} {name!r}; choose one of: {', '.join(known)}")
+        super().__init__(f"unknown {what} {name!r}; choose one of: {', '.join(known)}{did_you_mean(name, known)}")
         self.what, self.name, self.known = what, name, known
 
 

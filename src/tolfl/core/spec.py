@@ -13,7 +13,7 @@ from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec, check_clust
 from tolfl.core.comms_ml import CommsMLSettings
 from tolfl.core.data_spec import DatasetSpec, check_dataset
 from tolfl.core.defence import DefenceSpec
-from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.errors import SpecError, UnknownNameError, did_you_mean
 from tolfl.core.liars import Liars
 from tolfl.core.timing import Links, Timing
 
@@ -142,7 +142,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"spec {path}: cannot be read ({error})") from None
+            why = getattr(error, "strerror", None) or error
+            raise SpecError(f"spec {path}: cannot be read ({why}); name a file in TOML") from None
         return cls.from_toml(text, source=f"spec {path}")
 
     def to_toml(self) -> str:
@@ -205,9 +206,12 @@ def _explain(problem: str, kind: Any) -> str:
     prefix = f"{where}: " if where else ""
     if unknown := re.fullmatch(r"Object contains unknown field `(.+)`", what):
         known = get_type_hints(_type_at(kind, where))
-        return f"{prefix}unknown key {unknown[1]!r}; known are: {', '.join(sorted(known))}"
+        near = did_you_mean(unknown[1], known)
+        return f"{prefix}unknown key {unknown[1]!r}; known are: {', '.join(sorted(known))}{near}"
     if wrong := re.fullmatch(r"Invalid enum value (.+)", what):
-        return f"{prefix}unknown value {wrong[1]}; choose one of: {', '.join(_words(_type_at(kind, where)))}"
+        words = _words(_type_at(kind, where))
+        near = did_you_mean(wrong[1].strip("'"), words)
+        return f"{prefix}unknown value {wrong[1]}; choose one of: {', '.join(words)}{near}"
     return f"{prefix}{what[:1].lower()}{what[1:]}"
 
 

@@ -112,7 +112,8 @@ def load(path: Path) -> Detector:
 def _read(path: Path) -> tuple[bytes, Tensors]:
     """Return header and arrays of a file whose digest is right."""
     if not path.is_file():
-        raise DetectorFileError(path, "there is no such file")
+        what = "is a folder; name the file in it" if path.is_dir() else "there is no such file; tolfl fit makes one"
+        raise DetectorFileError(path, what)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -55,7 +55,7 @@ class Reported:
 def read_reported(folder: Path) -> Reported:
     """Read a run directory, or the one above repetitions."""
     if not folder.is_dir():
-        what = "is a file; name the folder that it is in" if folder.exists() else "does not exist"
+        what = "is a file; name the folder that it is in" if folder.exists() else "does not exist; see runs/"
         raise RunDirectoryError(folder, what)
     if not (folder / "spec.toml").is_file():
         raise RunDirectoryError(folder, _no_run(folder))

@@ -1,0 +1,345 @@
+"""A newcomer's first hour: typos, wrong folders, narrow terminals, closed pipes. One sentence each, no traceback."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import all_commands, examples_of
+from tests.cli.conftest import Command, wait_for
+from tolfl.cli import app
+from tolfl.core.errors import did_you_mean
+
+TINY = ("--data", "blobs", "-n", "4", "-k", "2", "--rounds", "2", "--samples-per-device", "20")
+TOLFL = (sys.executable, "-c", "from tolfl.cli import main; main()")
+COMMANDS = all_commands()
+#: What is in every sentence about a mistake: never a traceback, and always "tolfl: ".
+TRACEBACK = "Traceback"
+
+
+def shell(script: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of bash in a folder, with `tolfl` as a user has it."""
+    program = " ".join(map(shlex.quote, TOLFL))
+    return subprocess.run(
+        ["bash", "-c", f'tolfl() {{ {program} "$@"; }}\n{script}'],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        check=False,
+        capture_output=True,
+        timeout=100,
+    )
+
+
+# -- typos ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("simulat", "simulate"),
+        ("data lst", "list"),
+        ("enrol list", "enroll"),
+        ("simulate --schem fl", "--scheme"),
+        ("simulate --scheme tolfl", "tol-fl"),
+        ("simulate --scheme fed-group", "fedgroup"),
+        ("simulate --data commsml", "comms-ml"),
+        ("simulate --data fashion_mnist", "fashion-mnist"),
+        ("simulate --optimizer adm", "adam"),
+        ("simulate --timing lam", "lan"),
+        ("simulate --set train.lrr=1", "lr"),
+        ("simulate --on-head-failure elekt", "elect"),
+        ("compare --schemes tolfl", "tol-fl"),
+        ("reproduce servr", "server"),
+        ("data get mnsit", "mnist"),
+        ("data describe cifar10", "cifar-10"),
+        ("fit commsml", "comms-ml"),
+        ("fit blobs --model pcaa", "pca"),
+        ("up --scheme tolfl", "tol-fl"),
+    ],
+)
+def test_a_typo_is_answered_with_what_was_probably_meant(
+    tolfl: Command, tmp_path: Path, typed: str, meant: str
+) -> None:
+    code, out, err = tolfl(*typed.split())
+
+    assert (code, out) == (2, "")
+    assert err.startswith("tolfl: ")
+    assert err.count("\n") == 1
+    assert any(f"{ask} {quote}{meant}" in err for ask in ("id you mean", "options:") for quote in ("'", "")), err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_nowhere_near_gets_no_suggestion() -> None:
+    assert did_you_mean("gossip", ["tol-fl", "fl", "sbt"]) == ""
+    assert did_you_mean("Tol_FL", ["tol-fl", "fl"]) == "; did you mean 'tol-fl'?"
+
+
+# -- wrong things in the right place --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "sentence"),
+    [
+        ("simulate nowhere.toml", 2, "nowhere.toml: cannot be read (No such file or directory)"),
+        ("simulate folder", 2, "folder: cannot be read (Is a directory)"),
+        ("simulate odd.toml", 2, "unknown key 'devises'; known are: blobs"),
+        ("simulate --data empty.csv", 1, "empty.csv: the file is empty"),
+        ("simulate --data folder", 1, "folder: there is no file in it"),
+        ("simulate --data nowhere.csv", 1, "nowhere.csv: no such file or folder"),
+        ("simulate --data mnist", 1, "fetch it with `tolfl data get mnist`"),
+        ("simulate --data mnist --data-dir nowhere", 1, "nowhere: no such folder"),
+        ("simulate -k 20", 2, "20 clusters for 10 devices; use at most 10"),
+        ("simulate -n -5", 2, "devices -5; use at least 1"),
+        ("simulate --rounds -3", 2, "rounds -3; use at least 1"),
+        ("simulate --lr -1", 2, "lr -1; use a number above 0"),
+        ("simulate --fail server@500", 2, "round 500 never comes"),
+        ("compare -k 20", 2, "20 clusters for 10 devices"),
+        ("plan -k 20", 2, "20 clusters for 10 devices"),
+        ("up -k 20", 2, "20 clusters for 10 devices"),
+        ("up --data empty.csv", 1, "empty.csv: the file is empty"),
+        ("fit empty.csv", 1, "empty.csv: the file is empty"),
+        ("fit empty.csv --out folder", 2, "--out folder is a folder"),
+        ("score folder empty.csv", 1, "detector folder: is a folder"),
+        ("score nowhere empty.csv", 1, "there is no such file; tolfl fit makes one"),
+        ("inspect empty.csv", 1, "is no detector"),
+        ("report nowhere", 1, "run directory nowhere: does not exist"),
+        ("report folder", 1, "holds no run"),
+        ("dashboard nowhere", 1, "run directory nowhere: does not exist"),
+        ("status folder", 2, "folder is no run directory of real devices"),
+        ("status nowhere", 2, "write host:port"),
+        ("node --config nowhere.toml", 2, "nowhere.toml: cannot be read"),
+        ("node", 2, "missing option '--config' / '-c'; see tolfl node --help"),
+        ("enroll device 3", 1, "tolfl enroll init makes one"),
+        ("data describe empty.csv", 1, "empty.csv: the file is empty"),
+        ("simulate --data blobs --rounds 2 --out /proc/x", 1, "/proc/x: cannot be written"),
+        ("demo --out empty.csv", 1, "empty.csv: is not empty"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_leaves_nothing_behind(
+    tolfl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, sentence: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TOLFL_DATA", raising=False)
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "odd.toml").write_text("devises = 3\n")
+    before = sorted(tmp_path.rglob("*"))
+    given, out, err = tolfl(*typed.split())
+
+    assert (given, out) == (code, "")
+    assert err.startswith("tolfl: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_second_run_in_one_folder_is_refused_and_the_first_stays(tolfl: Command, tmp_path: Path) -> None:
+    tolfl("simulate", *TINY, "--out", "mine")
+    before = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+    code, out, err = tolfl("simulate", *TINY, "--out", "mine", "--seed", "1")
+
+    assert (code, out) == (1, "")
+    assert "is not empty; choose another --out, or continue the run in it with --resume" in err
+    assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
+
+
+def test_letters_of_any_language_are_fine_in_a_path(tolfl: Command, tmp_path: Path) -> None:
+    code, out, _ = tolfl("simulate", *TINY, "--out", "größe/ünï code/走る")
+
+    assert code == 0
+    assert "run directory: größe/ünï code/走る" in out
+    assert (tmp_path / "größe" / "ünï code" / "走る" / "summary.json").is_file()
+
+
+# -- terminals and pipes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_help_of_every_command_fits(monkeypatch: pytest.MonkeyPatch, tolfl: Command, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in ["", "data", "enroll", *COMMANDS]:
+        code, out, _ = tolfl(*name.split(), "--help")
+
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= columns, name
+        assert "\x1b" not in out
+
+
+def on_terminal(arguments: list[str], folder: Path, columns: int, **environment: str) -> str:
+    """Return what a command shows on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    size = {"COLUMNS": str(columns), "LINES": "40", "TERM": "xterm-256color", **environment}
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    with subprocess.Popen(
+        [*TOLFL, *arguments], cwd=folder, env={**base, **size}, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                block = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not block:
+                break
+            shown += block
+        process.wait(timeout=100)
+    os.close(ours)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_tables_fit_a_narrow_terminal(tmp_path: Path, columns: int) -> None:
+    shown = on_terminal(["doctor"], tmp_path, columns, NO_COLOR="1")
+    listed = on_terminal(["data", "list"], tmp_path, columns, NO_COLOR="1")
+
+    for text in (shown, listed):
+        assert "\x1b[3" not in text  # no colour
+        plain = re.sub(r"\x1b\[\d*m|\r", "", text)  # bold letters take no place
+        assert max(map(len, plain.splitlines())) <= columns
+    assert "cifar-100" in listed
+
+
+def test_there_is_colour_on_a_terminal_that_has_it(tmp_path: Path) -> None:
+    assert "\x1b[3" in on_terminal(["doctor"], tmp_path, 80)
+
+
+@pytest.mark.parametrize("typed", ["data list", "--help", "simulate --help", "doctor", "data list --format json"])
+def test_a_pipe_that_is_closed_ends_a_command_in_silence(tmp_path: Path, typed: str) -> None:
+    # The reader is gone before the first line: `head` closes the pipe when it has seen enough, sooner or later.
+    done = shell(f"{{ tolfl {typed}; echo $? >&3; }} 3>code | exec true; cat code", tmp_path)
+
+    assert done.stderr == b""
+    assert done.stdout.split() in ([b"141"], [b"0"])
+
+
+def test_closed_streams_are_no_reason_to_fail(tmp_path: Path) -> None:
+    done = shell("tolfl data list <&- >&-; echo $?; tolfl simulat 2>&-; echo $?; tolfl data list >/dev/full", tmp_path)
+
+    assert done.stdout.split() == [b"0", b"2"]
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"tolfl: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_terminal_that_knows_ascii_only_gets_plainer_letters(tmp_path: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    script = f"tolfl compare {' '.join(TINY[:-2])} --schemes fl --repetitions 2 --out gr\xf6\xdfe"
+    done = shell(script, tmp_path, **plain)
+
+    assert done.returncode == 0, done.stderr
+    assert b" +-" in done.stdout
+    assert max(done.stdout) < 128 or b"gr\xc3\xb6" in done.stdout  # the name of the folder, byte for byte
+    assert TRACEBACK.encode() not in done.stderr
+
+
+def test_ctrl_c_is_one_sentence(tmp_path: Path) -> None:
+    data = [sys.executable, "-c", "from tolfl.cli import main; print('ready', flush=True); main()"]
+    arguments = ["simulate", "--data", "blobs", "--rounds", "100000", "--out", "long"]
+    with subprocess.Popen(
+        [*data, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(process, (tmp_path / "long" / "records.jsonl").exists)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert TRACEBACK not in err
+    assert err.startswith("tolfl: stopped")
+
+
+# -- help, examples, completion -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_an_example_of_itself(name: str) -> None:
+    examples = examples_of(COMMANDS[name])
+
+    assert examples
+    assert all(f"tolfl {name}" in example for example in examples)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_can_be_understood(name: str) -> None:
+    import typer
+
+    for example in examples_of(COMMANDS[name]):
+        for words in called(example):
+            # Every command and flag is known, every value is of the right kind; nothing is started.
+            command: Any = typer.main.get_command(app)
+            rest = list(words)
+            while hasattr(command, "commands"):
+                command = command.commands[rest.pop(0)]
+            command.make_context(name, rest)
+
+
+def called(example: str) -> list[list[str]]:
+    """Return the words after each `tolfl` in a line for a shell."""
+    lexer = shlex.shlex(example.replace('"$(', "").replace(')"', ""), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    parts: list[list[str]] = [[]]
+    for word in lexer:
+        if word in (";", "|", "&&"):
+            parts.append([])
+        elif word == ">":
+            parts.append([">"])
+        else:
+            parts[-1].append(word)
+    found = [part[part.index("tolfl") + 1 :] for part in parts if "tolfl" in part]
+    assert found
+    return found
+
+
+def test_a_flag_means_the_same_kind_of_thing_everywhere() -> None:
+    own_words = {"--format", "--data"}  # formats differ; `export --data` is a file, never a data set
+    kinds: dict[str, set[tuple[str, str]]] = {}
+    for name, command in COMMANDS.items():
+        for parameter in command.params:
+            options = [option for option in parameter.opts if option.startswith("-")]
+            if options and not parameter.hidden and name != "plan":  # plan takes several k and bandwidths
+                short = ",".join(option for option in options if not option.startswith("--"))
+                kind = str(parameter.type_descriptor.annotation)
+                kinds.setdefault(max(options, key=len), set()).add((kind, short))
+
+    assert len(kinds) > 60
+    assert {flag: kind for flag, kind in kinds.items() if len(kind) > 1 and flag not in own_words} == {}
+
+
+def test_bash_completes_commands_flags_and_values(tmp_path: Path) -> None:
+    script = """
+    eval "$(tolfl completion bash)"
+    complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tolfl_completion tolfl; echo "${COMPREPLY[*]}"; }
+    complete_line tolfl sim
+    complete_line tolfl data li
+    complete_line tolfl simulate --sch
+    complete_line tolfl data list --format ''
+    complete -p tolfl
+    """
+    # bash starts `env ... tolfl`, so that here it must be a program.
+    program = tmp_path / "tolfl"
+    program.write_text(f"#!{sys.executable}\nfrom tolfl.cli import main\nmain()\n")
+    program.chmod(0o755)
+    done = shell(f"unset -f tolfl\n{script}", tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+
+    assert done.stderr == b""
+    lines = done.stdout.decode().splitlines()
+    assert lines[:3] == ["simulate", "list", "--scheme"]
+    assert lines[3:5] == ["table", "json"] or lines[3] == "table json"
+    assert lines[-1] == "complete -o default -F _tolfl_completion tolfl"
+
+
+@pytest.mark.parametrize(("shell_name", "words"), [("zsh", "compdef"), ("fish", "complete --command tolfl")])
+def test_other_shells_get_a_script(tolfl: Command, shell_name: str, words: str) -> None:
+    code, out, _ = tolfl("completion", shell_name)
+
+    assert code == 0
+    assert words in out

@@ -26,7 +26,7 @@ PYTEST := -m pytest -n $(JOBS)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check docs docs-serve diagrams bench bench-flower wire screenshots explore dist clean
+.PHONY: help setup demo test test-all check docs docs-serve diagrams bench bench-flower bench-flower-deployed wire screenshots explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -85,11 +85,16 @@ bench: setup ## measure seconds per round against the usual research loop
 bench-flower: $(FLOWER_STAMP) ## the same against Flower's simulation engine, in an environment of its own
 	$(FLOWER_BIN)/python -m benchmarks.flower $(FLOWER)
 
+bench-flower-deployed: setup $(FLOWER_STAMP) ## real processes of both, side by side: seconds per round, and what is left after a kill
+	$(BIN)/python -m benchmarks.flower_deployed $(FLOWER)
+
 $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 	test -x $(FLOWER_BIN)/python || $(PYTHON) -m venv .venv-flower
 	$(FLOWER_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) hatchling
-	$(FLOWER_INSTALL) -c $(FLOWER_PINS) --no-build-isolation 'flwr[simulation]' -e .
+	@# Flower's protobuf is older than the one our wire contract is made with: without tolfl's own list, and without its network.
+	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' matplotlib msgspec pyarrow rich safetensors scikit-learn scipy threadpoolctl tomli-w typer
+	$(FLOWER_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 wire: setup ## make wire_pb2.py anew after a change of the wire contract

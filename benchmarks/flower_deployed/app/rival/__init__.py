@@ -1,0 +1,1 @@
+"""Federated averaging as a Flower app."""

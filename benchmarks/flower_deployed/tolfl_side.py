@@ -1,0 +1,70 @@
+"""A fleet of tolfl on this machine, as `tolfl up` starts it: real processes, mutual TLS."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from benchmarks.fleets import Fleet
+from benchmarks.flower_deployed.stalls import Killed, Round, disturbed_s
+from tolfl.core.records import AnyRecord, RoundClosed
+from tolfl.core.spec import RunSpec
+from tolfl.net.launcher import Launcher
+from tolfl.schemes import layout
+
+
+def roles_of(spec: RunSpec) -> dict[str, int]:
+    """Return a member of the first cluster, the head of the second, and the head of the last."""
+    clusters = layout(spec).clusters
+    return {"client": clusters[0][-1], "head": clusters[1][0], "closer": clusters[-1][0]}
+
+
+class SecureFleet(Fleet):
+    """The fleet of the other benchmarks, with what `tolfl up` does by default."""
+
+    def __init__(self, spec: RunSpec, folder: Path) -> None:
+        self.launcher = Launcher(spec, folder)
+        self.devices = range(spec.devices)
+        self.lines: list[AnyRecord] = []
+
+    def __enter__(self) -> SecureFleet:
+        self.launcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.launcher.stop()
+
+    def story(self, since_s: float = 0.0) -> list[Round]:
+        """Return the rounds after a moment, as both sides tell of them."""
+        return [Round(line.time_s, len(line.included), _number(line)) for line in self.rounds(since_s)]
+
+
+def _number(line: RoundClosed) -> int:
+    return 1 + (line.round or 0)
+
+
+def measure(spec: RunSpec, folder: Path, quiet_rounds: int) -> tuple[float, list[float], dict[str, Killed]]:
+    """Return the seconds to the first round of all, those of quiet rounds, and what each kill did."""
+    began = time.monotonic()
+    with SecureFleet(spec, folder) as fleet:
+        fleet.wait_for_round_of(fleet.devices, since_s=0.0, patience_s=300)
+        startup_s = time.monotonic() - began
+        quiet = fleet.wait_for_rounds(quiet_rounds)
+        killed = {}
+        for role, device in roles_of(spec).items():
+            killed[role] = _kill(fleet, device)
+            fleet.wait_until(lambda d=device: not fleet.launcher.processes[d].is_running, "it is gone")  # type: ignore[misc]
+            fleet.launcher.revive(device)
+            fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s, patience_s=300)
+    return startup_s, quiet, killed
+
+
+def _kill(fleet: SecureFleet, device: int) -> Killed:
+    fleet.wait_for_rounds(5)
+    at_s = fleet.now_s
+    fleet.launcher.kill(device)
+    others = [one for one in fleet.devices if one != device]
+    fleet.wait_for_round_of(others, since_s=at_s)
+    story = fleet.story(since_s=at_s - 30)
+    kept = [(process.folder / "round.safetensors").exists() for process in fleet.launcher.processes]
+    return Killed(disturbed_s(story, at_s, len(others)), goes_on=True, kept_by=sum(kept))

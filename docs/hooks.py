@@ -20,7 +20,8 @@ if str(ROOT) not in sys.path:
 from docs.generate import outside  # noqa: E402  (found through the line above)
 from docs.generate.parts import PARTS  # noqa: E402
 
-MERMAID = "assets/vendor/mermaid-11.17.2.min.js"
+#: In this order, where a page has a diagram.
+SCRIPTS = ("assets/vendor/mermaid-11.17.2.min.js", "assets/diagrams.js")
 _MARK = re.compile(r"^<!-- generated: (\S+) -->$", re.MULTILINE)
 #: Where a page of the site comes from, if not from docs/.
 _origins: dict[str, str] = {}
@@ -59,9 +60,14 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     return outside.replaced(filled, lambda target: outside.target_in_site(origin, target))
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Show a bar in the code of a table as a bar: GitHub wants it with a backslash, Python-Markdown would show that."""
+    return re.sub(r"<td[^>]*>.*?</td>", lambda found: found[0].replace("\\|", "|"), html, flags=re.DOTALL)
+
+
 def on_post_page(output: str, *, page: Page, **_: Any) -> str:
     """Load the copy of Mermaid where there is a diagram; the theme would fetch it from elsewhere."""
     if 'class="mermaid"' not in output:
         return output
-    script = f'<script src="{get_relative_url(MERMAID, page.url)}"></script>'
-    return output.replace("</head>", f"{script}</head>", 1)
+    scripts = "".join(f'<script src="{get_relative_url(one, page.url)}"></script>' for one in SCRIPTS)
+    return output.replace("</head>", f"{scripts}</head>", 1)

@@ -18,8 +18,6 @@ from tolfl.protocol import messages
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.messages import AnyMessage, Payload
 
-#: Messages that carry tensors, and so go by the bulk stream.
-BULKY = (messages.Report, messages.Mean, messages.Closed)
 _SMALL: dict[str, type[messages.Heartbeat | messages.Pull | messages.Join | messages.Goodbye]] = {
     "heartbeat": messages.Heartbeat,
     "pull": messages.Pull,

@@ -65,7 +65,6 @@ class Node:
             raise EnrolmentError(_REVOKED.format(self.id))
         incarnation = self._disk.next_life()
         record = self._disk.newest(self.expected) or self._first_record()
-        self.is_restart = incarnation > 0
         self.device = Device(self.id, incarnation, record, self.rules)
         self._injector = Injector(self.device, self._failures_to_come(record))
         self.cuts = Cuts(self.id, setting.plan.cuts)

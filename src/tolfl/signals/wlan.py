@@ -17,7 +17,6 @@ from tolfl.core.errors import SpecError
 Complex = NDArray[np.complex128]
 
 FIELD_S = 8e-6
-TONE_SPACING_HZ = 312_500.0
 _TRANSITION_S = 100e-9  #: of the time window; the standard leaves it open, 100 ns is its own example
 
 #: Signs of the twelve tones at -24, -20, ..., 24 (without 0) of a 20 MHz slot; each tone is sign * (1 + j) / sqrt(2).

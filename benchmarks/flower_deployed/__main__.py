@@ -6,7 +6,7 @@ server  the server is killed, its ServerApp alone or the whole SuperLink: what i
 Flower's environment is the one of `make bench-flower` (.venv-flower); this runs in tolfl's own. Flower: a SuperLink
 with a database file and ten SuperNodes, plain text; tolfl: what `tolfl up` starts, mutual TLS.
 
-Example: python -m benchmarks.flower_deployed --repeats 3
+Example: python -m benchmarks.flower_deployed --only rounds --repeats 2
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from benchmarks.__main__ import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, spec_for
 from benchmarks.flower_deployed import tolfl_side
 from benchmarks.flower_deployed.flower_side import BIN, FlowerFleet
-from benchmarks.flower_deployed.stalls import Killed, disturbed_s, lengths
+from benchmarks.flower_deployed.stalls import disturbed_s, lengths
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
 from tolfl.runs.settling import autoencoder_for
 from tolfl.sim.run import run
 
-LOST = 1
 #: More rounds than anybody waits for.
 ENDLESS = 1_000_000
 #: The two draw batches and dropout in different ways; their losses after the same rounds may differ by this share.
@@ -47,11 +47,11 @@ WATCH_S = 60.0
 
 @dataclass
 class Measured:
-    """One repeat of one side."""
+    """One deployment of one side."""
 
     startup_s: float
     quiet: list[float]
-    killed: dict[str, Killed]
+    killed: dict[str, list[float]]  #: who -> the longest round from each kill to the first one without the lost device
 
 
 def spec(n_devices: int) -> RunSpec:
@@ -75,10 +75,9 @@ def started(folder: Path, n_devices: int) -> tuple[FlowerFleet, float]:
     return fleet, time.monotonic() - began
 
 
-def check_same_work(fleet: FlowerFleet) -> None:
+def check_same_work(spec: RunSpec, theirs: float, n_rounds: int) -> None:
     """Compare the training loss with that of a simulated run of as many rounds: batches are drawn in different ways."""
-    theirs, n_rounds = fleet.loss(), fleet.rounds()[-1].number
-    alike = msgspec.structs.replace(fleet.spec, rounds=n_rounds)
+    alike = msgspec.structs.replace(spec, rounds=n_rounds)
     data = load(alike)
     model = run(alike)[0].models[GLOBAL]
     mine = float(autoencoder_for(alike, data).sample_losses(model.params, data.pool).mean())
@@ -88,18 +87,28 @@ def check_same_work(fleet: FlowerFleet) -> None:
         raise SystemExit(f"{line}: that is not the same work")
 
 
-def flower_rounds(folder: Path, n_devices: int, quiet_rounds: int) -> Measured:
+def flower_rounds(folder: Path, n_devices: int, quiet_rounds: int, kills: int, rng: np.random.Generator) -> Measured:
+    """Measure quiet rounds, then kill one client after the other; none comes back, so later rounds have less to do."""
     fleet, startup_s = started(folder, n_devices)
+    disturbed = []
     try:
         quiet = lengths(fleet.wait_for_rounds(quiet_rounds, n_devices)[-quiet_rounds - 1 :])
-        check_same_work(fleet)
-        at_s = time.time()
-        fleet.kill_node(LOST)
-        fleet.wait_for_rounds(1, n_devices - 1)
-        stalled = disturbed_s(fleet.rounds(), at_s, n_devices - 1)
+        loss, n_rounds = fleet.loss(), fleet.rounds()[-1].number
+        for lost in range(kills):
+            time.sleep(rng.uniform(0, statistics.median(quiet)))
+            at_s, n_left = time.time(), n_devices - 1 - lost
+            fleet.kill_node(lost)
+            fleet.wait_for_rounds(1, n_left)
+            disturbed.append(disturbed_s(fleet.rounds(), at_s, n_left))
+            print(f"<!-- a client was killed: {disturbed[-1]:.1f} s -->", flush=True)
     finally:
         fleet.stop()
-    return Measured(startup_s, quiet, {"client": Killed(stalled, goes_on=True, kept_by=0)})
+    check_same_work(fleet.spec, loss, n_rounds)
+    return Measured(startup_s, quiet, {"client": disturbed})
+
+
+def tolfl_rounds(folder: Path, n_devices: int, quiet_rounds: int, kills: int, rng: np.random.Generator) -> Measured:
+    return Measured(*tolfl_side.measure(spec(n_devices), folder, 10 * quiet_rounds, kills, rng))
 
 
 def flower_server(folder: Path, n_devices: int) -> list[str]:
@@ -137,12 +146,14 @@ def spread(values: Sequence[float]) -> str:
 
 
 def rounds(arguments: argparse.Namespace, folder: Path) -> None:
-    sides: dict[str, list[Measured]] = {"Flower": [], "tolfl": []}
+    sides: dict[str, list[Measured]] = {name: [] for name in arguments.sides}
+    rng = np.random.default_rng(0)  # of the moment in a round at which somebody is killed
+    measures = {"Flower": flower_rounds, "tolfl": tolfl_rounds}
     for repeat in range(arguments.repeats):
-        sides["Flower"].append(flower_rounds(folder / f"flower-{repeat}", arguments.devices, arguments.quiet))
-        found = tolfl_side.measure(spec(arguments.devices), folder / f"tolfl-{repeat}", 10 * arguments.quiet)
-        sides["tolfl"].append(Measured(*found))
-        print(*(f"<!-- {name} {side[-1]} -->" for name, side in sides.items()), sep="\n", flush=True)
+        for name, side in sides.items():
+            place = folder / f"{name}-{repeat}"
+            side.append(measures[name](place, arguments.devices, arguments.quiet, arguments.kills, rng))
+            print(f"<!-- {name} {side[-1]} -->", flush=True)
     print("\n| | start to the end of the first round, s | s/round, median (range) | rounds |\n|---|---|---|---|")
     for name, side in sides.items():
         quiet = [second for one in side for second in one.quiet]
@@ -150,7 +161,7 @@ def rounds(arguments: argparse.Namespace, folder: Path) -> None:
     print("\n| killed | stall, s, median (range) | n |\n|---|---|---|")
     for name, side in sides.items():
         for role in side[0].killed:
-            stalls = [one.killed[role].disturbed_s - statistics.median(one.quiet) for one in side]
+            stalls = [seconds - statistics.median(one.quiet) for one in side for seconds in one.killed[role]]
             print(f"| {name}: a {role} | {spread(stalls)} | {len(stalls)} |", flush=True)
 
 
@@ -168,8 +179,10 @@ PARTS = {"rounds": rounds, "server": server}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--sides", nargs="*", choices=["Flower", "tolfl"], default=["Flower", "tolfl"])
     parser.add_argument("--devices", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1, help="deployments of each side")
+    parser.add_argument("--kills", type=int, default=3, help="of each kind in one deployment")
     parser.add_argument("--quiet", type=int, default=3, help="quiet rounds of Flower in one repeat; of tolfl ten times")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -40,7 +40,7 @@ class FlowerFleet:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_HOME": str(folder / "home"),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",  # how soon a message gets its process; Flower's own: 1 s
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # how soon a message gets its process; Flower's own: 1 s
             "OMP_NUM_THREADS": "1",
         }
         self.superlink: subprocess.Popen[bytes] | None = None

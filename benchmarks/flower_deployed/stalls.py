@@ -16,15 +16,6 @@ class Round:
     number: int
 
 
-@dataclass(frozen=True)
-class Killed:
-    """What a kill did."""
-
-    disturbed_s: float  #: the longest round from the kill to the first one without the lost device
-    goes_on: bool
-    kept_by: int  #: how many devices have the newest model on their disk
-
-
 def lengths(rounds: Sequence[Round]) -> list[float]:
     """Return how long each round took; the first one only begins."""
     return [later.time_s - earlier.time_s for earlier, later in itertools.pairwise(rounds)]

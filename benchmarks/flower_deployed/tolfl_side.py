@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.fleets import Fleet
-from benchmarks.flower_deployed.stalls import Killed, Round, disturbed_s
+from benchmarks.flower_deployed.stalls import Round, disturbed_s
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.net.launcher import Launcher
@@ -43,28 +46,29 @@ def _number(line: RoundClosed) -> int:
     return 1 + (line.round or 0)
 
 
-def measure(spec: RunSpec, folder: Path, quiet_rounds: int) -> tuple[float, list[float], dict[str, Killed]]:
-    """Return the seconds to the first round of all, those of quiet rounds, and what each kill did."""
+def measure(
+    spec: RunSpec, folder: Path, quiet_rounds: int, kills: int, rng: np.random.Generator
+) -> tuple[float, list[float], dict[str, list[float]]]:
+    """Return the seconds to the first round of all, those of quiet rounds, and of the rounds that kills disturbed."""
     began = time.monotonic()
     with SecureFleet(spec, folder) as fleet:
         fleet.wait_for_round_of(fleet.devices, since_s=0.0, patience_s=300)
         startup_s = time.monotonic() - began
         quiet = fleet.wait_for_rounds(quiet_rounds)
-        killed = {}
-        for role, device in roles_of(spec).items():
-            killed[role] = _kill(fleet, device)
-            fleet.wait_until(lambda d=device: not fleet.launcher.processes[d].is_running, "it is gone")  # type: ignore[misc]
-            fleet.launcher.revive(device)
-            fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s, patience_s=300)
-    return startup_s, quiet, killed
+        disturbed: dict[str, list[float]] = {}
+        for _ in range(kills):
+            for role, device in roles_of(spec).items():
+                disturbed.setdefault(role, []).append(_kill(fleet, device, rng))
+                fleet.wait_until(lambda d=device: not fleet.launcher.processes[d].is_running, "it is gone")  # type: ignore[misc]
+                fleet.launcher.revive(device)
+                fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s, patience_s=300)
+    return startup_s, quiet, disturbed
 
 
-def _kill(fleet: SecureFleet, device: int) -> Killed:
-    fleet.wait_for_rounds(5)
+def _kill(fleet: SecureFleet, device: int, rng: np.random.Generator) -> float:
+    time.sleep(rng.uniform(0, statistics.median(fleet.wait_for_rounds(5))))
     at_s = fleet.now_s
     fleet.launcher.kill(device)
     others = [one for one in fleet.devices if one != device]
     fleet.wait_for_round_of(others, since_s=at_s)
-    story = fleet.story(since_s=at_s - 30)
-    kept = [(process.folder / "round.safetensors").exists() for process in fleet.launcher.processes]
-    return Killed(disturbed_s(story, at_s, len(others)), goes_on=True, kept_by=sum(kept))
+    return disturbed_s(fleet.story(since_s=at_s - 30), at_s, len(others))

@@ -1,6 +1,6 @@
 """The server: Flower's FedAvg, written to be fast and to lose nothing.
 
-It looks for replies ten times a second (Flower's own loop looks every three), leaves out evaluation, and keeps the
+It looks for replies twice a second (Flower's own loop looks every three), leaves out evaluation, and keeps the
 model of every round in a file, from which the next run of the app goes on.
 """
 
@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 app = ServerApp()
-_PULL_S = 0.1
+_PULL_S = 0.5
 
 
 def look_often(grid: Grid) -> None:

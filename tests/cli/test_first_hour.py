@@ -160,6 +160,22 @@ def test_letters_of_any_language_are_fine_in_a_path(tolfl: Command, tmp_path: Pa
     assert (tmp_path / "größe" / "ünï code" / "走る" / "summary.json").is_file()
 
 
+@pytest.mark.parametrize("command", ["simulate --rounds 2", "data describe", "compare --schemes fl --rounds 2"])
+def test_a_table_of_three_sites_is_a_fleet_of_three(tolfl: Command, tmp_path: Path, command: str) -> None:
+    rows = [f"{site},{row % 7},{row % 11},{'odd' if row == 9 else 'normal'}" for row in range(30) for site in "abc"]
+    (tmp_path / "readings.csv").write_text("\n".join(["site,temp,power,state", *rows]) + "\n")
+    where = ("readings.csv",) if command == "data describe" else ("--data", "readings.csv")
+    columns = ("--device-column", "site", "--label-column", "state")
+    code, out, err = tolfl(*command.split(), *where, *columns)
+    too_many, _, refused = tolfl(*command.split(), *where, *columns, "--devices", "4")
+
+    assert code == 0, err
+    assert err.startswith("tolfl: 3 devices, as readings.csv has")
+    assert "3 devices" in out or "device 2" in out
+    assert too_many == 2
+    assert "the data have 3 owners; use at most 3 devices" in refused
+
+
 # -- terminals and pipes --------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, run_directory, spec_from_flags
+from tolfl.cli.options import Format, one_device_per_owner, run_directory, spec_from_flags
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 
@@ -67,7 +67,8 @@ def compare(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     from tolfl.experiments.compare import parse_schemes
 
     usual = RunSpec(repetitions=_USUAL_REPETITIONS)
-    chosen = spec_from_flags(usual if spec is None else RunSpec.from_file(spec), given, settings).check()
+    chosen = spec_from_flags(usual if spec is None else RunSpec.from_file(spec), given, settings)
+    chosen = one_device_per_owner(chosen, given, spec).check()
     if chosen.on_head_failure:
         raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
     _run(chosen, parse_schemes("all" if schemes is None else schemes), out, False, format)

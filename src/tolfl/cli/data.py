@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, spec_from_flags
+from tolfl.cli.options import Format, one_device_per_owner, spec_from_flags
 from tolfl.cli.spectrogram import spectrogram
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
@@ -91,7 +91,8 @@ def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         "data": name, "data_dir": data_dir, "devices": devices, "partition": partition, "device_column": device_column,
         "label_column": label_column, "time_column": time_column, "seed": seed,
     }  # fmt: skip
-    spec = spec_from_flags(RunSpec(), {key: value for key, value in given.items() if value is not None}, settings)
+    given = {key: value for key, value in given.items() if value is not None}
+    spec = one_device_per_owner(spec_from_flags(RunSpec(), given, settings), given)
     from tolfl.datasets import load
     from tolfl.datasets.describe import describe as described
     from tolfl.datasets.describe import plot_classes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -38,7 +38,9 @@ Partition = Annotated[
 DeviceColumn = Annotated[str | None, typer.Option(help="The column of a table that says whose sample it is.")]
 LabelColumn = Annotated[str | None, typer.Option(help="The column with the class of a sample.")]
 TimeColumn = Annotated[str | None, typer.Option(help="The column that says when.")]
-Devices = Annotated[int | None, typer.Option("--devices", "-n", help="How many devices. (default: 10)")]
+Devices = Annotated[
+    int | None, typer.Option("--devices", "-n", help="How many devices. (default: 10, or fewer owners)")
+]
 Clusters = Annotated[
     int | None, typer.Option("--clusters", "-k", help="How many clusters. (default: 5, or fewer devices)")
 ]
@@ -148,6 +150,25 @@ def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | 
     for setting in settings or []:
         _set(fields, setting)
     return RunSpec.from_fields(fields)
+
+
+def one_device_per_owner(spec: RunSpec, given: Mapping[str, object], file: Path | None = None) -> RunSpec:
+    """Return the specification with as many devices as a table has owners, if these are few and nobody named a number.
+
+    A table of three sites is a fleet of three; who names a number, in a flag or a file, gets it or an error.
+    """
+    from tolfl.datasets import is_path, load_raw
+
+    of_table = is_path(spec.data) and spec.dataset.partition in (None, "column") and not spec.topology
+    is_said = "devices" in given or file is not None or spec.devices != RunSpec().devices
+    if is_said or not of_table:
+        return spec
+    owners = load_raw(spec).owners
+    n_owners = spec.devices if owners is None else len(set(owners.tolist()))
+    if n_owners >= spec.devices:
+        return spec
+    typer.echo(f"tolfl: {n_owners} devices, as {spec.data} has; --devices takes fewer", err=True)
+    return msgspec.structs.replace(spec, devices=n_owners)
 
 
 def _set(fields: dict[str, Any], setting: str) -> None:

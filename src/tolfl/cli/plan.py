@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, new_directory, spec_from_flags
+from tolfl.cli.options import Format, new_directory, one_device_per_owner, spec_from_flags
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
@@ -99,7 +99,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     fields = [*(settings or [])]
     if seconds_per_sample is not None:
         fields.append(f"links.seconds_per_sample={seconds_per_sample!r}")
-    spec = spec_from_flags(RunSpec(), given, fields).check()
+    spec = one_device_per_owner(spec_from_flags(RunSpec(), given, fields), given).check()
     request = Request(
         spec,
         _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h)),

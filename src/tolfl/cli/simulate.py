@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, run_directory, spec_from_flags
+from tolfl.cli.options import Format, one_device_per_owner, run_directory, spec_from_flags
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
@@ -89,7 +89,8 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         tracked = (track, track_to or "")
         _resume(out, spec, lambda stored: spec_from_flags(stored, given, settings), format, tracked)
         return
-    chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings).check()
+    chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings)
+    chosen = one_device_per_owner(chosen, given, spec).check()
     _check_names(chosen)
     with run_directory(out, chosen.scheme, chosen.data) as folder:
         _run(chosen, folder, False, format, (track, track_to or ""))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli.options import Format, flags_of, run_directory, spec_from_flags
+from tolfl.cli.options import Format, flags_of, one_device_per_owner, run_directory, spec_from_flags
 from tolfl.cli.simulate import simulate
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
@@ -57,7 +57,7 @@ def up(
         spec = _stored(out, given["spec"], lambda stored: spec_from_flags(stored, fields, given["settings"]))
     else:
         base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
-        spec = spec_from_flags(base, fields, given["settings"])
+        spec = one_device_per_owner(spec_from_flags(base, fields, given["settings"]), fields, given["spec"])
         _check(spec)
     with run_directory(out, f"{spec.scheme}-up", spec.data) as folder:
         _run(spec, folder, given["resume"], shown, insecure, dashboard)

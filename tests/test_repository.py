@@ -20,8 +20,8 @@ from tolfl.experiments.reproduce import read_results
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TARGETS = [
-    *("setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "wire", "screenshots"),
-    *("explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams"),
+    *("setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "bench-flower-deployed", "wire"),
+    *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams"),
 ]
 
 # Reading any of these back runs code of the writer's choice.

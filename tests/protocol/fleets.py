@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.protocol.explore import Symbol, append, apply, merge
+from tests.protocol.world import Symbol, append, apply, merge
 from tolfl.core.contribution import Pending
 from tolfl.core.devices import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Effect, Send
+from tolfl.protocol.effects import Announce, Effect, Send
 from tolfl.protocol.events import Received, Started, Trained
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.messages import (
@@ -164,3 +164,13 @@ def messages_to(effects: Sequence[Effect], to: int) -> list[AnyMessage]:
 
 def only(effects: Sequence[Effect], kind: type[Effect]) -> list[Effect]:
     return [effect for effect in effects if isinstance(effect, kind)]
+
+
+STAR = clusters([0, 1, 2])
+TWO = clusters([0, 1], [2, 3])
+CHAIN = clusters([0], [1], [2])
+
+
+def announced(effects: Sequence[Effect]) -> Announce:
+    (found,) = [effect for effect in effects if isinstance(effect, Announce)]
+    return found

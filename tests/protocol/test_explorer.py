@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.protocol.explore import CAMPAIGNS, Setting, Violation, campaign, explore_all
+from tests.protocol.explore import CAMPAIGNS, campaign, explore_all
+from tests.protocol.world import Setting, Violation
 from tolfl.core.contribution import Pending
 from tolfl.core.devices import DeviceSet
 from tolfl.protocol.device import Device
@@ -109,7 +110,7 @@ def _reports_only_once(patch: pytest.MonkeyPatch) -> None:
 
 def _merges_two_upstream_means(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: two means of the same clusters are added."""
-    from tests.protocol.explore import merge
+    from tests.protocol.world import merge
 
     def add(self: Round, mean: Mean) -> None:
         self.upstream = mean.total if self.upstream is None else merge([self.upstream, mean.total])
@@ -124,7 +125,7 @@ def _does_not_wait_for_upstream(patch: pytest.MonkeyPatch) -> None:
 
 def _counts_a_duplicate(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: a report that arrives twice counts twice."""
-    from tests.protocol.explore import merge
+    from tests.protocol.world import merge
 
     def add(self: Round, device: int, contribution: Pending) -> None:
         known = self.received.get(device)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.protocol.explore import Setting, World
 from tests.protocol.fleets import FIRST, closed, clusters, first_record, heartbeat, next_record, sent, shares, started
+from tests.protocol.world import Setting, World
 from tolfl.protocol.effects import Send
 from tolfl.protocol.events import PeerFailed, Received
 from tolfl.protocol.history import ClosedRound, Roster, Version

@@ -12,7 +12,7 @@ from torch import nn
 from tests.schemes.rounds import clusters, play
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, finished, some_data
 from tests.sim.fleets import simulated as module_run
-from tests.sim.test_rivals import BLOBS, DATA, MODEL, assert_same, changed, n_samples, simulated
+from tests.sim.rivals import BLOBS, DATA, MODEL, assert_same, changed, n_samples, simulated
 from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec
 from tolfl.core.errors import SpecError
 from tolfl.core.records import RunStarted

@@ -1,0 +1,272 @@
+"""A world of devices without a network: what may happen next, and what must never happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tolfl.core.contribution import Contribution, Pending
+from tolfl.core.devices import DeviceSet
+from tolfl.core.topology import Topology
+from tolfl.protocol.device import Device
+from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, Train
+from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained
+from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.messages import AnyMessage
+from tolfl.protocol.rules import Rules
+
+
+class Violation(AssertionError):  # noqa: N818  (it is a finding, not an error of the checker)
+    """The protocol broke a promise."""
+
+
+class Symbol(msgspec.Struct, frozen=True):
+    """A contribution that remembers how often each device's samples are inside, and on which version they trained."""
+
+    included: DeviceSet
+    n_samples: int
+    counts: tuple[tuple[tuple[int, Version], int], ...]
+
+    def resolve(self) -> Contribution:
+        raise AssertionError("the protocol never looks inside a contribution")
+
+
+def merge(parts: Sequence[Pending]) -> Pending:
+    counts: Counter[tuple[int, Version]] = Counter()
+    bits = n_samples = 0
+    for part in parts:
+        counts.update(dict(part.counts) if isinstance(part, Symbol) else {})
+        bits |= part.included.bits
+        n_samples += part.n_samples
+    return Symbol(DeviceSet(bits), n_samples, tuple(sorted(counts.items())))
+
+
+def append(upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
+    return merge(cluster if upstream is None else [upstream, *cluster])
+
+
+def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:
+    """Append a round to the model: here a model *is* the list of what went into it."""
+    assert isinstance(models, tuple)
+    assert isinstance(total, Symbol)
+    devices = [device for (device, _), count in total.counts for _ in range(count)]
+    if len(devices) > len(set(devices)):
+        raise Violation(f"a sample is counted twice: {total.counts}")
+    if any(trained_on != version for (_, trained_on), _ in total.counts):
+        raise Violation(f"a contribution to another version than {version} is inside: {total.counts}")
+    if set(devices) != set(total.included):
+        raise Violation(f"provenance {list(total.included)} does not match what is inside: {total.counts}")
+    return (*models, (version, tuple(total.included)))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What may happen in a world."""
+
+    n_devices: int = 3
+    n_clusters: int = 1
+    rounds: int = 1
+    policy: str = "elect"
+    crashes: int = 1
+    has_deadline: bool = False
+    duplicates: bool = False
+    ticks: int = 0  #: heartbeats at arbitrary moments
+    false_suspicions: int = 0
+    partitions: int = 0
+    restarts: int = 0
+    blackouts: int = 0  #: everybody dies at once and comes back
+    min_devices: int = 1
+
+    @property
+    def is_crash_stop(self) -> bool:
+        return not (self.false_suspicions or self.partitions)
+
+
+DeviceType = type[Device]
+
+
+@dataclass
+class World:
+    """Devices, messages in flight, and everything else that may happen next."""
+
+    setting: Setting
+    rules: Rules
+    devices: dict[int, Device]
+    flying: list[tuple[int, AnyMessage]] = field(default_factory=list)
+    training: list[tuple[int, Version]] = field(default_factory=list)  #: also what nobody waits for any more
+    deadlines: list[tuple[int, Version]] = field(default_factory=list)
+    unnoticed: set[tuple[int, Life]] = field(default_factory=set)  #: (observer, life that is over)
+    disk: dict[int, tuple[int, ClosedRound]] = field(default_factory=dict)  #: what a dead device left behind
+    cut: frozenset[int] = frozenset()  #: one side of a partition
+    crashes: int = 0
+    suspicions: int = 0
+    cuts: int = 0
+    restarts: int = 0
+    ticks: int = 0
+    blackouts: int = 0
+    fair_from: int = 0  #: the round in which luck ended
+    kind: DeviceType = Device
+
+    @classmethod
+    def new(cls, setting: Setting, kind: DeviceType = Device) -> World:
+        topology = Topology.contiguous(setting.n_devices, setting.n_clusters)
+        rules = Rules(
+            topology, setting.rounds, apply, append, setting.policy, setting.min_devices, 1, setting.has_deadline
+        )
+        record = ClosedRound.first(Roster(dict.fromkeys(range(setting.n_devices), 0)), ())
+        devices = {device: kind(device, 0, record, rules) for device in range(setting.n_devices)}
+        world = cls(setting, rules, devices, kind=kind)
+        for device in devices:
+            world.happen(device, Started())
+        return world
+
+    def clone(self) -> World:
+        devices = {device: state.clone() for device, state in self.devices.items()}
+        return World(
+            self.setting, self.rules, devices, list(self.flying), list(self.training), list(self.deadlines),
+            set(self.unnoticed), dict(self.disk), self.cut, self.crashes, self.suspicions, self.cuts, self.restarts,
+            self.ticks, self.blackouts, self.fair_from, self.kind,
+        )  # fmt: skip
+
+    # -- one step -----------------------------------------------------------------------------------------------
+
+    def happen(self, device: int, event: Event, survive: int | None = None) -> int:
+        """Let a device handle an event; with `survive`, it dies after that many effects. Return their number."""
+        effects = self.devices[device].handle(event)
+        for effect in effects[:survive]:
+            self._do(device, effect)
+        if survive is not None:
+            self.die(device)
+        return len(effects)
+
+    def _do(self, device: int, effect: Effect) -> None:
+        match effect:
+            case Send():
+                if (device in self.cut and effect.to not in self.cut) or (
+                    device not in self.cut and effect.to in self.cut
+                ):
+                    return
+                if effect.to in self.devices:
+                    self.flying.append((effect.to, effect.message))
+                else:  # a refused connection is proof of death
+                    incarnation, _ = self.disk[effect.to]
+                    self.unnoticed.add((device, (effect.to, incarnation)))
+            case Train():
+                self.training.append((device, effect.version))
+            case SetDeadline():
+                self.deadlines.append((device, effect.version))
+            case Announce() | KeepIncarnation() | Stop() | _:
+                pass
+
+    def die(self, device: int) -> None:
+        state = self.devices.pop(device)
+        self.disk[device] = (state.incarnation, state.record)
+        self.training = [(trainee, version) for trainee, version in self.training if trainee != device]
+        self.flying = [(to, message) for to, message in self.flying if to != device]
+        life = (device, state.incarnation)
+        self.unnoticed |= {(observer, life) for observer in self.devices}
+        self.unnoticed = {(observer, dead) for observer, dead in self.unnoticed if observer != device}
+        self.crashes += 1
+
+    def restart(self, device: int) -> None:
+        incarnation, record = self.disk.pop(device)
+        self.devices[device] = self.kind(device, incarnation + 1, record, self.rules)
+        self.restarts += 1
+        self.happen(device, Started())
+
+    # -- what may happen next -----------------------------------------------------------------------------------
+
+    def choices(self) -> Iterator[tuple[str, int, object]]:
+        for index in range(len(self.flying)):
+            yield "deliver", index, None
+        for index in range(len(self.training)):
+            yield "train", index, None
+        for device, life in sorted(self.unnoticed):
+            yield "notice", device, life
+        for index in range(len(self.deadlines)):
+            yield "deadline", index, None
+
+    def target(self, choice: tuple[str, int, object]) -> tuple[int, Event] | None:
+        """Take the choice out of the world and return who handles what."""
+        what, index, detail = choice
+        match what:
+            case "deliver":
+                to, message = self.flying.pop(index)
+                return to, Received(message)
+            case "train":
+                device, version = self.training.pop(index)
+                symbol = Symbol(DeviceSet.of([device]), device + 1, (((device, version), 1),))
+                return device, Trained(version, symbol)
+            case "notice":
+                assert isinstance(detail, tuple)
+                self.unnoticed.discard((index, detail))
+                return index, PeerFailed(*detail)
+            case _:
+                device, version = self.deadlines.pop(index)
+                return (device, DeadlinePassed(version)) if device in self.devices else None
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Heal everything, let everything in flight arrive, and a few heartbeats pass."""
+        self.cut = frozenset()
+        self.fair_from = max((state.version.round for state in self.devices.values()), default=0)
+        if self.restarts:
+            self._let_everybody_ask_again()
+        for _ in range(40):
+            steps = 0
+            while (choice := next(self.choices(), None)) is not None:
+                if (step := self.target(choice)) is not None:
+                    self.happen(*step)
+                steps += 1
+                if steps > 20_000:
+                    raise Violation("messages never cease")
+            running = [state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private]
+            if all(state.stopped for state in running) and len({state.version for state in running}) < 2:
+                return
+            for device in sorted(self.devices):
+                self.happen(device, Ticked())
+
+    def _let_everybody_ask_again(self) -> None:
+        """Who came back may have asked somebody who is dead: fair rounds begin with what it does about that."""
+        for observer, life in sorted(self.unnoticed):
+            self.unnoticed.discard((observer, life))
+            self.happen(observer, PeerFailed(*life))
+        for device in sorted(self.devices):
+            self.happen(device, Ticked())
+
+    def check(self) -> None:
+        """Compare what came out with what is promised."""
+        running = [state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private]
+        if not running:
+            return
+        stuck = [state.id for state in running if state.stopped != "over"]
+        if stuck and self.setting.min_devices == 1:
+            raise Violation(f"devices {stuck} never finished")
+        if len({state.record.version for state in running}) > 1:
+            raise Violation(f"histories differ: {[(state.id, str(state.record.version)) for state in running]}")
+        history = running[0].record.models
+        assert isinstance(history, tuple)
+        for version, included in history:
+            if len(set(included)) != len(included):
+                raise Violation(f"round {version} counts a device twice")
+        if self.setting.is_crash_stop and self.setting.rounds - self.fair_from >= 3 and self.setting.policy == "elect":
+            outside = {state.id for state in running} - set(history[-1][1])
+            if outside and not self.setting.has_deadline:
+                raise Violation(f"devices {sorted(outside)} were never let in")
+        if self.setting.policy != "elect":
+            self._check_dropped_clusters(history)
+        if self.setting.is_crash_stop and not self.setting.has_deadline and not self.restarts:
+            for version, included in history:
+                absent = {state.id for state in running} - set(included)
+                if absent:
+                    raise Violation(f"survivors {sorted(absent)} are missing from round {version}")
+
+    def _check_dropped_clusters(self, history: tuple[tuple[Version, tuple[int, ...]], ...]) -> None:
+        for version, included in history:
+            for head, *members in self.rules.topology.clusters:
+                if head not in included and set(members) & set(included):
+                    raise Violation(f"a cluster without its head {head} went on in round {version}")

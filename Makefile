@@ -17,7 +17,7 @@ FLOWER_PINS := benchmarks/flower/constraints.txt
 FLOWER_INSTALL := $(FLOWER_BIN)/python -m pip install --quiet --disable-pip-version-check
 # More options for `make bench-flower`, such as FLOWER='--devices 10 100'
 FLOWER ?=
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
 ALGORITHM := src/tolfl/core,src/tolfl/schemes,src/tolfl/protocol
 TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run
 PYTEST := -m pytest -n $(JOBS)
@@ -49,7 +49,7 @@ demo: setup ## ten real devices, one head killed half way, Tol-FL and FL side by
 
 test: setup ## run the tests, without the slow ones, and report the coverage of the algorithm
 	$(BIN)/coverage erase
-	TOLFL_QUICK=1 $(TESTED) --source=$(ALGORITHM) $(PYTEST) --dist worksteal -m 'not slow'
+	TOLFL_QUICK=1 $(TESTED) --source=$(ALGORITHM) $(PYTEST) --dist worksteal --durations 25 -m 'not slow'
 	@$(MAKE) --no-print-directory coverage
 
 test-all: setup ## run every test, and report the coverage of everything

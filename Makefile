@@ -9,6 +9,9 @@ TORCH := torch==2.13.0
 JOBS ?= 3
 SCHEDULES ?= 1000000
 
+# Where it is set, every process that a test starts would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
 FLOWER_BIN := .venv-flower/bin
@@ -17,7 +20,7 @@ FLOWER_PINS := benchmarks/flower/constraints.txt
 FLOWER_INSTALL := $(FLOWER_BIN)/python -m pip install --quiet --disable-pip-version-check
 # More options for `make bench-flower`, such as FLOWER='--devices 10 100'
 FLOWER ?=
-PIP_INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ALGORITHM := src/tolfl/core,src/tolfl/schemes,src/tolfl/protocol
 TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run
 PYTEST := -m pytest -n $(JOBS)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import operator
 import textwrap
 import tokenize
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "tolfl"
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], object]] = {
+    ast.Add: operator.add,
+    ast.LShift: operator.lshift,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+}
 _Comments = dict[int, tuple[str, bool]]  #: by line, and whether it has the line for itself
 
 
@@ -57,7 +65,13 @@ def evaluated(value: str) -> object:
     >>> evaluated("64 * 2**20")
     67108864
     """
-    return eval(compile(value, "<constant>", "eval"), {"__builtins__": {}})
+    return _folded(ast.parse(value, mode="eval").body)
+
+
+def _folded(node: ast.expr) -> object:
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_folded(node.left), _folded(node.right))
+    return ast.literal_eval(node)
 
 
 def _said(body: list[ast.stmt], source: str) -> dict[str, Said]:

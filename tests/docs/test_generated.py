@@ -129,5 +129,5 @@ def test_a_constant_is_read_with_its_comment_without_importing_it() -> None:
 
     assert evaluated(found.value) == 64 * 2**20
     assert said_in_module("net.link")["_MAX_PARCELS"].comment.startswith("Models that may wait")
-    with pytest.raises(NameError):
+    with pytest.raises(ValueError, match="malformed"):
         evaluated("open('x')")

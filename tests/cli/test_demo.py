@@ -62,6 +62,7 @@ def test_all_of_it_can_be_simulated_and_each_demo_gets_a_folder(tolfl: Command, 
     [("/nowhere/python", "4 processes cannot be started"), ("/bin/false", "failed: it said nothing")],
     ids=["no-process", "dies-at-once"],
 )
+@pytest.mark.slow
 def test_without_a_network_it_says_why_and_simulates(
     program: str, why: str, tolfl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

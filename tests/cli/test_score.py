@@ -196,6 +196,7 @@ def test_an_empty_stream_is_no_error(model: Path, shown: str) -> None:
     assert done.out == {"table": "0 row(s), 0 alarm(s)\n", "json": "[]\n"}.get(shown, "")
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_the_memory_it_may_take_is_streamed(model: Path, tmp_path: Path) -> None:
     lines = lines_of_buildings(1000)
     block = "\n".join(lines[1:]) + "\n"

@@ -18,7 +18,7 @@ from tolfl.protocol.messages import Closed, Mean
 from tolfl.protocol.roles import Roles, roles_of
 from tolfl.protocol.round import Round
 
-SCHEDULES_IN_CI = 2_000
+SCHEDULES_IN_CI = 1_000
 
 #: A slow machine may take its time: a search has no deadline of its own.
 pytestmark = pytest.mark.timeout(900)

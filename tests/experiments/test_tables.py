@@ -84,7 +84,7 @@ def test_a_failing_table_alone_takes_the_clean_runs_that_are_on_disk(tables: Pap
     assert list(alone) == []
     claims = {verdict.claim: verdict.held for verdict in alone.reports()[0].verdicts}
     assert claims == {verdict.claim: verdict.held for verdict in report_named(tables, "server").verdicts}
-    assert None not in claims.values()
+    assert "not run" not in [verdict.evidence for verdict in alone.reports()[0].verdicts]
 
 
 def test_damaged_results_are_named(tmp_path: Path) -> None:
@@ -126,6 +126,16 @@ def test_the_papers_own_numbers_have_the_papers_shape() -> None:
     untold = {v.claim for v in verdicts_of("server", rows, ["comms-ml"]) if v.held is None}
     assert untold
     assert all("elect" in claim or "freeze" in claim for claim in untold)
+
+
+def test_a_gap_that_goes_either_way_from_split_to_split_settles_nothing() -> None:
+    rows = made_up("server", "fl", "freeze", auroc=0.8)
+    for shift, verdict in ((0.05, True), (-0.05, False), (0.0, None)):
+        ours = made_up("server", "tol-fl", "drop", auroc=0.8 + shift)
+        ours[0]["auroc"], ours[1]["auroc"] = ours[0]["auroc"] + 0.01, ours[1]["auroc"] - 0.01
+        found = {v.claim: v for v in verdicts_of("server", rows + ours, ["comms-ml"])}
+        assert found["Comms-ML: FL (freeze) < Tol-FL (drop)"].held is verdict
+    assert found["Comms-ML: FL (freeze) < Tol-FL (drop)"].evidence.startswith("0.802 - 0.802 = +0.000 (-0.00")
 
 
 def test_a_consistent_gap_over_many_splits_is_settled_and_over_few_it_is_not() -> None:

@@ -1,22 +1,26 @@
-"""The shape of the paper's tables, as claims that rows can bear out or not."""
+"""The shape of the paper's tables, as claims that rows can bear out or not.
+
+A claim says where a difference lies, paired by split and seed. It is held where the whole bootstrap interval of the
+difference lies there, not held where all of it lies elsewhere, and otherwise nobody can tell.
+"""
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from tolfl.experiments.paper.studies import STUDIES
 from tolfl.experiments.report import Row, Verdict
 from tolfl.experiments.rows import Method, units_of
+from tolfl.experiments.statistics import Units, differences, estimate
 
 #: "About equal" and "a small drop": the paper's own differences when nobody or one client fails are up to 0.03.
 _ABOUT = 0.03
-_RIVALS = ("fedgroup", "ifca", "fesem")
-_NAMES = {"fedgroup": "FedGroup", "ifca": "IFCA", "fesem": "FeSEM"}
+_RIVALS = {"fedgroup": "FedGroup", "ifca": "IFCA", "fesem": "FeSEM"}
 #: Losses of Tol-FL's cluster in the paper's table: from 0.80 to 0.75, 0.95 to 0.85, 0.71 to 0.68, 0.75 to 0.73.
 _A_CLUSTERS_WORTH = 0.12
 
-Score = Callable[..., float | None]
+Scores = Callable[..., Units]  #: of a scenario and a scheme, by split
 
 
 def verdicts_of(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> list[Verdict]:
@@ -26,85 +30,61 @@ def verdicts_of(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> lis
     for name in names:
         own = [row for row in rows if row["data"] == name]
 
-        def score(
+        def scores(
             scenario: str, scheme: str, policy: str = "", kind: str = "auroc", own: Sequence[Row] = own
-        ) -> float | None:
-            units = units_of(own, Method(scheme, policy, kind), scenario=scenario)
-            values = [value for of_unit in units.values() for value in of_unit]
-            return statistics.fmean(values) if values else None
+        ) -> Units:
+            return units_of(own, Method(scheme, policy, kind), scenario=scenario)
 
         shown = STUDIES[name].shown_as
-        found += [Verdict(f"{shown}: {v.claim}", v.held, v.evidence) for v in checks[scenario](score)]
+        found += [Verdict(f"{shown}: {v.claim}", v.held, v.evidence) for v in checks[scenario](scores)]
     return found
 
 
-def _clean(score: Score) -> Iterator[Verdict]:
-    ours, fl, batch = score("clean", "tol-fl"), score("clean", "fl"), score("clean", "batch")
-    for rival in _RIVALS:
-        yield _less(f"best single {_NAMES[rival]} < Tol-FL", score("clean", rival, kind="auroc_best"), ours)
-    yield _check("Tol-FL = FL, exactly", ours, fl, lambda a, b: a == b)
-    yield _check(f"FL ≈ batch (within {_ABOUT:g})", fl, batch, lambda a, b: abs(a - b) <= _ABOUT)
-    for rival in _RIVALS:
-        together = score("clean", rival, kind="auroc_all_models")
-        yield _check(f"batch ≤ all models of {_NAMES[rival]}", batch, together, lambda a, b: a <= b)
+def _clean(scores: Scores) -> Iterator[Verdict]:
+    ours, fl, batch = scores("clean", "tol-fl"), scores("clean", "fl"), scores("clean", "batch")
+    for rival, name in _RIVALS.items():
+        yield _above(f"best single {name} < Tol-FL", ours, scores("clean", rival, kind="auroc_best"))
+    yield _judged("Tol-FL = FL, exactly", ours, fl, 0.0, 0.0)
+    yield _judged(f"FL ≈ batch (within {_ABOUT:g})", fl, batch, -_ABOUT, _ABOUT)
+    for rival, name in _RIVALS.items():
+        yield _above(f"batch ≤ all models of {name}", scores("clean", rival, kind="auroc_all_models"), batch)
 
 
-def _client(score: Score) -> Iterator[Verdict]:
+def _client(scores: Scores) -> Iterator[Verdict]:
     lines = [("Tol-FL", "tol-fl", "auroc"), ("FL", "fl", "auroc"), ("batch", "batch", "auroc")]
-    lines += [(f"best single {_NAMES[rival]}", rival, "auroc_best") for rival in _RIVALS]
+    lines += [(f"best single {name}", rival, "auroc_best") for rival, name in _RIVALS.items()]
     for name, scheme, kind in lines:
-        before, after = score("clean", scheme, kind=kind), score("client", scheme, kind=kind)
-        yield _check(
-            f"a client failure costs {name} little (0 to {_ABOUT:g})",
-            before,
-            after,
-            lambda a, b: a - b <= _ABOUT,
-            "{:.3f} to {:.3f}",
-        )
+        before, after = scores("clean", scheme, kind=kind), scores("client", scheme, kind=kind)
+        yield _judged(f"a client failure costs {name} {_ABOUT:g} at most", before, after, high=_ABOUT)
 
 
-def _server(score: Score) -> Iterator[Verdict]:
-    clean, alone = score("clean", "fl"), score("server", "fl", "isolate")
-    fall = None if clean is None or alone is None else clean - alone
+def _server(scores: Scores) -> Iterator[Verdict]:
+    alone, stopped = scores("server", "fl", "isolate"), scores("server", "fl", "freeze")
+    fall = differences(scores("clean", "fl"), alone)
     for policy in ("drop", "elect"):
-        before, after = score("clean", "tol-fl"), score("server", "tol-fl", policy)
-        own = None if before is None or after is None else before - after
-        yield _check(
-            f"FL (isolate) falls more than Tol-FL ({policy})",
-            own,
-            fall,
-            lambda a, b: a < b,
-            "falls of {:.3f} and {:.3f}",
-        )
-        yield _check(
-            f"Tol-FL ({policy}) falls by a cluster's worth at most ({_A_CLUSTERS_WORTH:g})",
-            before,
-            after,
-            lambda a, b: a - b <= _A_CLUSTERS_WORTH,
-            "{:.3f} to {:.3f}",
-        )
-        for rival in _RIVALS:
-            yield _less(
-                f"best single {_NAMES[rival]} < Tol-FL ({policy})",
-                score("server", rival, "strict", "auroc_best"),
-                after,
-            )
-    yield _less("FL (isolate) < FL (freeze): stopping beats going on alone", alone, score("server", "fl", "freeze"))
-    yield _less("FL (freeze) < Tol-FL (drop)", score("server", "fl", "freeze"), score("server", "tol-fl", "drop"))
-    yield _less("FL (freeze) < Tol-FL (elect)", score("server", "fl", "freeze"), score("server", "tol-fl", "elect"))
+        before, after = scores("clean", "tol-fl"), scores("server", "tol-fl", policy)
+        yield _above(f"FL (isolate) falls more than Tol-FL ({policy})", fall, differences(before, after))
+        claim = f"Tol-FL ({policy}) falls by a cluster's worth at most ({_A_CLUSTERS_WORTH:g})"
+        yield _judged(claim, before, after, high=_A_CLUSTERS_WORTH)
+        for rival, name in _RIVALS.items():
+            single = scores("server", rival, "strict", "auroc_best")
+            yield _above(f"best single {name} < Tol-FL ({policy})", after, single)
+    yield _above("FL (isolate) < FL (freeze): stopping beats going on alone", stopped, alone)
+    for policy in ("drop", "elect"):
+        yield _above(f"FL (freeze) < Tol-FL ({policy})", scores("server", "tol-fl", policy), stopped)
 
 
-def _less(claim: str, low: float | None, high: float | None) -> Verdict:
-    return _check(claim, low, high, lambda a, b: a < b)
+def _above(claim: str, high: Units, low: Units) -> Verdict:
+    return _judged(claim, high, low, low=0.0)
 
 
-def _check(
-    claim: str,
-    a: float | None,
-    b: float | None,
-    holds: Callable[[float, float], bool],
-    shown: str = "{:.3f} and {:.3f}",
-) -> Verdict:
-    if a is None or b is None:
+def _judged(claim: str, a: Units, b: Units, low: float = -math.inf, high: float = math.inf) -> Verdict:
+    """Judge a claim that `a - b` lies between two bounds."""
+    gaps = differences(a, b)
+    if not gaps:
         return Verdict(claim, None, "not run")
-    return Verdict(claim, holds(a, b), shown.format(a, b))
+    gap = estimate(gaps)
+    inside, outside = low <= gap.low and gap.high <= high, gap.high < low or gap.low > high
+    means = " - ".join(f"{estimate(units).mean:.3f}" for units in (a, b))
+    evidence = f"{means} = {gap.mean:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
+    return Verdict(claim, True if inside else False if outside else None, evidence)

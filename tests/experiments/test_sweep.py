@@ -55,6 +55,18 @@ def assert_as_separate_runs(asked: list[Cell]) -> None:
         assert without_clock({"": sweep.summaries[cell.key]}) == without_clock({"": alone})
 
 
+def test_rounds_that_cells_share_count_once_in_the_time_they_took(tmp_path: Path) -> None:
+    pair = [Cell("clean", SPEC), Cell("failing", changed(fail="server@4"))]
+    sweep = Sweep(pair, tmp_path)
+    list(sweep)
+    (clean_s, *_), (failing_s, *_) = ([one["seconds_per_round"] for one in sweep.summaries[cell.key]] for cell in pair)
+    assert sweep.computing_s == pytest.approx(6 * clean_s + 3 * failing_s)
+
+    from_disk = Sweep(pair, tmp_path)
+    assert list(from_disk) == []
+    assert from_disk.computing_s == sweep.computing_s
+
+
 def test_a_sweep_gives_what_separate_runs_give() -> None:
     assert_as_separate_runs(cells())
 

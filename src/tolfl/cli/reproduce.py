@@ -100,7 +100,7 @@ def _run(name: str, chosen: Options, out: Path) -> list[Report]:
         follow_experiment(experiment, title, f"tolfl {' '.join(sys.argv[1:])}")
         seconds = time.perf_counter() - started
         for report in experiment.reports():
-            write_report(out, report, provenance(command, seconds, specs))
+            write_report(out, report, provenance(command, seconds, specs, experiment.computing_s))
             reports.append(report)
     return reports
 

@@ -60,6 +60,10 @@ class Experiment(Protocol):
     def reports(self) -> list[Report]:
         """Return what was found."""
 
+    @property
+    def computing_s(self) -> float | None:
+        """How long the runs took on which it rests, whenever they were computed; None: it keeps no runs."""
+
 
 class _OfSweep:
     """Tables, which are made of cells."""
@@ -82,9 +86,15 @@ class _OfSweep:
     def reports(self) -> list[Report]:
         return self._work.reports()
 
+    @property
+    def computing_s(self) -> float:
+        return self._work.sweep.computing_s
+
 
 class _Alone:
     """An experiment that makes one report and is soon computed again."""
+
+    computing_s = None
 
     def __init__(self, make: Callable[[], _WithReport]) -> None:
         self._work = make()

@@ -77,6 +77,7 @@ class LiarsAgainstDefences:
     store: Path | None = None
     data_dir: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
+    computing_s: float | None = 0.0
     _sweep: Sweep | None = None
 
     def __iter__(self) -> Iterator[Step]:
@@ -111,6 +112,7 @@ class LiarsAgainstDefences:
         self._sweep = sweep = Sweep([cell], self.store)
         for progress in sweep:
             yield Step(pair.label, place + progress.run.rounds_done / progress.run.rounds, total)
+        self.computing_s = (self.computing_s or 0.0) + sweep.computing_s
         summaries: Summaries = sweep.summaries[cell.key]
         rows = rows_of("liars", spec, summaries, cell.key)
         return [{**row, **_named(pair), "has_diverged": False} for row in rows]

@@ -155,6 +155,17 @@ class Sweep:
         if self._runs is not None:
             self._runs.save_checkpoints()
 
+    @property
+    def computing_s(self) -> float:
+        """How long the finished cells took, whenever they were computed; rounds that they share count once."""
+        return sum(
+            float(self.summaries[cell.key][0]["seconds_per_round"])
+            * (cell.spec.rounds - (0 if cell is group[0] else cell.shared_rounds))
+            for group in groups(self.cells)
+            for cell in group
+            if cell.key in self.summaries
+        )
+
     # -- on disk ------------------------------------------------------------------------------------------------
 
     def is_finished(self, cell: Cell) -> bool:

@@ -92,16 +92,7 @@ class Watched(Timeline):
 
 def state_of(device: Device) -> str:
     """Return what a device is at the moment, in the words of `tolfl status`; stopped: why."""
-    if device.stopped is not None:
-        return device.stopped
-    if device.is_private:
-        return "alone"
-    if not device.fleet.is_inside:
-        return "outside"
-    roles = device.fleet.roles
-    if roles.closer == device.id:
-        return "closer"
-    return "head" if device.id in roles.heads else "member"
+    return device.stopped or device.role
 
 
 def watched(fail: str = "", **options: object) -> Watched:

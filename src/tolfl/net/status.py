@@ -13,19 +13,10 @@ if TYPE_CHECKING:
 
 def role_of(node: Node) -> str:
     """Return what a device does at the moment."""
-    device = node.device
-    if device.stopped is not None:
+    if node.device.stopped is not None:
         return "stopped"
-    if not node.has_begun:
-        return "waiting"  # whoever comes must not take it for a fleet that trains
-    if device.is_private:
-        return "alone"
-    if not device.fleet.is_inside:
-        return "outside"
-    roles = device.fleet.roles
-    if roles.closer == device.id:
-        return "closer"
-    return "head" if device.id in roles.heads else "member"
+    # Whoever comes must not take it for a fleet that trains.
+    return node.device.role if node.has_begun else "waiting"
 
 
 def status_of(node: Node) -> pb.StatusReply:

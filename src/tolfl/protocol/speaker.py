@@ -50,6 +50,18 @@ class Speaker:
         """The version of the newest model it holds."""
         return self.record.version
 
+    @property
+    def role(self) -> str:
+        """What it is to the others: member, head, closer; outside, until it is let in; alone, for good."""
+        if self.is_private:
+            return "alone"
+        if not self.fleet.is_inside:
+            return "outside"
+        roles = self.fleet.roles
+        if roles.closer == self.id:
+            return "closer"
+        return "head" if self.id in roles.heads else "member"
+
     def clone(self) -> Self:
         """Return an independent copy; records and messages are immutable and shared."""
         other = copy(self)

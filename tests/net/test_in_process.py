@@ -119,6 +119,19 @@ def test_a_planned_cut_heals_to_one_history(tmp_path: Path, min_devices: int) ->
     asyncio.run(live())
 
 
+def test_a_member_that_was_cut_off_before_its_head_ever_wrote_to_it_is_found_dead(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            fleet.prepare(2).cuts.command([3])
+            fleet.launch(*ALL)
+            await fleet.until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
+            await fleet.until_round(1, [0, 1, 2])
+
+            assert fleet.closed()[0].included == (0, 1, 2)
+
+    asyncio.run(live())
+
+
 def test_a_device_that_died_comes_back_as_its_next_life(tmp_path: Path) -> None:
     async def live() -> None:
         async with fleet_of(tmp_path) as fleet:

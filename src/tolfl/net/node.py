@@ -265,6 +265,7 @@ class Node:
 
     def _send(self, to: int, message: AnyMessage) -> None:
         if self.cuts.is_cut(to, self.device.version.round):
+            self.outbox.link_to(to)  # nothing passes, but somebody waits for an answer and must notice that none comes
             return
         # Whoever is told of the end has the last model, as a rule; whoever asks afterwards may not.
         is_news = self.device.record is not self._record_before

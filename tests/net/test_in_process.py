@@ -222,7 +222,7 @@ def test_a_fleet_leaves_no_task_no_thread_no_socket_and_no_file_behind(tmp_path:
             assert asyncio.all_tasks() == {asyncio.current_task()}
             await until(lambda: not own_threads() - before)  # a round of training under way is let to its end
             counts.append(open_files())
-        assert counts[2] <= counts[1]
+        await until(lambda: open_files() <= counts[1])  # gRPC closes its last sockets in a thread of its own
 
     asyncio.run(live())
 

@@ -151,8 +151,10 @@ class Beyond:
             spec = with_place(STUDIES[question.data].spec(quick), data_dir)
             for value, asked in question.specs(spec).items():
                 label = f"{question.name} {value}"
-                found = [Cell(f"{label}: {entry.label}", entry.spec) for entry in entries(asked, question.schemes)]
-                self._cells += [(question, value, cell) for cell in found]
+                for entry in entries(asked, question.schemes):
+                    # A star has no clusters: one run serves for every k.
+                    same = entry.spec if entry.spec.scheme != "fl" else _changed(entry.spec, clusters=spec.clusters)
+                    self._cells.append((question, value, Cell(f"{label}: {entry.label}", same)))
         self.sweep = Sweep([cell for *_, cell in self._cells], store)
 
     def __iter__(self) -> Iterator[SweepProgress]:

@@ -63,11 +63,11 @@ def stall(arguments: argparse.Namespace) -> None:
     )
     with Fleet(spec) as fleet:
         fleet.wait_for_round_of(fleet.devices, since_s=0.0)
-        for how, goal_s in STALL_GOAL_S.items():
+        for how in arguments.by:
             for role, device in ROLES.items():
                 taken = [one_stall(fleet, device, how, rng) for _ in range(arguments.repeats)]
                 stalls, quiet = [stalled for stalled, _ in taken], statistics.median(quiet for _, quiet in taken)
-                row = f"{statistics.median(stalls):.2f} | {max(stalls):.2f} | {goal_s:g} | {quiet:.3f}"
+                row = f"{statistics.median(stalls):.2f} | {max(stalls):.2f} | {STALL_GOAL_S[how]:g} | {quiet:.3f}"
                 print(f"| {role} | {how} | {len(stalls)} | {row} |", flush=True)
 
 
@@ -230,6 +230,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--repeats", type=int, default=5, help="failures of each kind; rounds are some times as many")
+    parser.add_argument(
+        "--by", nargs="*", choices=list(STALL_GOAL_S), default=list(STALL_GOAL_S), help="kinds of stall"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

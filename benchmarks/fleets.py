@@ -66,6 +66,7 @@ class Fleet:
     def look(self) -> None:
         self.launcher.look()
         self.lines += self.launcher.view.news
+        self.launcher.view.news.clear()
 
     def rounds(self, since_s: float = 0.0) -> list[RoundClosed]:
         """Return the closed rounds after a moment, each once."""

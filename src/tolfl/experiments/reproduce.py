@@ -41,7 +41,7 @@ def write_report(folder: Path, report: Report, origin: Mapping[str, Any]) -> lis
     content["verdicts"] = [{"claim": v.claim, "held": v.held, "evidence": v.evidence} for v in report.verdicts]
     write_file(folder, f"{report.name}.json", _lines(content))
     total_s = origin.get("seconds_computing", origin["seconds"])
-    minutes = f"{total_s / 60:.1f} min of computing, runs from the cache included"
+    minutes = f"its runs took {total_s / 60:.1f} min by the clock, whenever that was and whatever ran beside"
     head = f"# {report.title}\n\nCommand: `{origin['command']}` ({minutes}; {origin['machine']}).\n"
     write_file(folder, f"{report.name}.md", (head + "\n" + report.to_markdown()).encode())
     paths = [folder / f"{report.name}.json", folder / f"{report.name}.md"]

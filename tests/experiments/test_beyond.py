@@ -33,11 +33,13 @@ def test_fl_is_run_once_for_every_number_of_clusters_and_tol_fl_for_each(asked: 
     assert len(groups(cells)) == 1  # all share the rounds before the failure
 
 
-def rows(question: str, scheme: str, policy: str, auroc: float) -> list[dict[str, Any]]:
-    names = {"question": question, "varied": "5", "scenario": "beyond", "data": "comms-ml"}
+def rows(
+    question: str, scheme: str, policy: str, auroc: float, varied: str = "5", n_splits: int = 5
+) -> list[dict[str, Any]]:
+    names = {"question": question, "varied": varied, "scenario": "beyond", "data": "comms-ml"}
     return [
         {**names, "scheme": scheme, "policy": policy, "split": split, "seed": split, "auroc": auroc + 0.001 * split}
-        for split in range(5)
+        for split in range(n_splits)
     ]
 
 
@@ -51,3 +53,31 @@ def test_tol_fl_pays_only_if_it_beats_the_better_of_what_fl_can_do() -> None:
     assert verdicts["early 5: tol-fl drop pays"].held is False
     assert verdicts["early 5: tol-fl drop pays"].evidence.endswith("against fl freeze")
     assert report.tables[0].rows == (("5", "0.802 ±0.002", "0.702 ±0.002", "0.752 ±0.002", "0.602 ±0.002"),)
+
+
+def test_a_device_that_fails_is_any_of_them_so_that_one_verdict_speaks_of_their_mean() -> None:
+    server = [("tol-fl", "elect", 0.80), ("tol-fl", "drop", 0.70), ("fl", "freeze", 0.75), ("fl", "isolate", 0.60)]
+    member = [("tol-fl", "", 0.80), ("fl", "", 0.80)]
+    both = [row for scheme, policy, auroc in server for row in rows("victim", scheme, policy, auroc, "0")]
+    both += [row for scheme, policy, auroc in member for row in rows("victim", scheme, policy, auroc, "1")]
+    report = report_of(both)
+
+    assert [(verdict.claim, verdict.held) for verdict in report.verdicts] == [
+        ("victim, mean of 2: tol-fl elect pays", True),
+        ("victim, mean of 2: tol-fl drop pays", False),
+    ]
+    assert report.verdicts[0].evidence == "+0.025 (+0.025 to +0.025) against fl freeze"
+    # A member's failure asks no policy: its run stands in each policy's column.
+    assert report.tables[0].rows[1] == ("1", *4 * ("0.802 ±0.002",))
+    assert report.tables[0].rows[2][0] == "mean"
+
+
+def test_one_run_with_one_class_anomalous_settles_nothing_and_ten_classes_do() -> None:
+    classes = [str(number) for number in range(10)]
+
+    def rotated(chosen: list[str]) -> list[dict[str, Any]]:
+        pairs = (("tol-fl", "elect", 0.8), ("fl", "freeze", 0.75))
+        return [r for scheme, policy, a in pairs for c in chosen for r in rows("rotation", scheme, policy, a, c, 1)]
+
+    assert [verdict.held for verdict in report_of(rotated(classes)).verdicts] == [True]
+    assert [verdict.held for verdict in report_of(rotated(classes[:1])).verdicts] == [None]

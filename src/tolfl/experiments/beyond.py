@@ -124,7 +124,7 @@ def _rotated(spec: RunSpec) -> dict[str, RunSpec]:
 QUESTIONS = (
     Question("early", "The server fails early or late", "round of the failure", _early),
     Question("clusters", "How many clusters", "k", _clusters),
-    Question("victim", "Which device fails", "device", _victims, ("tol-fl",)),
+    Question("victim", "Which device fails", "device", _victims),
     Question("several", "One, two or three heads fail", "heads lost", _several),
     Question("random", "Devices fail at random", "odds per device and round", _random),
     Question("newcomer", "A new typical class appears after the failure", "new class", _newcomer),
@@ -189,7 +189,7 @@ def report_of(rows: Sequence[Row]) -> Report:
     asked = [question for question in QUESTIONS if any(row["question"] == question.name for row in rows)]
     tables, figures = [], {}
     for question in asked:
-        own = [row for row in rows if row["question"] == question.name]
+        own = with_every_policy([row for row in rows if row["question"] == question.name])
         tables.append(table_of(question, own))
         if len({row["varied"] for row in own}) > 1:
             figures[f"beyond-{question.name}"] = _drawing(question, own)
@@ -198,6 +198,18 @@ def report_of(rows: Sequence[Row]) -> Report:
 
 def _drawing(question: Question, rows: Sequence[Row]) -> Callable[[], Any]:
     return lambda: plot_question(question.title, question.varied, rows, shown_methods(rows))
+
+
+def with_every_policy(rows: Sequence[Row]) -> list[Row]:
+    """Return a question's rows; where no head fails, a scheme's one run stands for each of its policies."""
+    policies: dict[str, dict[str, None]] = {}
+    for row in rows:
+        policies.setdefault(row["scheme"], {})[row["policy"]] = None
+    found: list[Row] = []
+    for row in rows:
+        named = [policy for policy in policies[row["scheme"]] if policy]
+        found += [{**row, "policy": policy} for policy in named] if named and not row["policy"] else [row]
+    return found
 
 
 def shown_methods(rows: Sequence[Row]) -> list[Method]:
@@ -216,7 +228,7 @@ def table_of(question: Question, rows: Sequence[Row]) -> Table:
     for value in dict.fromkeys(row["varied"] for row in rows):
         own = [row for row in rows if row["varied"] == value]
         lines.append((value, *(_mean(own, method) for method in methods)))
-    if question.name.startswith("rotation"):
+    if question.name in _ASKED_AS_A_WHOLE:
         lines.append(("mean", *(_mean(rows, method) for method in methods)))
     notes = ("AUROC, mean ± standard deviation over repetitions.",)
     return Table(question.title, (question.varied, *(method.label for method in methods)), tuple(lines), notes)
@@ -231,18 +243,46 @@ def _mean(rows: Sequence[Row], method: Method) -> str:
 
 def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
     """Say, for every question and value, whether Tol-FL pays against the best that FL could do."""
+    found: list[Verdict] = []
+    for name in dict.fromkeys(row["question"] for row in rows):
+        own = with_every_policy([row for row in rows if row["question"] == name])
+        values = list(dict.fromkeys(row["varied"] for row in own))
+        if name in _ASKED_AS_A_WHOLE:
+            found += _paying(f"{name}, mean of {len(values)}", _ASKED_AS_A_WHOLE[name](own))
+        else:
+            for value in values:
+                found += _paying(f"{name} {value}", [row for row in own if row["varied"] == value])
+    return found
+
+
+def _mean_over_victims(rows: Sequence[Row]) -> list[Row]:
+    """Return one row for each method, split and seed: the mean over devices, any of which may be the one that fails."""
+    together: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        together.setdefault(tuple(row[name] for name in ("data", "scheme", "policy", "split", "seed")), []).append(row)
+    return [{**same[0], "auroc": statistics.fmean(row["auroc"] for row in same)} for same in together.values()]
+
+
+def _class_as_unit(rows: Sequence[Row]) -> list[Row]:
+    """Return rows whose split is the class that is anomalous: what a rotation draws from."""
+    return [{**row, "split": row["varied"]} for row in rows]
+
+
+#: Questions whose values are no settings to choose from: one verdict for all of them.
+_ASKED_AS_A_WHOLE = {"victim": _mean_over_victims, "rotation": _class_as_unit, "rotation-cifar": _class_as_unit}
+
+
+def _paying(asked: str, rows: Sequence[Row]) -> list[Verdict]:
     found = []
-    for name, value in dict.fromkeys((row["question"], row["varied"]) for row in rows):
-        own = [row for row in rows if row["question"] == name and row["varied"] == value]
-        for ours in _SHOWN[:2]:
-            gaps = [
-                (rival, estimate(gap))
-                for rival in _SHOWN[2:4]
-                if (gap := differences(units_of(own, ours), units_of(own, rival)))
-            ]
-            if gaps:
-                rival, least = min(gaps, key=lambda pair: pair[1].mean)
-                settled = None if least.low <= 0 <= least.high and least.n_units > 1 else least.mean > 0
-                evidence = f"{least.mean:+.3f} ({least.low:+.3f} to {least.high:+.3f}) against {rival.label}"
-                found.append(Verdict(f"{name} {value}: {ours.label} pays", settled, evidence))
+    for ours in _SHOWN[:2]:
+        gaps = [
+            (rival, estimate(gap))
+            for rival in _SHOWN[2:4]
+            if (gap := differences(units_of(rows, ours), units_of(rows, rival)))
+        ]
+        if gaps:
+            rival, least = min(gaps, key=lambda pair: pair[1].mean)
+            settled = None if least.n_units < 2 or least.low <= 0 <= least.high else least.mean > 0
+            evidence = f"{least.mean:+.3f} ({least.low:+.3f} to {least.high:+.3f}) against {rival.label}"
+            found.append(Verdict(f"{asked}: {ours.label} pays", settled, evidence))
     return found

@@ -31,7 +31,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     data: Annotated[
         str,
         typer.Option(
-            help="Data sets of the tables: all that are at hand, or some of comms-ml,fashion-mnist,cifar-10,cifar-100."
+            help="Data sets, with commas: all at hand, or some of comms-ml, fashion-mnist, cifar-10, cifar-100."
         ),
     ] = "all",
     data_dir: options.DataDir = None,

@@ -31,7 +31,7 @@ def plot_scenario(scenario: str, rows: Sequence[Row], methods: Sequence[Method],
     panels[0].invert_yaxis()
     figure.suptitle(f"AUROC, {_TITLES[scenario]}", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(2, len(names)), frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(names)), frameon=False, fontsize=8)
     return figure
 
 
@@ -64,7 +64,7 @@ def _panel(axes: Axes, scenario: str, rows: Sequence[Row], methods: Sequence[Met
     if printed:
         x, y = zip(*printed, strict=True)
         axes.plot(x, y, "|", color=BLACK, markersize=9, markeredgewidth=1.4, label="the paper's mean")
-    axes.axvline(0.5, color="0.6", linewidth=0.8, linestyle=":")
+    axes.axvline(0.5, color="0.6", linewidth=0.8, linestyle=":", label="no better than guessing")
     axes.set_title(STUDIES[name].shown_as, fontsize=9)
     axes.grid(axis="x", alpha=0.25, linewidth=0.6)
     axes.grid(axis="y", alpha=0.12, linewidth=0.6)

@@ -12,7 +12,6 @@ from tolfl.core.errors import DataError, RunDirectoryError, UnknownNameError
 from tolfl.core.records import Scored
 from tolfl.experiments.paper.printed import printed_auroc
 from tolfl.experiments.paper.significance import significance_tables
-from tolfl.experiments.paper.step_size import choose
 from tolfl.experiments.paper.studies import STUDIES, chosen_studies
 from tolfl.experiments.paper.tables import PaperTables, methods, report_of
 from tolfl.experiments.paper.targets import verdicts_of
@@ -144,17 +143,6 @@ def test_a_consistent_gap_over_many_splits_is_settled_and_over_few_it_is_not() -
     more = [row | {"data": name} for row in rows for name in ("comms-ml", "fashion-mnist", "cifar-10", "cifar-100")]
     table = significance_tables(more)[0]
     assert (table.rows[0][1], table.rows[0][3], table.rows[0][-1]) == ("+0.200", "20 of 20", "ahead")
-
-
-def test_a_step_within_a_factor_of_two_of_divergence_is_not_taken() -> None:
-    tried: list[dict[str, Any]] = [
-        {"lr": 0.01, "loss": 3.0, "diverged": False},
-        {"lr": 0.02, "loss": 2.0, "diverged": False},
-        {"lr": 0.04, "loss": 1.0, "diverged": False},
-        {"lr": 0.08, "loss": None, "diverged": True},
-    ]
-    assert choose(tried) == 0.02
-    assert choose(tried[-1:]) is None
 
 
 def test_data_sets_that_are_not_at_hand_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

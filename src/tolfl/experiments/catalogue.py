@@ -103,7 +103,7 @@ class _Alone:
         yield from self._work
 
     def save_checkpoints(self) -> None:
-        """Keep nothing: it takes minutes."""
+        """Keep nothing more: it takes minutes, or keeps what it finds as it goes."""
 
     def reports(self) -> list[Report]:
         return [self._work.report]
@@ -134,7 +134,7 @@ def experiments(name: str, options: Options) -> list[tuple[str, Experiment]]:
     if name == "liars":
         return [(name, LiarsAgainstDefences(quick, options.store, data_dir))]
     if name == "step-size":
-        return [(name, _Alone(lambda: step_size.StepSizes(options.studies, quick, data_dir)))]
+        return [(name, _Alone(lambda: step_size.StepSizes(options.studies, quick, data_dir, options.store)))]
     return [(name, _Alone(lambda: _MAKERS[name](quick, data_dir)))]
 
 

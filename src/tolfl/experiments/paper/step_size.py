@@ -1,40 +1,46 @@
 """Which step size: chosen on held-back typical samples, never on the test set.
 
-Clean FL with three seeds that no table uses, for step sizes a factor of two apart. A step diverges if a loss is not
-finite or no better than that of the mean vector. Of those whose double does not diverge, the one with the least
-validation loss is taken.
+Clean FL with three seeds that no table uses, for step sizes a factor of two apart, the smallest first. A step is too
+large if a loss is not finite, or a tenth worse than that of a smaller step. Of those whose double is not too large, the
+one with the least validation loss is taken.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError
+from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError, RunDirectoryError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.studies import Study, with_place
 from tolfl.experiments.report import Report, Row, Table
 from tolfl.experiments.steps import Step
+from tolfl.experiments.sweep import spec_hash
+from tolfl.runs.directory import write_file
 from tolfl.sim.run import Runs
 
 #: Seeds of the tables start at 0.
 _FIRST_SEED = 1000
 _N_SEEDS = 3
-#: Tried in this order around 0.001, until one diverges or is so much worse than the best.
+#: Tried in this order, times 0.001, until one diverges or is so many times worse than the best.
 _MUCH_WORSE = 1.1
 _FACTORS = (0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)
+_NOTE = "Clean FL, mean over three seeds. Chosen: the least loss among steps whose double is not too large."
 
 
 class StepSizes:
     """The choice at work, one data set after the other. Iterate to make it go on."""
 
-    def __init__(self, studies: Sequence[Study], quick: bool = False, data_dir: str = "") -> None:
-        self._studies, self._quick, self._data_dir = studies, quick, data_dir
+    def __init__(
+        self, studies: Sequence[Study], quick: bool = False, data_dir: str = "", store: Path | None = None
+    ) -> None:
+        self._studies, self._quick, self._data_dir, self._store = studies, quick, data_dir, store
         self.rows: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[Step]:
@@ -45,31 +51,47 @@ class StepSizes:
             for tried, factor in enumerate(_FACTORS):
                 lr = 0.001 * factor
                 yield Step(f"{study.data}, step {lr:g}", place * len(_FACTORS) + tried, total)
-                row = self._try(study, lr)
+                row = self._known_or_tried(study, lr)
+                row["too_large"] = row["loss"] is None or row["loss"] > _MUCH_WORSE * best
                 self.rows.append(row)
-                if row["diverged"] or row["loss"] > _MUCH_WORSE * best:
+                if row["too_large"]:
                     break
                 best = min(best, row["loss"])
 
-    def _try(self, study: Study, lr: float) -> dict[str, Any]:
+    def _known_or_tried(self, study: Study, lr: float) -> dict[str, Any]:
+        """Return what a step size gives, from an earlier attempt if there was one."""
         spec = study.spec(self._quick, scheme="fl", seed=_FIRST_SEED, repetitions=_N_SEEDS, splits=_N_SEEDS)
         spec = with_place(RunSpec.from_fields(_with_lr(spec, lr)), self._data_dir)
-        runs = Runs(spec)
+        if self._store is None:
+            return _tried(spec)
+        path = self._store / f"{study.data}-step-{spec_hash(spec)}.json"
+        if not path.is_file():
+            write_file(path.parent, path.name, msgspec.json.encode(_tried(spec)))
         try:
-            for _ in runs:
-                pass
-        except (NonFiniteLossError, NonFiniteModelError):
-            return {"data": study.data, "lr": lr, "diverged": True, "losses": [], "loss": None}
-        losses = [_validation_loss(result.models["global"].anomaly_score, result.data) for result in runs.results]
-        plain = [mean_vector_loss(result.data) for result in runs.results]
-        diverged = any(not math.isfinite(loss) or loss >= limit for loss, limit in zip(losses, plain, strict=True))
-        mean = float(np.mean(losses))
-        return {"data": study.data, "lr": lr, "diverged": diverged, "losses": losses, "loss": mean, "plain": plain}
+            known: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            raise RunDirectoryError(path, f"cannot be read ({error}); delete it to compute it again") from None
+        return known
 
     @property
     def report(self) -> Report:
         """The choice for each data set, with all that was tried."""
         return report_of(self.rows)
+
+
+def _tried(spec: RunSpec) -> dict[str, Any]:
+    """Return the validation losses of a specification's runs, none if they diverge."""
+    runs = Runs(spec)
+    try:
+        for _ in runs:
+            pass
+    except (NonFiniteLossError, NonFiniteModelError):
+        return {"data": spec.data, "lr": spec.train.lr, "losses": [], "loss": None}
+    losses = [_validation_loss(result.models["global"].anomaly_score, result.data) for result in runs.results]
+    mean = float(np.mean(losses))
+    if not math.isfinite(mean):
+        return {"data": spec.data, "lr": spec.train.lr, "losses": [], "loss": None}
+    return {"data": spec.data, "lr": spec.train.lr, "losses": losses, "loss": mean}
 
 
 def _with_lr(spec: RunSpec, lr: float) -> dict[str, Any]:
@@ -83,21 +105,15 @@ def _validation_loss(score: Any, data: FederatedDataset) -> float:
     return float(np.mean(score(samples), dtype=np.float64))
 
 
-def mean_vector_loss(data: FederatedDataset) -> float:
-    """Return the loss of always answering with the mean of the training samples."""
-    samples = data.pool if data.validation is None else data.validation
-    return float(np.mean(((samples - data.pool.mean(0)) ** 2).sum(1), dtype=np.float64))
-
-
 def choose(rows: Sequence[Row]) -> float | None:
-    """Return the best step of one data set whose double does not diverge; None if there is none.
+    """Return the best step of one data set whose double is not too large; None if there is none.
 
     >>> tried = [(0.1, 5.0, False), (0.2, 4.0, False), (0.4, 3.0, False), (0.8, None, True)]
-    >>> choose([{"lr": lr, "loss": loss, "diverged": diverged} for lr, loss, diverged in tried])
+    >>> choose([{"lr": lr, "loss": loss, "too_large": too_large} for lr, loss, too_large in tried])
     0.2
     """
-    diverged = [row["lr"] for row in rows if row["diverged"]]
-    safe = [row for row in rows if not row["diverged"] and all(2.001 * row["lr"] < lr for lr in diverged)]
+    too_large = [row["lr"] for row in rows if row["too_large"]]
+    safe = [row for row in rows if not row["too_large"] and all(2.001 * row["lr"] < lr for lr in too_large)]
     return min(safe, key=lambda row: row["loss"])["lr"] if safe else None
 
 
@@ -111,11 +127,14 @@ def report_of(rows: Sequence[Row]) -> Report:
         cells = tuple(
             (
                 f"{row['lr']:g}",
-                "diverges" if row["diverged"] else f"{row['loss']:.4g}",
-                "*" if row["lr"] == chosen else "",
+                "diverges" if row["loss"] is None else f"{row['loss']:.4g}",
+                " to ".join(f"{loss:.4g}" for loss in (min(row["losses"]), max(row["losses"])))
+                if row["losses"]
+                else "-",
+                "chosen" if row["lr"] == chosen else "too large" if row["too_large"] else "",
             )
             for row in own
         )
-        notes = ("mean over three seeds of clean FL; chosen: the least loss whose double does not diverge",)
-        tables.append(Table(f"{name}: step size", ("step", "validation loss", "chosen"), cells, notes))
+        notes = (_NOTE,)
+        tables.append(Table(f"{name}: step size", ("step", "validation loss", "of three seeds", ""), cells, notes))
     return Report("step-size", "Step sizes, chosen on held-back typical samples", list(rows), tables)

@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from tolfl.experiments.beyond import Beyond
+from tolfl.experiments.beyond.work import Beyond
 from tolfl.experiments.paper.studies import chosen_studies
 from tolfl.experiments.paper.tables import SCENARIOS, PaperTables
 from tolfl.experiments.sweep import Cell, Sweep, groups

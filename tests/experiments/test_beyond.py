@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tolfl.experiments.beyond import QUESTIONS, Beyond, report_of
+from tolfl.experiments.beyond.answers import report_of
+from tolfl.experiments.beyond.questions import QUESTIONS
+from tolfl.experiments.beyond.work import Beyond
 from tolfl.experiments.sweep import groups
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tolfl.core.errors import UnknownNameError
-from tolfl.experiments.beyond import Beyond
-from tolfl.experiments.beyond import report_of as beyond_report
+from tolfl.experiments.beyond.answers import report_of as beyond_report
+from tolfl.experiments.beyond.work import Beyond
 from tolfl.experiments.liars import LiarsAgainstDefences
 from tolfl.experiments.liars import report_of as liars_report
 from tolfl.experiments.paper import communication, samples, server_figure, step_size, timing

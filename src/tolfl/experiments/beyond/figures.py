@@ -22,8 +22,10 @@ _STYLES = {
 _OTHERS = ((GREEN, "D", "-"), (PURPLE, "P", "-"), (BLACK, "X", "-"))
 
 
-def plot_question(title: str, varied: str, rows: Sequence[Row], methods: Sequence[Method]) -> Figure:
-    """Return a figure: means and their 95 % intervals over splits, at each value of what is varied."""
+def plot_question(
+    title: str, varied: str, rows: Sequence[Row], methods: Sequence[Method], is_scale: bool = True
+) -> Figure:
+    """Return a figure: means and their 95 % intervals over splits, at each value; joined on a scale."""
     values = list(dict.fromkeys(row["varied"] for row in rows))
     figure = Figure(figsize=(max(4.2, 1.6 + 0.5 * len(values)), 3.0), layout="constrained")
     axes = figure.subplots()
@@ -34,7 +36,7 @@ def plot_question(title: str, varied: str, rows: Sequence[Row], methods: Sequenc
         for place, value in enumerate(values):
             units = units_of([row for row in rows if row["varied"] == value], method)
             if units:
-                points.append((place + 0.06 * (index - (n - 1) / 2), estimate(units)))
+                points.append((place + (0.06 if is_scale else 0.12) * (index - (n - 1) / 2), estimate(units)))
         if points:
             x, found = zip(*points, strict=True)
             errors = [[max(0.0, e.mean - e.low) for e in found], [max(0.0, e.high - e.mean) for e in found]]
@@ -45,7 +47,7 @@ def plot_question(title: str, varied: str, rows: Sequence[Row], methods: Sequenc
                 yerr=errors,
                 color=colour,
                 marker=marker,
-                linestyle=line,
+                linestyle=line if is_scale else "none",
                 markersize=4.5,
                 linewidth=1.2,
                 label=method.label,

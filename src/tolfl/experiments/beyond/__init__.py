@@ -1,0 +1,1 @@
+"""What the paper left out: questions that its tables do not answer, asked with the same machinery."""

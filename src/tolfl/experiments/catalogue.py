@@ -94,10 +94,12 @@ class _OfSweep:
 class _Alone:
     """An experiment that makes one report and is soon computed again."""
 
-    computing_s = None
-
     def __init__(self, make: Callable[[], _WithReport]) -> None:
         self._work = make()
+
+    @property
+    def computing_s(self) -> float | None:
+        return self._work.computing_s if isinstance(self._work, step_size.StepSizes) else None
 
     def __iter__(self) -> Iterator[Step]:
         yield from self._work

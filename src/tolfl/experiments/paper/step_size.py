@@ -8,6 +8,7 @@ one with the least validation loss is taken.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,17 @@ class StepSizes:
             return _tried(spec)
         path = self._store / f"{study.data}-step-{spec_hash(spec)}.json"
         if not path.is_file():
-            write_file(path.parent, path.name, msgspec.json.encode(_tried(spec)))
+            write_file(path.parent, path.name, msgspec.json.encode(_tried(spec)) + b"\n")
         try:
             known: dict[str, Any] = msgspec.json.decode(path.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
             raise RunDirectoryError(path, f"cannot be read ({error}); delete it to compute it again") from None
         return known
+
+    @property
+    def computing_s(self) -> float:
+        """How long the tries took, whenever they were made."""
+        return sum(float(row["seconds"]) for row in self.rows)
 
     @property
     def report(self) -> Report:
@@ -80,18 +86,23 @@ class StepSizes:
 
 
 def _tried(spec: RunSpec) -> dict[str, Any]:
-    """Return the validation losses of a specification's runs, none if they diverge."""
+    """Return the validation losses of a specification's runs, none if they diverge, and how long they took."""
+    started = time.perf_counter()
+    losses = _validation_losses(spec)
+    mean = float(np.mean(losses)) if losses else None
+    seconds = round(time.perf_counter() - started, 1)
+    return {"data": spec.data, "lr": spec.train.lr, "losses": losses, "loss": mean, "seconds": seconds}
+
+
+def _validation_losses(spec: RunSpec) -> list[float]:
     runs = Runs(spec)
     try:
         for _ in runs:
             pass
     except (NonFiniteLossError, NonFiniteModelError):
-        return {"data": spec.data, "lr": spec.train.lr, "losses": [], "loss": None}
+        return []
     losses = [_validation_loss(result.models["global"].anomaly_score, result.data) for result in runs.results]
-    mean = float(np.mean(losses))
-    if not math.isfinite(mean):
-        return {"data": spec.data, "lr": spec.train.lr, "losses": [], "loss": None}
-    return {"data": spec.data, "lr": spec.train.lr, "losses": losses, "loss": mean}
+    return losses if all(map(math.isfinite, losses)) else []
 
 
 def _with_lr(spec: RunSpec, lr: float) -> dict[str, Any]:

@@ -65,6 +65,14 @@ def test_of_several_k_that_would_do_one_is_taken(tmp_path: Path) -> None:
     assert worth_of(aurocs, 3, "elect").values["server"] == {"0/0": 0.7}
 
 
+def test_beyond_the_paper_a_head_lost_for_every_k_is_of_use_and_the_rest_is_not(tmp_path: Path) -> None:
+    asked = {"scenario": "beyond", "policy": "drop", "clusters": 4}
+    beyond = [{**asked, "question": "clusters", "auroc": 0.75}, {**asked, "question": "early", "auroc": 0.1}]
+    aurocs = aurocs_of_files([stored(tmp_path / "r.json", CLEAN, CLIENT, *beyond)], n_devices=10)
+
+    assert worth_of(aurocs, 4, "drop").values["server"] == {"0/0": 0.75}
+
+
 def test_without_a_run_of_elect_a_lost_head_costs_a_client(tmp_path: Path) -> None:
     aurocs = aurocs_of_files([stored(tmp_path / "r.json", CLEAN, CLIENT)], n_devices=10)
 

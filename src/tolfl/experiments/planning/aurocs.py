@@ -180,6 +180,12 @@ class _StoredRow(msgspec.Struct):
     rounds: int = 0
     split: int | str | None = None
     seed: int | str | None = None
+    question: str = ""  #: of `reproduce beyond`
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether it is a run with one of the three scenarios; beyond the paper, those with a head lost for every k."""
+        return self.scheme in _AVERAGING and self.auroc is not None and self.question in ("", "clusters")
 
 
 class _StoredFile(msgspec.Struct):
@@ -189,7 +195,7 @@ class _StoredFile(msgspec.Struct):
 def aurocs_of_files(paths: Sequence[Path], n_devices: int, data: str | None = None) -> Aurocs:
     """Return the AUROCs of stored results; of their data set, if there is but one, or of the one named."""
     files = ", ".join(map(str, paths))
-    rows = [row for path in paths for row in _read(path) if row.scheme in _AVERAGING and row.auroc is not None]
+    rows = [row for path in paths for row in _read(path) if row.is_of_use]
     name = _one(f"results {files}", "data set", "--data", {row.data for row in rows}, data)
     rows = [row for row in rows if row.data == name]
     _one(f"results {files}", "number of devices", "--devices", {row.devices for row in rows}, n_devices)
@@ -225,7 +231,7 @@ def _one(source: str, what: str, flag: str, known: set[Any], asked: Any) -> Any:
 
 
 def _measured(row: _StoredRow, files: str) -> Measurement:
-    scenario = "none" if row.scenario == "clean" else row.scenario
+    scenario = {"clean": "none", "beyond": "server"}.get(row.scenario, row.scenario)
     if scenario not in SCENARIOS:
         raise SpecError(f"results {files}: unknown scenario {row.scenario!r}; use clean, client or server")
     clusters = {"fl": 1, "sbt": row.devices}.get(row.scheme, row.clusters)

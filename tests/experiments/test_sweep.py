@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import msgspec
 import pytest
@@ -131,6 +134,28 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path, stops_after: 
     again = Sweep(cells(), tmp_path)
     assert list(again) == []
     assert again.summaries == resumed.summaries
+
+
+@pytest.mark.processes
+def test_what_another_process_computes_is_waited_for_and_taken_over_when_it_is_killed(tmp_path: Path) -> None:
+    asked = [Cell("clean", SPEC)]
+    path = tmp_path / "shared" / f"{asked[0].trunk}.turn"
+    holds_it = (
+        f"import pathlib, sys; from tolfl.runs.turns import Turn; turn = Turn(pathlib.Path({str(path)!r})); "
+        "print(turn.take(), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", holds_it], stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        sweep = Sweep(asked, tmp_path)
+        labels = []
+        for progress in sweep:
+            labels.append(progress.label)
+            if len(labels) == 2:
+                other.kill()
+    assert labels[:2] == ["clean (another process is at it)"] * 2
+    assert labels[-SPEC.rounds :] == ["clean"] * SPEC.rounds
+    assert sweep.is_finished(asked[0])
 
 
 def test_a_new_failure_round_starts_from_the_nearest_rounds_on_disk(tmp_path: Path) -> None:

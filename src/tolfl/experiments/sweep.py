@@ -7,6 +7,7 @@ whatever the number of clusters (docs/decisions/0008). Repetitions of one specif
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -21,12 +22,15 @@ from tolfl.datasets import FederatedDataset
 from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
+from tolfl.runs.turns import Turn
 from tolfl.schemes import failure_plan, is_plain, scheme_of
 from tolfl.sim.run import Progress, Runs, datasets_of, repetitions_of
 
 Summaries = list[dict[str, Any]]  #: one per repetition
 
 
+#: How often another process is asked whether it is done.
+_WAIT_S = 0.5
 #: Fields that came when results were stored already, and change nothing unless they are set.
 _ADDED_LATER = ("dataset.window_s", "defence", "liars")
 
@@ -124,18 +128,31 @@ class Sweep:
 
     def __iter__(self) -> Iterator[SweepProgress]:
         """Compute cell after cell, those with rounds in common one after the other."""
-        done = 0
-        for group in groups(self.cells):
-            missing = [cell for cell in group if not self.is_finished(cell)]
-            done += len(group) - len(missing)
-            datasets = datasets_of(missing[0].spec, self._data) if missing else []
-            self._prefixes = self._stored_prefixes(group[0]) if missing else {}
-            rounds = {cell.shared_rounds for cell in group}
-            for cell in missing:
-                for progress in self._compute(cell, datasets, rounds):
-                    yield SweepProgress(cell.label, done, len(self.cells), progress)
-                done += 1
+        found = groups(self.cells)
+        done, total = 0, sum(map(len, found))
+        for group in found:
+            turn = self._turn(group[0])
+            while not all(map(self.is_finished, group)) and not turn.take():
+                waiting = Progress(0, group[0].spec.rounds, None)
+                yield SweepProgress(f"{group[0].label} (another process is at it)", done, total, waiting)
+                time.sleep(_WAIT_S)
+            try:
+                for progress in self._compute_group(group):
+                    yield SweepProgress(progress.label, done + progress.cells_done, total, progress.run)
+            finally:
+                turn.give_back()
+            done += len(group)
         self._prefixes = {}
+
+    def _compute_group(self, group: Sequence[Cell]) -> Iterator[SweepProgress]:
+        missing = [cell for cell in group if not self.is_finished(cell)]
+        datasets = datasets_of(missing[0].spec, self._data) if missing else []
+        self._prefixes = self._stored_prefixes(group[0]) if missing else {}
+        rounds = {cell.shared_rounds for cell in group}
+        done = len(group) - len(missing)
+        for place, cell in enumerate(missing):
+            for progress in self._compute(cell, datasets, rounds):
+                yield SweepProgress(cell.label, done + place, len(group), progress)
 
     def _compute(self, cell: Cell, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[Progress]:
         shared = cell.shared_rounds
@@ -165,6 +182,10 @@ class Sweep:
             for cell in group
             if cell.key in self.summaries
         )
+
+    def _turn(self, cell: Cell) -> Turn:
+        """Return the right to compute a trunk, which processes with the same store have one after the other."""
+        return Turn(None if self.store is None else self.store / "shared" / f"{cell.trunk}.turn")
 
     # -- on disk ------------------------------------------------------------------------------------------------
 

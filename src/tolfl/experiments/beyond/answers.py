@@ -61,15 +61,19 @@ def shown_methods(rows: Sequence[Row]) -> list[Method]:
 
 
 def table_of(question: Question, rows: Sequence[Row]) -> Table:
-    """Return one line per value of what is varied, one column per method."""
+    """Return one line per value of what is varied, one column per method; of one value, one line per method."""
     methods = shown_methods(rows)
+    values = list(dict.fromkeys(row["varied"] for row in rows))
+    notes = ("AUROC, mean ± standard deviation over repetitions.",)
+    if len(values) == 1:
+        of_methods = tuple((method.label, _mean(rows, method)) for method in methods)
+        return Table(question.title, ("method", f"{question.varied}: {values[0]}"), of_methods, notes)
     lines = []
-    for value in dict.fromkeys(row["varied"] for row in rows):
+    for value in values:
         own = [row for row in rows if row["varied"] == value]
         lines.append((value, *(_mean(own, method) for method in methods)))
     if question.name in _ASKED_AS_A_WHOLE:
         lines.append(("mean", *(_mean(rows, method) for method in methods)))
-    notes = ("AUROC, mean ± standard deviation over repetitions.",)
     return Table(question.title, (question.varied, *(method.label for method in methods)), tuple(lines), notes)
 
 

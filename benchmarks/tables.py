@@ -14,7 +14,6 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Iterator
 
 from tolfl.experiments.beyond.work import Beyond
 from tolfl.experiments.paper.studies import chosen_studies
@@ -24,32 +23,18 @@ from tolfl.schemes import is_plain, scheme_of
 from tolfl.sim.run import Runs
 
 
-def round_times(cell: Cell, n_rounds: int) -> Iterator[tuple[float, int]]:
-    """Yield a time per round, and how many rounds take so long: those that compare starts, then the others."""
-    runs = iter(Runs(cell.spec))
-    next(runs)  # the first round also makes room for what later ones use again
-    first = 0 if is_plain(cell.spec) else getattr(scheme_of(cell.spec), "decides_in", 0)
-    done = 1
-    for until, lasts in ((first, first), (cell.spec.rounds, cell.spec.rounds - first)):
-        times = []
-        while done < until and len(times) < n_rounds:
-            started = time.perf_counter()
-            next(runs)
-            times.append(time.perf_counter() - started)
-            done += 1
-        for _ in range(done, until if until == first else 0):
-            next(runs)
-            done += 1
-        if times:
-            yield statistics.median(times), lasts
-
-
 def cost(group: list[Cell], n_rounds: int) -> tuple[float, float, int]:
     """Return the usual seconds per round of a group, its seconds in all, and its rounds."""
-    found = list(round_times(group[0], n_rounds))
-    usual = found[-1][0]
-    rounds = group[0].spec.rounds + sum(cell.spec.rounds - cell.shared_rounds for cell in group[1:])
-    return usual, sum(each * lasts for each, lasts in found) + usual * (rounds - group[0].spec.rounds), rounds
+    spec = group[0].spec
+    n_trials = 0 if is_plain(spec) else getattr(scheme_of(spec), "decides_in", 0)
+    runs, times = iter(Runs(spec)), []
+    for _ in range(n_trials + 1 + n_rounds):  # the first round also makes room for what later ones use again
+        started = time.perf_counter()
+        next(runs)
+        times.append(time.perf_counter() - started)
+    usual = statistics.median(times[n_trials + 1 :])
+    rounds = spec.rounds + sum(cell.spec.rounds - cell.shared_rounds for cell in group[1:])
+    return usual, sum(times[:n_trials]) + usual * (rounds - n_trials), rounds
 
 
 def report(title: str, sweep: Sweep, n_rounds: int) -> None:

@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tables(store: Path) -> PaperTables:
     found = PaperTables(("clean", "client", "server"), [STUDIES["comms-ml"]], quick=True, store=store)
-    for _ in found:
+    for _ in found.sweep:
         pass
     return found
 
@@ -80,7 +80,7 @@ def test_stored_rows_give_the_same_report_again(tables: PaperTables, tmp_path: P
 
 def test_a_failing_table_alone_takes_the_clean_runs_that_are_on_disk(tables: PaperTables, store: Path) -> None:
     alone = PaperTables(("server",), [STUDIES["comms-ml"]], quick=True, store=store)
-    assert list(alone) == []
+    assert list(alone.sweep) == []
     claims = {verdict.claim: verdict.held for verdict in alone.reports()[0].verdicts}
     assert claims == {verdict.claim: verdict.held for verdict in report_named(tables, "server").verdicts}
     assert "not run" not in [verdict.evidence for verdict in alone.reports()[0].verdicts]

@@ -81,7 +81,7 @@ class _OfSweep:
             yield Step(progress.label, progress.cells_done + share, progress.n_cells)
 
     def save_checkpoints(self) -> None:
-        self._work.save_checkpoints()
+        self._work.sweep.save_checkpoints()
 
     def reports(self) -> list[Report]:
         return self._work.reports()
@@ -94,18 +94,16 @@ class _OfSweep:
 class _Alone:
     """An experiment that makes one report and is soon computed again."""
 
+    computing_s = None
+
     def __init__(self, make: Callable[[], _WithReport]) -> None:
         self._work = make()
-
-    @property
-    def computing_s(self) -> float | None:
-        return self._work.computing_s if isinstance(self._work, step_size.StepSizes) else None
 
     def __iter__(self) -> Iterator[Step]:
         yield from self._work
 
     def save_checkpoints(self) -> None:
-        """Keep nothing more: it takes minutes, or keeps what it finds as it goes."""
+        """Keep nothing: it takes minutes."""
 
     def reports(self) -> list[Report]:
         return [self._work.report]
@@ -136,7 +134,7 @@ def experiments(name: str, options: Options) -> list[tuple[str, Experiment]]:
     if name == "liars":
         return [(name, LiarsAgainstDefences(quick, options.store, data_dir))]
     if name == "step-size":
-        return [(name, _Alone(lambda: step_size.StepSizes(options.studies, quick, data_dir, options.store)))]
+        return [(name, step_size.StepSizes(options.studies, quick, data_dir, options.store))]
     return [(name, _Alone(lambda: _MAKERS[name](quick, data_dir)))]
 
 

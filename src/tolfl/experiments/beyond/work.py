@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ from tolfl.experiments.compare import entries
 from tolfl.experiments.paper.studies import STUDIES, with_place
 from tolfl.experiments.report import Report
 from tolfl.experiments.rows import plain_rows, rows_of
-from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
+from tolfl.experiments.sweep import Cell, Sweep
 
 
 class Beyond:
-    """The questions at work. Iterate to make it go on."""
+    """The questions at work: iterate over `sweep` to make it go on."""
 
     def __init__(
         self, data_at_hand: Sequence[str], quick: bool = False, store: Path | None = None, data_dir: str = ""
@@ -32,14 +32,6 @@ class Beyond:
                     same = entry.spec if entry.spec.scheme != "fl" else changed(entry.spec, clusters=spec.clusters)
                     self._cells.append((question, value, Cell(f"{label}: {entry.label}", same)))
         self.sweep = Sweep([cell for *_, cell in self._cells], store)
-
-    def __iter__(self) -> Iterator[SweepProgress]:
-        """Compute what is not on disk yet."""
-        yield from self.sweep
-
-    def save_checkpoints(self) -> None:
-        """Keep on disk what is needed to go on later."""
-        self.sweep.save_checkpoints()
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -79,10 +79,12 @@ class StepSizes:
         """How long the tries took, whenever they were made."""
         return sum(float(row["seconds"]) for row in self.rows)
 
-    @property
-    def report(self) -> Report:
-        """The choice for each data set, with all that was tried."""
-        return report_of(self.rows)
+    def save_checkpoints(self) -> None:
+        """Keep nothing more: each try is kept when it is done."""
+
+    def reports(self) -> list[Report]:
+        """Return the choice for each data set, with all that was tried."""
+        return [report_of(self.rows)]
 
 
 def _tried(spec: RunSpec) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tolfl.experiments.paper.targets import verdicts_of
 from tolfl.experiments.report import Report, Row, Table
 from tolfl.experiments.rows import Method, plain_rows, rows_of, units_of
 from tolfl.experiments.statistics import estimate
-from tolfl.experiments.sweep import Cell, Sweep, SweepProgress, read_finished
+from tolfl.experiments.sweep import Cell, Sweep, read_finished
 
 SCENARIOS = {"clean": "", "client": "client@{round}", "server": "server@{round}"}
 TITLES = {"clean": "AUROC, nobody fails", "client": "AUROC, a client fails", "server": "AUROC, a server fails"}
@@ -30,7 +30,7 @@ _POLICIES = ("", "elect", "drop", "isolate", "freeze", "strict")
 
 
 class PaperTables:
-    """Some of the three tables at work: rounds before the failure are trained once for all of them."""
+    """Some of the three tables at work: iterate over `sweep`, which trains rounds before the failure once for all."""
 
     def __init__(
         self,
@@ -49,14 +49,6 @@ class PaperTables:
             for cell in scenario_cells(scenario, spec)
         ]
         self.sweep = Sweep([cell for _, cell in self._cells], store)
-
-    def __iter__(self) -> Iterator[SweepProgress]:
-        """Compute what is not on disk yet."""
-        yield from self.sweep
-
-    def save_checkpoints(self) -> None:
-        """Keep on disk what is needed to go on later."""
-        self.sweep.save_checkpoints()
 
     @property
     def rows(self) -> list[dict[str, Any]]:

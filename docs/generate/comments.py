@@ -43,7 +43,7 @@ def said_in_module(name: str) -> dict[str, Said]:
 def said_in_class(kind: type) -> dict[str, Said]:
     """Return every field of a class.
 
-    >>> from tolfl.core.timing import Links
+    >>> from tolfl.core.spec import Links
     >>> said_in_class(Links)["bandwidth_bps"].comment
     "of every device's link"
     """

@@ -10,8 +10,7 @@ import msgspec
 from docs.generate.commands import commands
 from docs.generate.comments import evaluated, said_in_class, said_in_module
 from docs.generate.words import cell, number, table
-from tolfl.core.spec import RunSpec
-from tolfl.core.timing import Timing
+from tolfl.core.spec import RunSpec, Timing
 
 PRESETS = ("localhost", "lan", "wireless")
 #: Constants by section: module and name; words of ours only where a name says it all in the code.
@@ -53,8 +52,8 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "Simulator": [
         ("sim.timeline", "_PATIENCE", ""),
         ("sim.links", "CONTROL_BYTES", ""),
-        ("core.liars", "_MAX_SCALE", "largest factor of a liar of your own"),
-        ("core.liars", "_MAX_CLAIM", "most samples that a liar of your own can claim"),
+        ("core.byzantine", "_MAX_SCALE", "largest factor of a liar of your own"),
+        ("core.byzantine", "_MAX_CLAIM", "most samples that a liar of your own can claim"),
     ],
     "Tables, captures, recordings": [
         ("datasets.loaders.features", "MAX_CATEGORIES", ""),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tolfl.core.contribution import GLOBAL, Contribution
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 
 Drawn = tuple[list[int], list[list[float]]]  #: samples and gradient of each device
 

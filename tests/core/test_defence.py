@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tolfl.core.defence import DefenceSpec
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import DefenceSpec, RunSpec
 
 
 def test_nothing_is_on_unless_it_is_asked_for() -> None:

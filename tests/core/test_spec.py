@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSettings, TrainSpec
-from tolfl.core.timing import Links, Timing
+from tolfl.core.spec import (
+    BlobsSpec,
+    FedGroupSpec,
+    FeSEMSpec,
+    IFCASpec,
+    Links,
+    ModelSpec,
+    RunSpec,
+    Timing,
+    TrainSettings,
+    TrainSpec,
+)
 
 specs = st.builds(
     RunSpec,

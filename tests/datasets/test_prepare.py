@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from tolfl.core.data_spec import DatasetSpec
 from tolfl.core.errors import DataError, SpecError
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.classes import choose, declared_choices, rotation
 from tolfl.datasets.describe import describe, plot_classes
 from tolfl.datasets.federated import FederatedDataset

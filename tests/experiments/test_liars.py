@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tolfl.core.liars import Liars
+from tolfl.core.byzantine import Liars
 from tolfl.experiments.catalogue import EXPERIMENTS, Options, experiments, report_of_stored
 from tolfl.experiments.liars import ATTACKS, DEFENCES, report_of
 

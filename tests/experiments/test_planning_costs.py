@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.sim.fleets import FULL_BATCH, closed, simulated, some_data
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import ModelSpec, RunSpec
-from tolfl.core.timing import Links, Timing
+from tolfl.core.spec import Links, ModelSpec, RunSpec, Timing
 from tolfl.core.topology import Topology
 from tolfl.experiments.planning.costs import (
     Network,

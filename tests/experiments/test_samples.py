@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.datasets.loaders.written import write_cifar_10
-from tolfl.core.data_spec import DatasetSpec
+from tolfl.core.spec import DatasetSpec
 from tolfl.datasets import RawData
 from tolfl.datasets.loaders import load_public
 from tolfl.experiments.paper.samples import Samples, feature_rows, picture_rows, report_of

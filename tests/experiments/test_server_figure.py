@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.core.timing import Links
+from tolfl.core.spec import BlobsSpec, Links, ModelSpec, RunSpec
 from tolfl.experiments.paper.losses import ClosedLoss
 from tolfl.experiments.paper.server_figure import ServerFigure, mean_over_models, report_of
 from tolfl.experiments.paper.server_report import CURVES

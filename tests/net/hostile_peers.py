@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.net.nodes import PATIENCE_S, SMALL, Fleet
 from tolfl.core.contribution import GLOBAL, Contribution, Part
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import ask

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset

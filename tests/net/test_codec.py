@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.net.wire_messages import KINDS, any_message, fleets, plain
 from tolfl.core.contribution import Contribution, Part
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.codec import Expected, RefusedMessageError, decode, encode, tensors_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.timing import Timing
+from tolfl.core.spec import Timing
 from tolfl.net.detector import Detector
 
 TIMINGS = [Timing.localhost(), Timing.lan(), Timing.wireless()]

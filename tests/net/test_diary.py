@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tolfl.core.contribution import GLOBAL, Contribution
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.records import (
     AnyRecord,
     FailureHappened,

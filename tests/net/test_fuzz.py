@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from tests.net.wire_messages import any_message
 from tolfl.core.contribution import GLOBAL
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import FailureHappened, RoundClosed, RunEnded, Traffic, decode_records, encode_records
 from tolfl.core.topology import Topology

@@ -10,8 +10,8 @@ import safetensors.numpy
 
 from tests.net.fleet_processes import fleet_of, small_spec
 from tests.sim.fleets import closed
-from tolfl.core.defence import DefenceSpec
 from tolfl.core.records import RoundClosed, decode_records
+from tolfl.core.spec import DefenceSpec
 from tolfl.net.collecting import collect
 from tolfl.sim.run import run
 

@@ -14,7 +14,7 @@ import pytest
 from tests.net.nodes import PATIENCE_S, free_addresses, until
 from tests.net.test_codec import FLEET, VECTOR, closed, report
 from tests.net.wire_messages import plain
-from tolfl.core.timing import Timing
+from tolfl.core.spec import Timing
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.codec import Expected, encode
 from tolfl.net.credentials import NoCredentials

@@ -11,8 +11,7 @@ import pytest
 from tests.net.namespaces import Network, left_behind, why_not
 from tests.net.remote_fleet import START_PATIENCE_S, RemoteFleet
 from tolfl.core.records import FailureHappened, Joined, RoundClosed, RunStarted
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.core.timing import Timing
+from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, Timing
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 

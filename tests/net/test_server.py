@@ -15,7 +15,7 @@ import pytest
 
 from tests.net.nodes import PATIENCE_S, SMALL, TOKEN, Fleet, fleet_of, held_back, is_same, stream
 from tolfl.core.contribution import GLOBAL, Contribution, Part
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.net import server
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.codec import encode

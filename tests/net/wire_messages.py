@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tolfl.core.contribution import Contribution, Part, Vector
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.net.codec import Expected
 from tolfl.protocol import messages

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.protocol.world import Symbol, append, apply, merge
 from tolfl.core.contribution import Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, Send

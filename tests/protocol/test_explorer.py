@@ -9,7 +9,7 @@ import pytest
 from tests.protocol.explore import CAMPAIGNS, campaign, explore_all
 from tests.protocol.world import Setting, Violation
 from tolfl.core.contribution import Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Stop
 from tolfl.protocol.events import Trained

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, Train

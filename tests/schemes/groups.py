@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.sim.fleets import FULL_BATCH, Mean
-from tolfl.core.clustering import FedGroupSpec
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import FedGroupSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel
 from tolfl.schemes.fedgroup import FedGroup

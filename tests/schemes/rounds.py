@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from tests.sim.fleets import Mean
 from tolfl.core.contribution import Contribution
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Model, ModuleModel, TrainJob, Update

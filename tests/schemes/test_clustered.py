@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.schemes.rounds import clusters
 from tests.sim.fleets import FULL_BATCH
 from tolfl.core.contribution import Contribution
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
 from tolfl.schemes import SCHEMES, Closing, Scheme, Task, layout
 from tolfl.schemes.clustered import (

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.contribution import GLOBAL, Contribution
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import POLICIES, RunSpec, TrainSettings, TrainSpec
 from tolfl.models import ModuleModel, TrainJob, Update

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.schemes.groups import MODEL, UPDATES, made, two_ways
 from tests.schemes.rounds import Round, full_batch, moved_by, play, tasks_from
 from tests.sim.fleets import FULL_BATCH, closed, params, simulated, some_data
-from tolfl.core.clustering import FedGroupSpec
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
+from tolfl.core.spec import BlobsSpec, FedGroupSpec, ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import TrainJob, Update
 from tolfl.schemes.clustered import NOBODYS, in_order, k_means

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.schemes.groups import MODEL, UPDATES, made, two_ways
 from tests.schemes.rounds import clusters, full_batch, moved_by, play
 from tests.sim.fleets import FULL_BATCH, params, simulated, some_data
-from tolfl.core.clustering import FedGroupSpec
 from tolfl.core.contribution import Contribution
-from tolfl.core.devices import DeviceSet
-from tolfl.core.spec import RunSpec
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import FedGroupSpec, RunSpec
 from tolfl.schemes import Closing
 from tolfl.schemes.clustered import Clusters
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.schemes.rounds import ONE_FEATURE, Round, clusters, full_batch, play, trained_to
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, params, simulated, some_data
-from tolfl.core.clustering import FeSEMSpec, Weight
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
+from tolfl.core.spec import BlobsSpec, FeSEMSpec, ModelSpec, RunSpec, Weight
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, ModuleModel, TrainJob, Update
 from tolfl.schemes.clustered import NOBODYS, Clusters

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.schemes.rounds import ONE_FEATURE, Round, clusters, play
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, simulated, some_data
-from tolfl.core.clustering import IFCASpec
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import IFCASpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, ModuleModel
 from tolfl.schemes.clustered import NOBODYS, Clusters

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.sim.fleets import FULL_BATCH, closed, simulated
-from tolfl.core.clustering import IFCASpec
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
+from tolfl.core.spec import BlobsSpec, IFCASpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.schemes.ifca import IFCA
 from tolfl.sim.run import Result, run

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap, read
 from tests.signals.test_pcap_writing import REGION, packets_of
-from tolfl.core.comms_ml import CommsMLSettings
 from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.spec import CommsMLSettings
 from tolfl.signals import (
     STATISTICS,
     WindowGrid,

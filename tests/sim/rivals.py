@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from tests.sim.fleets import FULL_BATCH, Mean, params
-from tolfl.core.clustering import FedGroupSpec, IFCASpec
 from tolfl.core.records import RoundClosed
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSettings, TrainSpec
+from tolfl.core.spec import BlobsSpec, FedGroupSpec, IFCASpec, ModelSpec, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.models.jobs import Floats

@@ -8,9 +8,8 @@ import pytest
 
 from tests.sim.fleets import closed
 from tolfl.core.contribution import Vector
-from tolfl.core.defence import DefenceSpec
 from tolfl.core.records import RunStarted
-from tolfl.core.spec import BlobsSpec, RunSpec
+from tolfl.core.spec import BlobsSpec, DefenceSpec, RunSpec
 from tolfl.runs.directory import models_sha256
 from tolfl.sim.run import Result, run
 

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from tests.sim.fleets import FULL_BATCH, closed, ended, simulated, some_data
-from tolfl.core.spec import RunSpec
-from tolfl.core.timing import Links, Timing
+from tolfl.core.spec import Links, RunSpec, Timing
 from tolfl.sim.links import LinkClock
 
 N = 12

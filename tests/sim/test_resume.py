@@ -10,8 +10,7 @@ import pytest
 
 from tests.sim.fleets import FULL_BATCH, Mean, finished, params, some_data
 from tolfl.core.errors import RunDirectoryError
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
-from tolfl.core.timing import Links
+from tolfl.core.spec import BlobsSpec, Links, ModelSpec, RunSpec, TrainSpec
 from tolfl.models import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.records import read_records

@@ -9,8 +9,7 @@ import pytest
 from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, finished, params, simulated, some_data
 from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
-from tolfl.core.spec import RunSpec
-from tolfl.core.timing import Links
+from tolfl.core.spec import Links, RunSpec
 from tolfl.models import ModuleModel
 from tolfl.sim.links import training_speeds
 from tolfl.sim.run import Result, Runs

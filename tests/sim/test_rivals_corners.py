@@ -13,11 +13,9 @@ from tests.schemes.rounds import clusters, play
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, finished, some_data
 from tests.sim.fleets import simulated as module_run
 from tests.sim.rivals import BLOBS, DATA, MODEL, assert_same, changed, n_samples, simulated
-from tolfl.core.clustering import FedGroupSpec, FeSEMSpec, IFCASpec
 from tolfl.core.errors import SpecError
 from tolfl.core.records import RunStarted
-from tolfl.core.spec import RunSpec, TrainSettings, TrainSpec
-from tolfl.core.timing import Links
+from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, Links, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.runs.checkpoint import Checkpoint

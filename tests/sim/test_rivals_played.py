@@ -22,8 +22,7 @@ from tests.sim.rivals import (
     n_samples,
     simulated,
 )
-from tolfl.core.clustering import IFCASpec
-from tolfl.core.timing import Links
+from tolfl.core.spec import IFCASpec, Links
 from tolfl.sim.run import Runs, run
 
 # -- every scheme, policy and plan ------------------------------------------------------------------------------------

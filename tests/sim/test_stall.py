@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tolfl.core.records import FailureHappened, Joined, RoundClosed
-from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.core.timing import Links, Timing
+from tolfl.core.spec import BlobsSpec, Links, ModelSpec, RunSpec, Timing
 from tolfl.sim.run import Result, run
 
 SMALL = {"model": ModelSpec(hidden=(4,), code=2), "blobs": BlobsSpec(samples_per_device=5, n_features=4, n_test=10)}

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 
 Vector = NDArray[np.floating[Any]]
 

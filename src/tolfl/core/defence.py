@@ -7,59 +7,182 @@ where single contributions are in hand, in a cluster's head; along the chain onl
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
-from tolfl.core.errors import SpecError
+from tolfl.core.contribution import Contribution, Part, Vector
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import DefenceSpec
 
-Inside = Literal["mean", "median", "trimmed-mean"]
+
+def combine(defence: DefenceSpec, upstream: Contribution | None, cluster: Sequence[Contribution]) -> Contribution:
+    """Return the chain so far with a cluster appended; `cluster` has one contribution per device, in id order."""
+    chain = [] if upstream is None else [_bounded(defence, upstream)]
+    devices = _clipped(defence, [_capped(contribution, defence.max_samples) for contribution in cluster])
+    if defence.inside == "mean" and not defence.chain_clip:
+        # Device by device, as without a defence: where only single devices are limited the layout does not matter.
+        return Contribution.total([*chain, *devices])
+    block = Contribution.total(devices) if defence.inside == "mean" else _gathered(defence, devices)
+    return Contribution.total([*chain, _bounded(defence, block)])
 
 
-class DefenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a head does with its members' updates before it passes their mean on.
+def counted(defence: DefenceSpec, n_samples: int, n_devices: int = 1) -> int:
+    """Return for how many samples devices count that claim so many together.
 
-    With `median`, `trimmed-mean`, `clip_to_median` or `chain_clip` the model depends on who is in which cluster: that
-    any number of clusters gives the same model is then not promised.
-
-    >>> DefenceSpec().is_on, DefenceSpec(max_samples=500).depends_on_layout, DefenceSpec("median").depends_on_layout
-    (False, False, True)
+    >>> counted(DefenceSpec(max_samples=500), 1_000_000, n_devices=2)
+    1000
     """
+    return min(n_samples, defence.max_samples * n_devices) if defence.max_samples else n_samples
 
-    inside: Inside = "mean"  #: of a cluster, by coordinate; median and trimmed mean give each device one vote
-    trim: float = 0.2  #: trimmed-mean: this share of the devices is cut off at each end, rounded up
-    clip_norm: float = 0.0  #: an update that is longer is shortened to this length; 0: off
-    clip_to_median: float = 0.0  #: the same in multiples of the median length in its cluster; 0: off
-    max_samples: int = 0  #: no device counts for more samples; 0: off
-    chain_clip: float = 0.0  #: the longest mean update that a cluster may add to the chain; 0: off
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anything differs from plain sums."""
-        return self.depends_on_layout or bool(self.clip_norm or self.max_samples)
+# -- one device -------------------------------------------------------------------------------------------------
 
-    @property
-    def depends_on_layout(self) -> bool:
-        """Whether another number of clusters gives another model."""
-        return self.inside != "mean" or bool(self.clip_to_median or self.chain_clip)
 
-    def __str__(self) -> str:
-        """Say what is on, and what is then not promised.
+def _capped(contribution: Contribution, most: int) -> Contribution:
+    """Return a device's contribution with at most so many samples; its vector is its mean, whatever weight it names."""
+    n_samples = min(contribution.n_samples, most or contribution.n_samples)
+    # Nobody who claims no samples has a say, and nobody says more of a model than of all together.
+    parts = {key: _part_of_device(part, n_samples) for key, part in contribution.parts.items() if n_samples}
+    return Contribution(contribution.included, n_samples, parts, contribution.loss)
 
-        >>> str(DefenceSpec("trimmed-mean", max_samples=500))
-        'trimmed-mean (0.2), max_samples 500; the model depends on the clusters'
-        """
-        rule = {"mean": "", "median": "median", "trimmed-mean": f"trimmed-mean ({self.trim:g})"}[self.inside]
-        numbers = ("clip_norm", "clip_to_median", "max_samples", "chain_clip")
-        limits = [f"{name} {getattr(self, name):g}" for name in numbers if getattr(self, name)]
-        note = "; the model depends on the clusters" if self.depends_on_layout else ""
-        return ", ".join(filter(None, [rule, *limits])) + note
 
-    def check(self) -> None:
-        """Say in one sentence what is wrong with a number."""
-        if not 0 < self.trim < 0.5:
-            raise SpecError(f"defence trim {self.trim:g}; use a share above 0 and below 0.5")
-        for name in ("clip_norm", "clip_to_median", "max_samples", "chain_clip"):
-            number = getattr(self, name)
-            if not 0 <= number < math.inf:
-                raise SpecError(f"defence {name} {number:g}; use a number above 0, or 0 for none")
+def _part_of_device(part: Part, most: int) -> Part:
+    n_samples = min(part.n_samples, most)
+    return Part(n_samples, part.vector, n_samples, part.included, part.loss, min(part.n_trained, most))
+
+
+def length(vector: Vector) -> float:
+    """Return the Euclidean length; it is infinite where no number is large enough, never an error.
+
+    >>> round(length(np.array([6e200, 8e200])) / 1e201, 9)
+    1.0
+    """
+    largest = float(np.max(np.abs(vector), initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    scaled = vector.astype(np.float64) / largest
+    return largest * math.sqrt(float(scaled @ scaled))
+
+
+def clipped(vector: Vector, longest: float) -> Vector:
+    """Return the vector, shortened where it is longer than allowed.
+
+    >>> clipped(np.array([3.0, 4.0]), 2.5)
+    array([1.5, 2. ])
+    """
+    own = length(vector)
+    if own <= longest:
+        return vector
+    shorter: Vector = vector * vector.dtype.type(longest / own)
+    return shorter
+
+
+# -- one cluster ------------------------------------------------------------------------------------------------
+
+
+def _clipped(defence: DefenceSpec, devices: Sequence[Contribution]) -> list[Contribution]:
+    if not (defence.clip_norm or defence.clip_to_median):
+        return list(devices)
+    limits = {key: _longest(defence, parts) for key, parts in _by_model(devices).items()}
+    return [
+        msgspec.structs.replace(
+            device,
+            parts={
+                key: msgspec.structs.replace(part, vector=clipped(part.vector, limits[key]))
+                for key, part in device.parts.items()
+            },
+        )
+        for device in devices
+    ]
+
+
+def _longest(defence: DefenceSpec, parts: Sequence[Part]) -> float:
+    longest = defence.clip_norm or math.inf
+    if not defence.clip_to_median:
+        return longest
+    lengths = sorted(length(part.vector) for part in parts)
+    # The lower median: of two devices the shorter one is the measure, so that one liar cannot raise it.
+    return min(longest, defence.clip_to_median * lengths[(len(lengths) - 1) // 2])
+
+
+def _by_model(devices: Sequence[Contribution]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for device in devices:
+        for key, part in device.parts.items():
+            found.setdefault(key, []).append(part)
+    return found
+
+
+def _gathered(defence: DefenceSpec, devices: Sequence[Contribution]) -> Contribution:
+    """Return a cluster as one: its vectors by the robust rule, its counts as the sum."""
+    rest = Contribution.total([msgspec.structs.replace(device, parts={}) for device in devices])
+    parts = {key: _part_of_cluster(defence, of_model) for key, of_model in sorted(_by_model(devices).items())}
+    return msgspec.structs.replace(rest, parts=parts)
+
+
+def _part_of_cluster(defence: DefenceSpec, parts: Sequence[Part]) -> Part:
+    rows = np.stack([part.vector for part in parts])
+    vector = median(rows) if defence.inside == "median" else trimmed_mean(rows, defence.trim)
+    n_samples, n_trained = sum(part.n_samples for part in parts), sum(part.n_trained for part in parts)
+    loss = sum(part.loss * part.n_trained for part in parts) / n_trained if n_trained else 0.0
+    included = DeviceSet()
+    for part in parts:
+        included |= part.included
+    return Part(n_samples, vector, n_samples, included, loss, n_trained)
+
+
+def median(rows: Vector) -> Vector:
+    """Return the median of each column of (n_devices, n_params); of an even number the mean of the middle two.
+
+    >>> median(np.array([[1.0, 9.0], [2.0, 8.0], [300.0, -700.0]]))
+    array([2., 8.])
+    """
+    return _middle(rows, (len(rows) - 1) // 2)
+
+
+def trimmed_mean(rows: Vector, trim: float) -> Vector:
+    """Return the mean of each column of (n_devices, n_params) without a share of the devices at each end.
+
+    The share is rounded up, so that so many liars are really cut off; at least one or two values stay.
+
+    >>> trimmed_mean(np.array([[1.0], [2.0], [4.0], [900.0]]), 0.2)
+    array([3.])
+    """
+    # Without the small number 0.1 of 10 devices could be more than one.
+    n_cut = math.ceil(trim * len(rows) - 1e-9)
+    return _middle(rows, min(n_cut, (len(rows) - 1) // 2))
+
+
+def _middle(rows: Vector, n_cut: int) -> Vector:
+    kept = np.sort(rows, axis=0)[n_cut : len(rows) - n_cut]
+    # Divided first: the sum of two of the largest numbers there are would not be one.
+    mean = np.sum(kept.astype(np.float64) / len(kept), axis=0)
+    # Rounding must not carry the mean out of the range of what it is the mean of.
+    within: Vector = np.clip(mean.astype(rows.dtype), kept[0], kept[-1])
+    return within
+
+
+# -- the chain --------------------------------------------------------------------------------------------------
+
+
+def _bounded(defence: DefenceSpec, total: Contribution) -> Contribution:
+    """Return what clusters add together, with as many samples and as long a mean as its devices may have at most.
+
+    A head does this to its own cluster and to what it gets from upstream: a mean of vectors that are short enough is
+    short enough itself, so honest heads lose nothing by the second look.
+    """
+    parts = {key: _bounded_part(defence, part) for key, part in total.parts.items()}
+    n_samples = counted(defence, total.n_samples, len(total.included))
+    return Contribution(total.included, n_samples, parts, total.loss)
+
+
+def _bounded_part(defence: DefenceSpec, part: Part) -> Part:
+    n_samples = counted(defence, part.n_samples, len(part.included))
+    is_short = not defence.chain_clip or length(part.mean) <= defence.chain_clip
+    if n_samples == part.n_samples and is_short:
+        return part
+    vector = part.mean if is_short else clipped(part.mean, defence.chain_clip)
+    n_trained = min(part.n_trained, counted(defence, part.n_trained, len(part.included)))
+    return Part(n_samples, vector, n_samples, part.included, part.loss, n_trained)

@@ -8,6 +8,7 @@ from functools import cached_property
 import msgspec
 
 from tolfl.core.errors import SpecError, TooManyClustersError
+from tolfl.core.spec import RunSpec
 
 
 class Topology(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
@@ -83,3 +84,15 @@ class Topology(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
         alive = live if isinstance(live, set | frozenset) else set(live)
         firsts = (next((device for device in cluster if device in alive), None) for cluster in self.clusters)
         return [head for head in firsts if head is not None]
+
+
+#: The paper's k for its pictures.
+_USUAL_CLUSTERS = 5
+
+
+def asked_layout(spec: RunSpec) -> Topology:
+    """Return the clusters that a specification asks for, whatever the scheme makes of them."""
+    if spec.topology:
+        return Topology.parse(spec.topology, spec.devices)
+    asked = min(_USUAL_CLUSTERS, spec.devices) if spec.clusters is None else spec.clusters
+    return Topology.contiguous(spec.devices, asked)

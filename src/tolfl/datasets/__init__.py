@@ -7,10 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from tolfl.core.comms_ml import CommsMLSettings
-from tolfl.core.data_spec import DatasetSpec
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
 from tolfl.datasets.comms_ml import read_comms_ml
 from tolfl.datasets.federated import FederatedDataset

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tolfl.core.data_spec import DatasetSpec
 from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
+from tolfl.core.spec import DatasetSpec
 from tolfl.datasets.raw import RawData, in_order
 
 #: How many choices there are for data sets with ten or more classes.

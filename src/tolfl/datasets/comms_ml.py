@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import msgspec
 import numpy as np
 
-from tolfl.core.comms_ml import CommsMLSettings
+from tolfl.core.spec import CommsMLSettings
 from tolfl.datasets.loaders import cache_dir
 from tolfl.datasets.raw import RawData
 from tolfl.signals import CommsMLSamples, comms_ml

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.data_spec import DatasetSpec
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.classes import Choice, choose, mask_of
 from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.partition import Rows, by_owner, dirichlet, iid, one_class_per_group

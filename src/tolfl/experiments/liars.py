@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from tolfl.core.defence import DefenceSpec
 from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import DefenceSpec, RunSpec
 from tolfl.experiments.paper.studies import STUDIES, with_place
 from tolfl.experiments.report import Report, Row, Table, Verdict
 from tolfl.experiments.rows import rows_of

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from tolfl.core.contribution import Contribution, Part, Vector
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.net import wire_pb2 as pb
 from tolfl.protocol import messages

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tolfl.core.timing import Timing
+from tolfl.core.spec import Timing
 
 
 @dataclass

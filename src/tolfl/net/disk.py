@@ -14,7 +14,7 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from tolfl.core.contribution import Vector
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError
 from tolfl.net.codec import Expected
 from tolfl.protocol.history import ClosedRound, Roster, Version

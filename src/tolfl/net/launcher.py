@@ -31,8 +31,7 @@ from tolfl.core.records import (
     decode_records,
     encode_records,
 )
-from tolfl.core.spec import RunSpec
-from tolfl.core.timing import Timing
+from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset, load
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from tolfl.core.contribution import Vector
-from tolfl.core.timing import Timing
+from tolfl.core.spec import Timing
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.codec import RefusedMessageError
 from tolfl.net.credentials import split_address

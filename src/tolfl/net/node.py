@@ -19,7 +19,7 @@ from tolfl.core.contribution import Contribution
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.failures import Failure
 from tolfl.core.records import RunStarted
-from tolfl.core.timing import Timing
+from tolfl.core.spec import Timing
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.addresses import Addresses
 from tolfl.net.arrival import Arrival

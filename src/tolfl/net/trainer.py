@@ -10,17 +10,17 @@ import msgspec
 import numpy as np
 import torch
 
+from tolfl.core.byzantine import Liars
 from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.defence import combine
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import NonFiniteModelError
-from tolfl.core.liars import Liars
 from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.datasets.federated import Samples
 from tolfl.models import Autoencoder, TrainJob, Update
 from tolfl.protocol.history import Version
 from tolfl.runs.directory import Tensors
 from tolfl.schemes import Closing, Scheme, Task, scheme_of
-from tolfl.schemes.robust import combine
 from tolfl.schemes.scheme import Models
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.protocol import events, messages
 from tolfl.protocol.catching_up import Ahead
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, SetDeadline, Stop, TakeOver, Train

@@ -8,7 +8,7 @@ from functools import cached_property
 import msgspec
 
 from tolfl.core.contribution import Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 
 #: What a driver means by models: arrays in a network, a promise in the simulator. Devices pass it on unopened.
 Models = object

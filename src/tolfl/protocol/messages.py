@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from tolfl.core.contribution import Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.history import ClosedRound, Life, Version
 
 

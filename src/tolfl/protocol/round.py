@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 
 from tolfl.core.contribution import Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import Ack, Mean, Offer, Payload
 from tolfl.protocol.roles import Roles

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.history import Models, Version
 

@@ -9,7 +9,7 @@ from copy import copy
 from typing import Self
 
 from tolfl.core.contribution import Pending
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.protocol import messages
 from tolfl.protocol.catching_up import Ahead, Gathering
 from tolfl.protocol.effects import Effect, Send

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.failures import FailurePlan
 from tolfl.core.spec import RunSpec
-from tolfl.core.topology import Topology
+from tolfl.core.topology import Topology, asked_layout
 from tolfl.schemes.averaging import FL, SBT, TolFL
 from tolfl.schemes.batch import Batch, BatchOfDeviceSize
 from tolfl.schemes.fedgroup import FedGroup
 from tolfl.schemes.fesem import FeSEM
 from tolfl.schemes.ifca import IFCA
-from tolfl.schemes.layout import asked_layout
 from tolfl.schemes.plain import PLAIN_BASELINES, PlainBaseline
 from tolfl.schemes.scheme import Applied, Closing, Scheme, Served, Task, Train
 

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from tolfl.core.contribution import Contribution, Vector
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
-from tolfl.core.topology import Topology
+from tolfl.core.topology import Topology, asked_layout
 from tolfl.models import Model
-from tolfl.schemes.layout import asked_layout
 from tolfl.schemes.one_model import stepped
 from tolfl.schemes.scheme import Applied, Closing, Models, Served, Task, Train
 

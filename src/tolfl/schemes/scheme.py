@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tolfl.core.contribution import Contribution, Vector
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.models import Model, TrainJob, Update
 

@@ -1,6 +1,6 @@
 """Wireless traffic and IQ waveforms: the Comms-ML generator, free of MATLAB."""
 
-from tolfl.core.comms_ml import ChannelSettings, CommsMLSettings
+from tolfl.core.spec import ChannelSettings, CommsMLSettings
 from tolfl.signals.comms_ml import KINDS, CommsMLSamples, comms_ml
 from tolfl.signals.config_samples import ConfiguredSamples, sample_configs
 from tolfl.signals.configs import ConfigFileError, read_sampling_config, read_sim_config

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.comms_ml import ChannelSettings
 from tolfl.core.errors import SpecError
+from tolfl.core.spec import ChannelSettings
 
 Complex = NDArray[np.complex128]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.comms_ml import CommsMLSettings
 from tolfl.core.errors import SpecError
+from tolfl.core.spec import CommsMLSettings
 from tolfl.signals.bluetooth import emissions
 from tolfl.signals.channel import draw_taps, mixed_taps, receive
 from tolfl.signals.network import Region, simulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.timing import Links
+from tolfl.core.spec import Links
 
 
 class LinkClock:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tolfl.core.contribution import Contribution, Pending, Vector
-from tolfl.core.defence import DefenceSpec
-from tolfl.core.devices import DeviceSet
+from tolfl.core.defence import combine, counted
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import DefenceSpec
 from tolfl.protocol.history import Version
 from tolfl.runs.checkpoint import NO_NOTE, Note
-from tolfl.schemes.robust import combine, counted
 
 
 class Share:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tolfl.core.byzantine import Liars
 from tolfl.core.errors import SpecError
-from tolfl.core.liars import Liars
 from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology

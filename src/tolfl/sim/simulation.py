@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from tolfl.core.byzantine import Liars
 from tolfl.core.contribution import GLOBAL
-from tolfl.core.liars import Liars
+from tolfl.core.defence import counted
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
-from tolfl.core.spec import RunSpec
-from tolfl.core.timing import Timing
+from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Model
 from tolfl.protocol.device import Device
@@ -19,7 +19,6 @@ from tolfl.runs.checkpoint import NO_NOTE, Checkpoint, Note
 from tolfl.runs.evaluation import TrainedModel, score_models
 from tolfl.runs.ledger import Kind
 from tolfl.schemes import Scheme, Served, failure_plan, layout, policy, scheme_of
-from tolfl.schemes.robust import counted
 from tolfl.sim.closing import Closing
 from tolfl.sim.links import training_speeds
 from tolfl.sim.promises import Step, apply, merge_under

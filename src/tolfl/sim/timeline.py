@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
 from tolfl.core.records import AnyRecord, FailureHappened, Joined, RosterChanged, RunEnded, TakenOver
-from tolfl.core.timing import Links, Timing
+from tolfl.core.spec import Links, Timing
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
 from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tolfl.core.byzantine import Liars
 from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.errors import ModelError, NonFiniteModelError, TolFLError
-from tolfl.core.liars import Liars
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, Model, TrainJob, Update

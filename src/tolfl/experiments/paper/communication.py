@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tolfl.core.clustering import IFCASpec
 from tolfl.core.records import RoundClosed, RunStarted
-from tolfl.core.spec import BlobsSpec, RunSpec
+from tolfl.core.spec import BlobsSpec, IFCASpec, RunSpec
 from tolfl.experiments.paper.communication_report import ACCOUNTINGS, label_of, report_of
 from tolfl.experiments.report import Report, Row
 from tolfl.experiments.steps import Step, finished

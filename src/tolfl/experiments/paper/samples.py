@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.data_spec import DatasetSpec
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
 from tolfl.datasets.classes import choose
 from tolfl.datasets.loaders import CLASS_NAMES, MissingDataError, find

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tolfl.core.data_spec import DatasetSpec
-from tolfl.core.spec import BlobsSpec, RunSpec
+from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
 from tolfl.datasets.loaders import MissingDataError, find
 from tolfl.experiments.paper.losses import ClosedLoss, Known, LossRuns
 from tolfl.experiments.paper.server_report import CURVES, report_of

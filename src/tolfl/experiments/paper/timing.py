@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.core.timing import Links
+from tolfl.core.spec import BlobsSpec, Links, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.losses import Known, LossRuns, closing_times_s
 from tolfl.experiments.paper.timing_report import report_of

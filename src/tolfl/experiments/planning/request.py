@@ -11,8 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import RunSpec
-from tolfl.core.timing import Timing
+from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset, check_name
 from tolfl.experiments.paper.printed import printed
 from tolfl.experiments.planning.aurocs import aurocs_of_files, aurocs_of_paper

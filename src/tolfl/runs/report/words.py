@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tolfl.core.errors import UnknownNameError
-from tolfl.core.timing import Timing
+from tolfl.core.spec import Timing
 from tolfl.runs.report.reading import ReportedRun
 from tolfl.runs.report.story import Casualty, Incident
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tolfl.core.comms_ml import CommsMLSettings
 from tolfl.core.errors import RunDirectoryError
+from tolfl.core.spec import CommsMLSettings
 from tolfl.signals.captures.pcap_writing import FILE_BYTES, Written, write_pcap
 from tolfl.signals.comms_ml import SEEDS_IN_FILES, CommsMLSamples
 from tolfl.signals.network import Region, simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.devices import DeviceSet
+from tolfl.core.device_set import DeviceSet
 
 ids = st.sets(st.integers(0, 300))
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tolfl.core.byzantine import Liars, LiarsError, Lie
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.core.errors import SpecError
-from tolfl.core.liars import Liars, LiarsError, Lie
 from tolfl.core.spec import RunSpec
 
 TRUTH = Contribution.of_device(3, 4, {GLOBAL: np.array([1.0, -2.0], dtype=np.float32)}, loss=0.5)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
-from tolfl.core.defence import DefenceSpec
-from tolfl.core.devices import DeviceSet
-from tolfl.schemes.robust import clipped, combine, length, median, trimmed_mean
+from tolfl.core.defence import clipped, combine, length, median, trimmed_mean
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import DefenceSpec
 
 MEDIAN, TRIMMED = DefenceSpec("median"), DefenceSpec("trimmed-mean")
 moderate = st.floats(-1e3, 1e3, width=32)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tolfl.core.contribution import GLOBAL, Contribution
+from tolfl.core.contribution import GLOBAL, Contribution, How, MismatchError, Part
 from tolfl.core.device_set import DeviceSet
 
 Drawn = tuple[list[int], list[list[float]]]  #: samples and gradient of each device
@@ -114,7 +114,7 @@ def test_a_running_mean_lies_between_the_lowest_and_highest_seen_and_counts_ever
 
 @given(fleets(), st.integers(1, 1000))
 def test_scaling_all_sample_counts_changes_nothing(fleet: list[Contribution], factor: int) -> None:
-    scaled = [of_device(d, one.n_samples * factor, mean_of(one), one.loss) for d, one in enumerate(fleet)]
+    scaled = [of_device(d, one.n_samples * factor, mean_of(one), one.loss or 0.0) for d, one in enumerate(fleet)]
     plain, larger = Contribution.total(fleet), Contribution.total(scaled)
 
     np.testing.assert_allclose(mean_of(larger), mean_of(plain), rtol=1e-10, atol=1e-12)
@@ -149,7 +149,7 @@ def test_a_contribution_without_samples_changes_nothing_but_is_named(fleet: list
 def test_nothing_at_all_has_no_mean_and_no_loss() -> None:
     nothing = Contribution.total([Contribution.empty(), Contribution.of_device(3, 0, {}, 0.0)])
 
-    assert (nothing.parts, nothing.n_samples, nothing.loss) == ({}, 0, 0.0)
+    assert (nothing.parts, nothing.n_samples, nothing.loss) == ({}, 0, None)
     assert list(nothing.included) == [3]
 
 
@@ -165,7 +165,7 @@ def test_models_by_key_are_averaged_each_over_its_own_samples() -> None:
 
     assert (both.parts["a"].n_samples, float(both.parts["a"].mean[0])) == (8, 4.0)
     assert (both.parts["b"].n_samples, float(both.parts["b"].mean[0])) == (2, 10.0)
-    assert both.loss == 1.75
+    assert both.loss == 1.6  # a sample counts once for every model that it trained
 
 
 @settings(max_examples=30)
@@ -233,3 +233,38 @@ def test_equal_weights_give_the_plain_mean_in_any_order_and_grouping(
     np.testing.assert_allclose(mean_of(total), np.mean([mean_of(one) for one in fleet], axis=0), atol=1e-10)
     assert total.n_samples == sum(one.n_samples for one in fleet)
     assert total.parts[GLOBAL].included == total.included
+
+
+# -- sums and extremes ------------------------------------------------------------------------------------------------
+
+
+def total_of(device: int, numbers: object, how: How = "sum") -> Contribution:
+    part = Part.total_of(device, np.asarray(numbers), how)
+    return Contribution(DeviceSet.of([device]), device + 1, {"x": part})
+
+
+@pytest.mark.parametrize(("how", "expected"), [("sum", [9, -1]), ("min", [2, -6]), ("max", [4, 5])])
+def test_a_total_is_a_sum_or_the_lowest_or_the_highest_whatever_devices_weigh(how: How, expected: list[int]) -> None:
+    total = Contribution.total([total_of(d, x, how) for d, x in enumerate([[3, 5], [2, 0], [4, -6]])])
+
+    assert total.parts["x"].vector.tolist() == expected
+    assert (total.parts["x"].how, list(total.parts["x"].included), total.loss) == (how, [0, 1, 2], None)
+
+
+@given(st.lists(st.lists(st.integers(-(2**40), 2**40), min_size=2, max_size=2), min_size=1, max_size=8), st.data())
+def test_counts_are_exact_in_any_order_and_grouping(rows: list[list[int]], data: st.DataObject) -> None:
+    order = data.draw(st.permutations([total_of(d, row) for d, row in enumerate(rows)]))
+    cut = data.draw(st.integers(0, len(order)))
+    total = Contribution.total(order[:cut]).merge(Contribution.total(order[cut:]))
+
+    assert total.parts["x"].vector.tolist() == np.sum(rows, axis=0).tolist()
+    assert total.parts["x"].vector.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("other", "how"),
+    [([1.0], "sum"), ([1.0, 2.0, 3.0], "sum"), ([1, 2], "sum"), ([1.0, 2.0], "max"), ([1.0, 2.0], "mean")],
+)
+def test_parts_that_differ_in_length_kind_or_way_of_merging_are_never_added(other: list[float], how: How) -> None:
+    with pytest.raises(MismatchError, match=r"part 'x' is .* for some devices and .* here"):
+        Contribution.total([total_of(0, [1.0, 2.0]), total_of(1, other, how)])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tolfl.core.contribution import GLOBAL, Contribution, Vector
+from tolfl.core.contribution import GLOBAL, Contribution, Part, Vector
 from tolfl.core.defence import clipped, combine, length, median, trimmed_mean
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import DefenceSpec
@@ -196,14 +197,14 @@ def test_a_forged_count_from_upstream_is_cut_to_what_its_devices_may_have() -> N
 def test_a_weight_that_is_not_the_count_is_not_believed() -> None:
     (honest,) = devices(np.array([[1.0]]), [10])
     part = honest.parts[GLOBAL]
-    heavy = Contribution(honest.included, 10, {GLOBAL: type(part)(10, part.vector, 10**9, part.included)}, 0.0)
+    heavy = Contribution(honest.included, 10, {GLOBAL: type(part)(10, part.vector, 10**9, part.included)})
 
     assert mean_of(combine(MEDIAN, None, [heavy])) == pytest.approx([1.0])
 
 
 def test_who_claims_no_samples_has_no_say() -> None:
     (claims,) = devices(np.array([[1.0]]), [10])
-    silent = Contribution(claims.included, 0, claims.parts, 0.0)
+    silent = Contribution(claims.included, 0, claims.parts)
 
     assert combine(MEDIAN, None, [silent]).parts == {}
 
@@ -219,3 +220,15 @@ def test_each_model_of_a_scheme_with_several_has_a_rule_of_its_own() -> None:
         "a": (3, 2.0),
         "b": (1, 5.0),
     }
+
+
+@pytest.mark.parametrize("defence", [DefenceSpec("median"), DefenceSpec(clip_norm=0.1, max_samples=1, chain_clip=0.1)])
+def test_counts_are_added_as_they_are_whatever_the_defence(defence: DefenceSpec) -> None:
+    counting = [
+        msgspec.structs.replace(one, parts={**one.parts, "n": Part.total_of(device, np.array([10 * device]))})
+        for device, one in enumerate(devices(np.array([[1.0], [2.0], [30.0]])))
+    ]
+    total = combine(defence, None, counting)
+
+    assert total.parts["n"].vector.tolist() == [30]
+    assert total.parts["n"].how == "sum"

@@ -205,6 +205,6 @@ class Peer:
         """Return a report of the round that runs."""
         expected, only = self._node.expected, DeviceSet.of([self.me])
         vector = np.ones(expected.n_params, expected.dtype) if vector is None else vector
-        contribution = Contribution(only, 40, {GLOBAL: Part(40, vector, 40, only, 0.5, 40)}, 0.5)
+        contribution = Contribution(only, 40, {GLOBAL: Part(40, vector, 40, only, 0.5, 40)})
         sender, incarnation, version, dead = self.header(**header)
         return messages.Report(sender, incarnation, version, dead, contribution, {})

@@ -50,7 +50,7 @@ def report_with(fleet: Fleet, value: float) -> list[pb.Frame]:
     """Return a report of device 3 whose numbers are all this one."""
     n_params = fleet.nodes[0].expected.n_params
     vector, inside = np.full(n_params, value, np.float32), DeviceSet.of([3])
-    contribution = Contribution(inside, 40, {GLOBAL: Part(40, vector, 40, inside, 1.0, 40)}, 1.0)
+    contribution = Contribution(inside, 40, {GLOBAL: Part(40, vector, 40, inside, 1.0, 40)})
     message, _ = encode(Report(3, 0, FIRST, frozenset(), contribution, {}))
     content = vector.tobytes()
     pieces = [content[first : first + CHUNK_BYTES] for first in range(0, len(content), CHUNK_BYTES)]

@@ -78,7 +78,7 @@ def contributions(draw: st.DrawFn, expected: Expected, included: DeviceSet) -> C
     positive = st.integers(1, 2**40 - 1)
     part = st.builds(Part, positive, vectors(expected), positive, inside, LOSSES, COUNTS)
     parts = {key: draw(part) for key in expected.keys if draw(st.booleans())}
-    return Contribution(included, draw(COUNTS), parts, draw(LOSSES))
+    return Contribution(included, draw(COUNTS), parts)
 
 
 @st.composite

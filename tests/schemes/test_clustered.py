@@ -268,4 +268,4 @@ def test_members_weigh_by_samples_unless_they_are_to_be_equal() -> None:
 
     assert (by_samples.n_samples, by_samples.parts["cluster-0"].weight, by_samples.loss) == (3, 3, 2.0)
     assert (equal.n_samples, equal.parts["cluster-0"].weight, equal.loss) == (3, 1, 2.0)
-    assert (nothing.n_samples, nothing.parts, nothing.loss, list(nothing.included)) == (0, {}, 0.0, [4])
+    assert (nothing.n_samples, nothing.parts, nothing.loss, list(nothing.included)) == (0, {}, None, [4])

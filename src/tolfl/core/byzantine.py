@@ -54,9 +54,11 @@ class Lie(msgspec.Struct, frozen=True):
 
     def _part(self, part: Part, counted: int, claimed: int) -> Part:
         # Where every device counts as one, a claim changes nothing.
-        weight = claimed if part.weight == counted else part.weight
+        weight = claimed if part.how == "mean" and part.weight == counted else part.weight
         vector = part.vector if self.scale == 1.0 else part.vector * part.vector.dtype.type(self.scale)
-        return msgspec.structs.replace(part, n_samples=weight, vector=vector, weight=weight, n_trained=claimed)
+        return msgspec.structs.replace(
+            part, n_samples=weight, vector=vector, weight=weight, n_trained=claimed if part.n_trained else 0
+        )
 
 
 class Liars(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What travels up a cluster and along the chain: sample-weighted means, and whose samples are inside.
+"""What travels up a cluster and along the chain: means, sums and extremes, and whose samples are inside.
 
 Merging is associative and commutative (Algorithm 1 of the paper is its left fold), so a star and a chain of any length
 give the same total. Floating-point addition is neither, and a difference in the last bit is enough to switch a ReLU on
@@ -9,7 +9,7 @@ after each. A chain that folds its devices in id order then gives the bits that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -17,33 +17,65 @@ from numpy.typing import NDArray
 
 from tolfl.core.device_set import DeviceSet
 
-Vector = NDArray[np.floating[Any]]
+Vector = NDArray[Any]
+
+#: How the parts of several devices become one, place by place. Only a mean may be put under a defence.
+How = Literal["mean", "sum", "min", "max"]
 
 #: The key of the one model of Tol-FL, FL and SBT; schemes with several models use their own keys.
 GLOBAL = "global"
 
 
-class Part(msgspec.Struct, frozen=True):
-    """The updates of one model, summed over samples: `weight * vector`.
+class MismatchError(ValueError):
+    """Parts under one key that cannot be added: another length, kind of number or way of merging."""
 
-    One device's part is its mean update with its sample count as the weight, so that nothing is computed before it is
+
+class Part(msgspec.Struct, frozen=True):
+    """One array that is merged over devices. A mean is kept as a sum over samples: `weight * vector`.
+
+    One device's part is its mean with its sample count as the weight, so that nothing is computed before it is
     needed; a merged part has weight 1.
     """
 
     n_samples: int
     vector: Vector
     weight: int = 1
-    included: DeviceSet = DeviceSet()  #: whose updates are inside
+    included: DeviceSet = DeviceSet()  #: whose numbers are inside
     loss: float = 0.0  #: mean loss of their training
-    n_trained: int = 0  #: samples that they trained on; more than `n_samples` where each device counts as one
+    n_trained: int = 0  #: samples that they trained on, and that the loss is the mean of; 0: nobody trained
+    how: How = "mean"
+
+    @classmethod
+    def mean_of(
+        cls, device: int, n_samples: int, vector: Vector, loss: float | None = None, weight: int | None = None
+    ) -> Part:
+        """Return a device's mean over its samples; it weighs as much as there are, or `weight`."""
+        weight = n_samples if weight is None else weight
+        n_trained = 0 if loss is None else n_samples
+        return cls(weight, vector, weight, DeviceSet.of([device]), loss or 0.0, n_trained)
+
+    @classmethod
+    def total_of(cls, device: int, vector: Vector, how: How = "sum") -> Part:
+        """Return an array of which the fleet's sum, or its lowest or highest numbers, are wanted."""
+        return cls(1, vector, 1, DeviceSet.of([device]), how=how)
 
     @property
     def mean(self) -> Vector:
-        """The mean update over all samples."""
+        """The mean over all samples."""
         if self.weight == self.n_samples:
             return self.vector
         mean: Vector = self.vector * self.vector.dtype.type(self.weight) / self.vector.dtype.type(self.n_samples)
         return mean
+
+    def check_alike(self, key: str, other: Part) -> None:
+        """Raise an error where two parts cannot be added: a length of 1 would be repeated, integers would be cut."""
+        mine, theirs = ((one.how, one.vector.dtype.str, one.vector.shape) for one in (self, other))
+        if mine != theirs:
+            raise MismatchError(f"part {key!r} is {_described(*theirs)} for some devices and {_described(*mine)} here")
+
+
+def _described(how: str, dtype: str, shape: tuple[int, ...]) -> str:
+    return f"a {how} of {' x '.join(map(str, shape))} numbers ({dtype[1:]})"
 
 
 class Pending(Protocol):
@@ -62,19 +94,18 @@ class Pending(Protocol):
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """Sample-weighted means by model key, with provenance.
+    """Parts by key, with provenance.
 
     >>> a = Contribution.of_device(0, 2, {GLOBAL: np.array([-4.0])}, loss=5.0)
     >>> b = Contribution.of_device(1, 1, {GLOBAL: np.array([-8.0])}, loss=16.0)
     >>> total = Contribution.total([a, b])
-    >>> total.n_samples, list(total.included), round(float(total.parts[GLOBAL].mean[0]), 4)
-    (3, [0, 1], -5.3333)
+    >>> total.n_samples, list(total.included), round(float(total.parts[GLOBAL].mean[0]), 4), round(total.loss, 4)
+    (3, [0, 1], -5.3333, 8.6667)
     """
 
     included: DeviceSet
     n_samples: int
     parts: dict[str, Part]
-    loss: float
 
     @classmethod
     def of_device(
@@ -82,28 +113,23 @@ class Contribution(msgspec.Struct, frozen=True):
         device: int,
         n_samples: int,
         means: Mapping[str, Vector],
-        loss: float,
+        loss: float | None = None,
         weight: int | None = None,
-        losses: Mapping[str, float] | None = None,
     ) -> Contribution:
-        """Return what one device contributes from `n_samples` samples; its updates weigh as much, or `weight`.
+        """Return what one device contributes from `n_samples` samples; its means weigh as much, or `weight`."""
+        parts = {key: Part.mean_of(device, n_samples, mean, loss, weight) for key, mean in means.items() if n_samples}
+        return cls(DeviceSet.of([device]), n_samples, parts)
 
-        `losses` are those of single models, where they differ.
-        """
-        included, of_models = DeviceSet.of([device]), losses or {}
-        if not n_samples:
-            return cls(included, 0, {}, 0.0)
-        weight = n_samples if weight is None else weight
-        parts = {
-            key: Part(weight, mean, weight, included, of_models.get(key, loss), n_samples)
-            for key, mean in means.items()
-        }
-        return cls(included, n_samples, parts, loss)
+    @property
+    def loss(self) -> float | None:
+        """The mean loss over the samples that were trained on; None where nobody trained."""
+        n_trained = sum(part.n_trained for part in self.parts.values())
+        return sum(part.loss * part.n_trained for part in self.parts.values()) / n_trained if n_trained else None
 
     @classmethod
     def empty(cls) -> Contribution:
         """Return the neutral element of merging."""
-        return cls(DeviceSet(), 0, {}, 0.0)
+        return cls(DeviceSet(), 0, {})
 
     def resolve(self) -> Contribution:
         """Return itself: it is here already."""
@@ -136,44 +162,58 @@ class _RunningSum:
     """A sum over contributions that holds on to none of them: those of 10,000 devices do not fit into memory."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, Vector] = {}
-        self._counts: dict[str, int] = {}
-        self._inside: dict[str, int] = {}
-        self._losses: dict[str, float] = {}
-        self._trained: dict[str, int] = {}
-        self._scratch: Vector | None = None
+        self._parts: dict[str, _RunningPart] = {}
         self._bits = self._n_samples = 0
-        self._loss = 0.0
 
     def add(self, contribution: Contribution) -> None:
         if self._bits & contribution.included.bits:
             raise ValueError("a sample would be counted twice")
         self._bits |= contribution.included.bits
         self._n_samples += contribution.n_samples
-        self._loss += contribution.loss * contribution.n_samples
         for key, part in contribution.parts.items():
-            self._counts[key] = self._counts.get(key, 0) + part.n_samples
-            self._inside[key] = self._inside.get(key, 0) | part.included.bits
-            self._losses[key] = self._losses.get(key, 0.0) + part.loss * part.n_trained
-            self._trained[key] = self._trained.get(key, 0) + part.n_trained
-            if key not in self._sums:
-                self._sums[key] = part.vector * part.vector.dtype.type(part.weight)
+            if key in self._parts:
+                self._parts[key].add(key, part)
             else:
-                self._sums[key] += self._weighted(part)
+                self._parts[key] = _RunningPart(part)
+
+    def total(self) -> Contribution:
+        parts = {key: self._parts[key].total() for key in sorted(self._parts)}
+        return Contribution(DeviceSet(self._bits), self._n_samples, parts)
+
+
+class _RunningPart:
+    """The parts of one key so far."""
+
+    def __init__(self, first: Part) -> None:
+        self._first = first
+        self._sum = first.vector * first.vector.dtype.type(first.weight)
+        self._n_samples, self._bits = first.n_samples, first.included.bits
+        self._loss, self._n_trained = first.loss * first.n_trained, first.n_trained
+        self._scratch: Vector | None = None
+
+    def add(self, key: str, part: Part) -> None:
+        self._first.check_alike(key, part)
+        self._n_samples += part.n_samples
+        self._bits |= part.included.bits
+        self._loss += part.loss * part.n_trained
+        self._n_trained += part.n_trained
+        match part.how:
+            case "min":
+                np.minimum(self._sum, part.vector, out=self._sum)
+            case "max":
+                np.maximum(self._sum, part.vector, out=self._sum)
+            case _:
+                self._sum += self._weighted(part)
 
     def _weighted(self, part: Part) -> Vector:
         if part.weight == 1:
             return part.vector
-        if self._scratch is None or self._scratch.shape != part.vector.shape:
+        if self._scratch is None:
             self._scratch = np.empty_like(part.vector)
-        return np.multiply(part.vector, part.vector.dtype.type(part.weight), out=self._scratch)
+        np.multiply(part.vector, part.vector.dtype.type(part.weight), out=self._scratch)
+        return self._scratch
 
-    def total(self) -> Contribution:
-        parts = {key: self._part(key) for key in sorted(self._sums)}
-        loss = self._loss / self._n_samples if self._n_samples else 0.0
-        return Contribution(DeviceSet(self._bits), self._n_samples, parts, loss)
-
-    def _part(self, key: str) -> Part:
-        n_trained = self._trained[key]
-        loss = self._losses[key] / n_trained if n_trained else 0.0
-        return Part(self._counts[key], self._sums[key], 1, DeviceSet(self._inside[key]), loss, n_trained)
+    def total(self) -> Part:
+        loss = self._loss / self._n_trained if self._n_trained else 0.0
+        included = DeviceSet(self._bits)
+        return Part(self._n_samples, self._sum, 1, included, loss, self._n_trained, self._first.how)

@@ -45,10 +45,12 @@ def _capped(contribution: Contribution, most: int) -> Contribution:
     n_samples = min(contribution.n_samples, most or contribution.n_samples)
     # Nobody who claims no samples has a say, and nobody says more of a model than of all together.
     parts = {key: _part_of_device(part, n_samples) for key, part in contribution.parts.items() if n_samples}
-    return Contribution(contribution.included, n_samples, parts, contribution.loss)
+    return Contribution(contribution.included, n_samples, parts)
 
 
 def _part_of_device(part: Part, most: int) -> Part:
+    if part.how != "mean":
+        return part
     n_samples = min(part.n_samples, most)
     return Part(n_samples, part.vector, n_samples, part.included, part.loss, min(part.n_trained, most))
 
@@ -90,7 +92,7 @@ def _clipped(defence: DefenceSpec, devices: Sequence[Contribution]) -> list[Cont
         msgspec.structs.replace(
             device,
             parts={
-                key: msgspec.structs.replace(part, vector=clipped(part.vector, limits[key]))
+                key: msgspec.structs.replace(part, vector=clipped(part.vector, limits[key])) if key in limits else part
                 for key, part in device.parts.items()
             },
         )
@@ -108,18 +110,24 @@ def _longest(defence: DefenceSpec, parts: Sequence[Part]) -> float:
 
 
 def _by_model(devices: Sequence[Contribution]) -> dict[str, list[Part]]:
+    """Return the means that a defence is about, by key; sums and extremes are none of its business."""
     found: dict[str, list[Part]] = {}
     for device in devices:
         for key, part in device.parts.items():
-            found.setdefault(key, []).append(part)
+            if part.how == "mean":
+                found.setdefault(key, []).append(part)
     return found
 
 
 def _gathered(defence: DefenceSpec, devices: Sequence[Contribution]) -> Contribution:
     """Return a cluster as one: its vectors by the robust rule, its counts as the sum."""
-    rest = Contribution.total([msgspec.structs.replace(device, parts={}) for device in devices])
-    parts = {key: _part_of_cluster(defence, of_model) for key, of_model in sorted(_by_model(devices).items())}
-    return msgspec.structs.replace(rest, parts=parts)
+    means = {key: _part_of_cluster(defence, parts) for key, parts in _by_model(devices).items()}
+    rest = [
+        msgspec.structs.replace(device, parts={key: part for key, part in device.parts.items() if key not in means})
+        for device in devices
+    ]
+    total = Contribution.total(rest)
+    return msgspec.structs.replace(total, parts=dict(sorted({**total.parts, **means}.items())))
 
 
 def _part_of_cluster(defence: DefenceSpec, parts: Sequence[Part]) -> Part:
@@ -175,10 +183,12 @@ def _bounded(defence: DefenceSpec, total: Contribution) -> Contribution:
     """
     parts = {key: _bounded_part(defence, part) for key, part in total.parts.items()}
     n_samples = counted(defence, total.n_samples, len(total.included))
-    return Contribution(total.included, n_samples, parts, total.loss)
+    return Contribution(total.included, n_samples, parts)
 
 
 def _bounded_part(defence: DefenceSpec, part: Part) -> Part:
+    if part.how != "mean":
+        return part
     n_samples = counted(defence, part.n_samples, len(part.included))
     is_short = not defence.chain_clip or length(part.mean) <= defence.chain_clip
     if n_samples == part.n_samples and is_short:

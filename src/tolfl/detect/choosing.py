@@ -107,7 +107,7 @@ def separations(
             rows = samples[:_ROWS_PER_DEVICE]
             typical, strange = scores(rows), scores(made_up(rows, seed, device))
             values = _aurocs(typical, strange)
-            told.append(Contribution.of_device(device, len(rows), {GLOBAL: values}, loss=0.0))
+            told.append(Contribution.of_device(device, len(rows), {GLOBAL: values}))
     if not told:
         return None
     return np.asarray(Contribution.total(told).parts[GLOBAL].mean, dtype=np.float64)

@@ -60,7 +60,7 @@ def summed(counts: Iterable[tuple[int, Counts]]) -> Counts:
         nonlocal shape
         for device, of_device in counts:
             shape = of_device.shape
-            yield Contribution.of_device(device, 1, {GLOBAL: of_device.ravel().astype(np.float64)}, loss=0.0)
+            yield Contribution.of_device(device, 1, {GLOBAL: of_device.ravel().astype(np.float64)})
 
     total = Contribution.total(contributions())
     return total.parts[GLOBAL].vector.astype(np.int64).reshape(shape)

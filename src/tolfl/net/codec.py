@@ -115,9 +115,7 @@ def _contribution(contribution: Contribution, tensors: list[Vector]) -> pb.Contr
         )
         for key, part in contribution.parts.items()
     ]
-    return pb.Contribution(
-        included=_bits(contribution.included), n_samples=contribution.n_samples, loss=contribution.loss, parts=parts
-    )
+    return pb.Contribution(included=_bits(contribution.included), n_samples=contribution.n_samples, parts=parts)
 
 
 def _closed(record: ClosedRound, is_light: bool, tensors: list[Vector]) -> pb.Closed:
@@ -241,7 +239,6 @@ def _read_contribution(contribution: pb.Contribution, tensors: Sequence[Vector],
         included,
         _count(contribution.n_samples, "number of samples"),
         parts,
-        _number(contribution.loss),
     )
 
 

@@ -69,7 +69,7 @@ class Device(Speaker):
             self._effects.append(Train(self.version, self.record.models))
         else:
             # Rule 12: the end is one more round in which nobody trains and everybody says "I hold the last model".
-            self.round.own = Contribution(DeviceSet.of([self.id]), 0, {}, 0.0)
+            self.round.own = Contribution(DeviceSet.of([self.id]), 0, {})
         self._progress()
 
     def _trained(self, event: events.Trained) -> None:

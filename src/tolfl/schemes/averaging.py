@@ -48,7 +48,7 @@ class TolFL(OneModel):
                 means = {GLOBAL: update.delta}
                 contributions.append(Contribution.of_device(task.device, task.n_samples, means, update.loss))
             else:
-                contributions.append(Contribution.of_device(task.device, 0, {}, 0.0))
+                contributions.append(Contribution.of_device(task.device, 0, {}))
         return contributions
 
     def apply(

@@ -37,7 +37,7 @@ class Batch(OneModel):
 
     def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:  # noqa: ARG002
         """Return who has how many samples: training is done when the round closes."""
-        return [Contribution.of_device(task.device, task.n_samples, {}, 0.0) for task in tasks]
+        return [Contribution.of_device(task.device, task.n_samples, {}) for task in tasks]
 
     def apply(
         self,

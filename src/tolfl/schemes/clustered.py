@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.contribution import Contribution, Part, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
@@ -152,7 +152,11 @@ class Clustered:
         """Return what a device adds to its group; nothing, where it trained nothing."""
         n_samples = task.n_samples if means else 0
         weight = 1 if self.weight == "equal" else None
-        return Contribution.of_device(task.device, n_samples, means, loss, weight, losses)
+        parts = {
+            key: Part.mean_of(task.device, n_samples, mean, (losses or {}).get(key, loss), weight)
+            for key, mean in means.items()
+        }
+        return Contribution(DeviceSet.of([task.device]), n_samples, parts)
 
     def present_hosts(self, present: DeviceSet) -> NDArray[np.bool_]:
         """Return which models have a host."""

@@ -1,0 +1,302 @@
+"""What a fleet computes: rounds of contributions that add up, are applied once, and are then known to all."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.contribution import Contribution, How, Part, Vector
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import TolFLError
+from tolfl.core.spec import RunSpec
+
+#: All that the next round depends on: arrays of one dimension by name. Never changed in place.
+State = dict[str, NDArray[Any]]
+
+#: Kinds of numbers that travel: float32, float64, whole numbers, bytes.
+DTYPES = ("f4", "f8", "i8", "u1")
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What every device knows before the first round; a learner is made from it."""
+
+    spec: RunSpec
+    sample_shape: tuple[int, ...]  #: of one row
+    columns: tuple[str, ...] = ()  #: names of a row's numbers, where they have any
+    names: tuple[str, ...] = ()  #: of the devices, where they have any but their numbers
+    usual_rows: int = 0  #: the median number of rows of a device; 0: nobody knows, each has a table of its own
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices there are."""
+        return self.spec.devices
+
+    @property
+    def n_features(self) -> int:
+        """How many numbers one row has."""
+        return int(np.prod(self.sample_shape))
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.spec.seed
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One device in one round: all that its contribution may depend on."""
+
+    seed: int
+    device: int
+    round: int
+    state: State
+    rows: NDArray[np.floating]
+
+    def mean(self, vector: Vector, loss: float | None = None, weight: int | None = None) -> Part:
+        """Return a mean over the device's rows, to be averaged over the fleet; it weighs as many rows, or `weight`."""
+        return Part.mean_of(self.device, len(self.rows), vector, loss, weight)
+
+    def total(self, vector: Vector, how: How = "sum") -> Part:
+        """Return an array to be added up over the fleet, or the lowest (`min`) or highest (`max`) taken by place."""
+        return Part.total_of(self.device, vector, how)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The round that is being closed."""
+
+    seed: int
+    round: int
+    present: DeviceSet  #: the devices that go on from here
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a part of a round must look like."""
+
+    how: How
+    dtype: str  #: one of `DTYPES`
+    length: int
+
+    @classmethod
+    def of(cls, part: Part) -> Shape:
+        """Return the shape of a part."""
+        return cls(part.how, part.vector.dtype.str[1:], part.vector.size)
+
+    def __str__(self) -> str:
+        return f"a {self.how} of {self.length} numbers ({self.dtype})"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the record of a closed round says of it."""
+
+    loss: float | None = None  #: mean loss of the training; None: nobody trained
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: who trained which model, if there are several
+    left_out: dict[int, str] = field(default_factory=dict)  #: whose contribution is in no model, and why
+
+
+class Scorer(Protocol):
+    """Something that a fleet leaves to be used."""
+
+    @property
+    def users(self) -> DeviceSet | None:
+        """The devices it is for; None: all of them."""
+
+    def anomaly_score(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return one score per row: the higher, the more anomalous."""
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files that a device or a run directory keeps of it, by name."""
+
+
+class Learner(ABC):
+    """Rounds of contributions that add up. It holds no state: the same calls give the same results.
+
+    Three methods make one: what everybody starts from, what a device adds to a round, what a round leads to.
+    """
+
+    rounds: int  #: known before the first one
+
+    @abstractmethod
+    def start(self, state: State) -> State:
+        """Return what the first round starts from, given what earlier learners left; the same on every device."""
+
+    @abstractmethod
+    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what each device adds to its round, from its rows and the state alone.
+
+        A simulation passes many turns at once, of several seeds perhaps; a real device passes one. What a turn gives
+        must not depend on the others.
+        """
+
+    @abstractmethod
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state after a round. Any key may be missing from `total`; an unchanged array is the same object.
+
+        Computed once, by the device that closes the round, and sent to the others.
+        """
+
+    def stage(self, round_index: int) -> tuple[str, int, int]:
+        """Return the stage of a round (nothing, for a learner that has none), the round in it, and how many it has."""
+        return "", round_index, self.rounds
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape] | None:  # noqa: ARG002
+        """Return the parts that a round may carry; None: whatever a device's own contribution looks like."""
+        return None
+
+    def results(self, state: State) -> dict[str, Scorer]:  # noqa: ARG002
+        """Return what is there to be used, by name; nothing, until there is something."""
+        return {}
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the bytes of a contribution and of a closed round: for the simulated clock, ledgers and plans."""
+        n_bytes = sum(array.nbytes for array in self.start({}).values())
+        return n_bytes, n_bytes
+
+    def account(self, state: State, total: Contribution, round_index: int) -> Account:  # noqa: ARG002
+        """Return what the record says of a round, given what went into it and the state that it led to."""
+        return Account(total.loss)
+
+
+class Stages(Learner):
+    """Learners one after the other, each from the state that those before it left; the round alone tells which."""
+
+    def __init__(self, stages: Mapping[str, Learner]) -> None:
+        self.stages = dict(stages)
+        self._turns = [
+            (name, learner, inner) for name, learner in self.stages.items() for inner in range(learner.rounds)
+        ]
+        self.rounds = len(self._turns)
+
+    def stage(self, round_index: int) -> tuple[str, int, int]:
+        """Return the stage of a round, the round in it, and how many it has."""
+        name, learner, inner = self._turns[min(round_index, self.rounds - 1)]
+        return name, inner, learner.rounds
+
+    def start(self, state: State) -> State:
+        """Return what the first stage starts from."""
+        return self._started(state, 0)
+
+    def _started(self, state: State, round_index: int) -> State:
+        """Start the stage whose first round comes next, and those without a round before it."""
+        ahead = self._turns[round_index][0] if round_index < self.rounds else None
+        begun = self._turns[round_index - 1][0] if round_index else None
+        names = list(self.stages)
+        first = 0 if begun is None else names.index(begun) + 1
+        last = len(names) if ahead is None else names.index(ahead) + 1
+        for name in names[first:last]:
+            state = self.stages[name].start(state)
+        return state
+
+    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what each device adds to the stage that its round is in."""
+        by_stage: dict[str, list[int]] = {}
+        for place, turn in enumerate(turns):
+            by_stage.setdefault(self._turns[turn.round][0], []).append(place)
+        found: dict[int, dict[str, Part]] = {}
+        for name, places in by_stage.items():
+            inner = [replace(turns[place], round=self._turns[turns[place].round][2]) for place in places]
+            found.update(zip(places, self.stages[name].contribute(inner), strict=True))
+        return [found[place] for place in range(len(turns))]
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state after a round; after the last one of a stage, what the next stage starts from."""
+        _, learner, inner = self._turns[closing.round]
+        state = learner.apply(state, total, replace(closing, round=inner))
+        return self._started(state, closing.round + 1) if inner + 1 == learner.rounds else state
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape] | None:
+        """Return the parts that a round may carry."""
+        _, learner, inner = self._turns[round_index]
+        return learner.shapes(state, inner)
+
+    def results(self, state: State) -> dict[str, Scorer]:
+        """Return what the stages leave: of several results with one name, the last stage's."""
+        found: dict[str, Scorer] = {}
+        for learner in self.stages.values():
+            found.update(learner.results(state))
+        return found
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of a contribution and of a closed round."""
+        _, learner, inner = self._turns[round_index]
+        return learner.nbytes(inner)
+
+    def account(self, state: State, total: Contribution, round_index: int) -> Account:
+        """Return what the stage of a round says of it."""
+        _, learner, inner = self._turns[round_index]
+        return learner.account(state, total, inner)
+
+
+class LearnerError(TolFLError, RuntimeError):
+    """A learner returned what cannot be added up, or failed."""
+
+    def __init__(self, device: int, round_index: int, problem: str) -> None:
+        super().__init__(f"device {device}, round {round_index}: {problem}")
+        self.device, self.round_index, self.problem = device, round_index, problem
+
+
+def contributions_of(learner: Learner, turns: Sequence[Turn]) -> list[Contribution]:
+    """Return what each device reports; one without a row has nothing to add, and is not asked.
+
+    The samples of a contribution are the device's rows, the same in every round: its weight in the history.
+    """
+    with_rows = [turn for turn in turns if len(turn.rows)]
+    parts = iter(learner.contribute(with_rows) if with_rows else ())
+    return [
+        Contribution(DeviceSet.of([turn.device]), len(turn.rows), next(parts) if len(turn.rows) else {})
+        for turn in turns
+    ]
+
+
+def check_contribution(learner: Learner, turn: Turn, contribution: Contribution) -> Contribution:
+    """Return a device's own contribution, or say what is wrong with it before anybody else has to."""
+    shapes = learner.shapes(turn.state, turn.round)
+    for key, part in contribution.parts.items():
+        problem = _problem_of(key, part, shapes)
+        if problem:
+            raise LearnerError(turn.device, turn.round, problem)
+    return contribution
+
+
+def _problem_of(key: str, part: Part, shapes: Mapping[str, Shape] | None) -> str:
+    vector = part.vector
+    if not hasattr(vector, "dtype") or vector.ndim != 1 or vector.dtype.str[1:] not in DTYPES:
+        what = f"{vector.dtype} of shape {vector.shape}" if hasattr(vector, "dtype") else type(vector).__name__
+        return f"part {key!r} is {what}; contribute flat arrays of {', '.join(DTYPES)}"
+    if not np.isfinite(vector).all():
+        return f"part {key!r} has numbers that are not finite"
+    if shapes is not None and shapes.get(key) != Shape.of(part):
+        return f"part {key!r} is {Shape.of(part)}; this round takes {shapes.get(key, 'no such part')}"
+    return ""
+
+
+def admits(learner: Learner, state: State, round_index: int, own: Contribution | None, other: Contribution) -> bool:
+    """Tell whether another device's contribution can be of this round: by the learner's shapes, or like one's own."""
+    shapes = learner.shapes(state, round_index)
+    if shapes is None:
+        known = {} if own is None else {key: Shape.of(part) for key, part in own.parts.items()}
+        return all(known.get(key, Shape.of(part)) == Shape.of(part) for key, part in other.parts.items())
+    return all(shapes.get(key) == Shape.of(part) for key, part in other.parts.items())
+
+
+def digest_of(state: Mapping[str, NDArray[Any]]) -> str:
+    """Return a name of a state's content: the same bytes under the same keys have the same name.
+
+    >>> digest_of({"a": np.zeros(2)}) == digest_of({"a": np.zeros(2)}) != digest_of({"a": np.zeros(3)})
+    True
+    """
+    digest = hashlib.sha256()
+    for key in sorted(state):
+        array = np.ascontiguousarray(state[key])
+        digest.update(f"{key}/{array.dtype.str}/{array.shape}/".encode())
+        digest.update(array.data)
+    return digest.hexdigest()[:16]

@@ -21,7 +21,7 @@ FLOWER_INSTALL := $(FLOWER_BIN)/python -m pip install --quiet --disable-pip-vers
 # More options for `make bench-flower`, such as FLOWER='--devices 10 100'
 FLOWER ?=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-ALGORITHM := src/tolfl/core,src/tolfl/schemes,src/tolfl/protocol
+ALGORITHM := src/tolfl/core,src/tolfl/learners,src/tolfl/protocol
 TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run
 PYTEST := -m pytest -n $(JOBS)
 
@@ -64,8 +64,8 @@ test-all: setup ## run every test, and report the coverage of everything
 coverage:
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
-	@echo "core, schemes and protocol together, in percent (must reach 95):"
-	@$(BIN)/coverage report --include='src/tolfl/core/*,src/tolfl/schemes/*,src/tolfl/protocol/*' --format=total --fail-under=95
+	@echo "core, learners and protocol together, in percent (must reach 95):"
+	@$(BIN)/coverage report --include='src/tolfl/core/*,src/tolfl/learners/*,src/tolfl/protocol/*' --format=total --fail-under=95
 
 check: setup ## formatting, lint, types, import directions
 	$(BIN)/ruff format --check .

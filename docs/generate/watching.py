@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from tolfl.core.failures import Cut, FailurePlan
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
+from tolfl.learners.layouts import failure_plan
+from tolfl.learners.registry import learner_of
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, Send, TakeOver, Train
 from tolfl.protocol.events import Event, PeerFailed, Received
 from tolfl.protocol.injector import Die
 from tolfl.protocol.messages import AnyMessage
-from tolfl.runs.settling import autoencoder_for
-from tolfl.schemes import failure_plan
+from tolfl.runs.outcome import fleet_of
 from tolfl.sim.promises import Step
-from tolfl.sim.simulation import fleet_of
-from tolfl.sim.timeline import Fleet, Timeline
+from tolfl.sim.simulation import world_of
+from tolfl.sim.timeline import Timeline, World
 
 #: Names of what a device is, as `tolfl status` says them.
 DEAD = "dead"
@@ -54,7 +55,7 @@ Entry = Said | Lost | Happened
 class Watched(Timeline):
     """A timeline with a memory."""
 
-    def __init__(self, fleet: Fleet, plan: FailurePlan) -> None:
+    def __init__(self, fleet: World, plan: FailurePlan) -> None:
         super().__init__(fleet, plan, Step(None, None, None))
         self.entries: list[Entry] = []
         self.changes: set[tuple[str, str]] = set()
@@ -101,7 +102,7 @@ def watched(fail: str = "", **options: object) -> Watched:
     small = {"data": "blobs", "devices": 4, "clusters": 2, "rounds": 2, "blobs": blobs}
     spec = RunSpec.from_fields({**small, "fail": fail, **options}).check()
     data = load(spec)
-    timeline = Watched(fleet_of(spec, data, autoencoder_for(spec, data)), failure_plan(spec))
+    timeline = Watched(world_of(spec, data, learner_of(fleet_of(spec, data))), failure_plan(spec))
     for _ in timeline.play():
         pass
     return timeline

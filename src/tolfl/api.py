@@ -17,8 +17,8 @@ from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.compare import Comparing, parse_schemes
 from tolfl.experiments.comparison import Comparison
+from tolfl.learners import Scorer
 from tolfl.models import Autoencoder, Model, ModuleModel
-from tolfl.runs.evaluation import TrainedModel
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.plots import plot_records
 from tolfl.sim.run import Result, run
@@ -55,12 +55,12 @@ class Run:
         return self._result.summary
 
     @property
-    def models(self) -> dict[str, TrainedModel]:
+    def models(self) -> dict[str, Scorer]:
         """The model of those who train together (the heaviest, after a cut for good), and of each who went on alone."""
         return self._result.models
 
     @property
-    def model(self) -> TrainedModel:
+    def model(self) -> Scorer:
         """The model of the fleet; the first one where devices went on alone."""
         if not self.models:
             raise LookupError(f"this run left no model: {self.summary['ended']}")

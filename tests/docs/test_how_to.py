@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tolfl.schemes import SCHEMES
 
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to"

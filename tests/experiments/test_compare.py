@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from tolfl.schemes import failure_plan
 
 import tolfl
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
@@ -16,7 +17,6 @@ from tolfl.experiments.compare import Comparing, Entry, entries, known_schemes, 
 from tolfl.experiments.comparison import SCORES, Statistic, compared
 from tolfl.experiments.sweep import SweepProgress
 from tolfl.models import ModuleModel
-from tolfl.schemes import failure_plan
 from tolfl.sim.run import run
 
 SPEC = RunSpec(

@@ -101,7 +101,7 @@ def test_times_of_known_rounds_are_those_of_a_run_that_trains(k: int, uplink: st
     trained = finished(LossRuns(changed(scheme="fl", repetitions=1), data))
     own = finished(LossRuns(spec, data))
 
-    times_s = closing_times_s(spec, data, trained.model, trained.known().checkpoints[0])
+    times_s = closing_times_s(spec, data, trained.known().checkpoints[0])
 
     assert times_s == [closed.time_s for closed in own.closed[0]]
 
@@ -110,4 +110,4 @@ def test_rounds_that_are_not_known_are_not_trained_in_silence() -> None:
     runs = finished(LossRuns(changed(repetitions=1)))
 
     with pytest.raises(LookupError, match="only 2 of 6 rounds are known"):
-        closing_times_s(changed(repetitions=1), some_data([3] * 6, 8), runs.model, Checkpoint([1.0, 1.0]))
+        closing_times_s(changed(repetitions=1), some_data([3] * 6, 8), Checkpoint([Account(1.0), Account(1.0)]))

@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+from tolfl.runs.settling import autoencoder_for, settle_training
+from tolfl.schemes import Closing, Task, scheme_of
 
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.device_set import DeviceSet
@@ -21,8 +23,6 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import TrainJob, Update
 from tolfl.net.disk import read_round
-from tolfl.runs.settling import autoencoder_for, settle_training
-from tolfl.schemes import Closing, Task, scheme_of
 
 Link: TypeAlias = RoundClosed | RosterChanged
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tolfl.runs.settling import autoencoder_for
 
 from tests.net.fleet_processes import Fleet, fleet_of, small_spec
 from tests.net.replay import Link, chain_to, held_by, lines_of_devices, name_of, replayed, with_rounds
 from tests.net.test_freezes import check_history
 from tolfl.core.records import RoundClosed
 from tolfl.runs.evaluation import TrainedModel, score_models
-from tolfl.runs.settling import autoencoder_for
 from tolfl.sim.run import run
 
 SOAK_S = 60.0

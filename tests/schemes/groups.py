@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from tolfl.schemes.fedgroup import FedGroup
 
 from tests.sim.fleets import FULL_BATCH, Mean
 from tolfl.core.spec import FedGroupSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel
-from tolfl.schemes.fedgroup import FedGroup
 
 UPDATES = np.array([[1, 0, 0], [2, 0.2, 0], [0, 1, 0], [0, 3, 0.3]])
 MODEL = ModuleModel(Mean(3))

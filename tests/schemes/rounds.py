@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
+from tolfl.schemes import Applied, Closing, Scheme, Task, Train
+from tolfl.schemes.clustered import NOBODYS, Clusters
+from tolfl.schemes.scheme import Models
 
 from tests.sim.fleets import Mean
 from tolfl.core.contribution import Contribution
@@ -15,9 +18,6 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Model, ModuleModel, TrainJob, Update
-from tolfl.schemes import Applied, Closing, Scheme, Task, Train
-from tolfl.schemes.clustered import NOBODYS, Clusters
-from tolfl.schemes.scheme import Models
 
 ONE_FEATURE = ModuleModel(Mean(1))
 SETTINGS = TrainSettings(lr=0.1, batch_size=0)

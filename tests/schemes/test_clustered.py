@@ -6,12 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tests.schemes.rounds import clusters
-from tests.sim.fleets import FULL_BATCH
-from tolfl.core.contribution import Contribution
-from tolfl.core.device_set import DeviceSet
-from tolfl.core.spec import RunSpec
 from tolfl.schemes import SCHEMES, Closing, Scheme, Task, layout
 from tolfl.schemes.clustered import (
     NOBODYS,
@@ -24,6 +18,12 @@ from tolfl.schemes.clustered import (
     k_means,
 )
 from tolfl.schemes.cold_start import device_key, group_means, local_updates
+
+from tests.schemes.rounds import clusters
+from tests.sim.fleets import FULL_BATCH
+from tolfl.core.contribution import Contribution
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import RunSpec
 
 RIVALS = ("fedgroup", "ifca", "fesem")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
+from tolfl.schemes import SCHEMES, Closing, Scheme, Task, failure_plan, is_plain, layout, policy, scheme_of
 
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.contribution import GLOBAL, Contribution
@@ -14,7 +15,6 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import POLICIES, RunSpec, TrainSettings, TrainSpec
 from tolfl.models import ModuleModel, TrainJob, Update
-from tolfl.schemes import SCHEMES, Closing, Scheme, Task, failure_plan, is_plain, layout, policy, scheme_of
 
 DATA = some_data([3, 0, 4, 2])
 MODEL = ModuleModel(Mean(3))

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolfl.schemes.clustered import NOBODYS, in_order, k_means
+from tolfl.schemes.fedgroup import FedGroup, cosine_features, cosines, dissimilarities, madc
 
 from tests.schemes.groups import MODEL, UPDATES, made, two_ways
 from tests.schemes.rounds import Round, full_batch, moved_by, play, tasks_from
@@ -17,8 +19,6 @@ from tests.sim.fleets import FULL_BATCH, closed, params, simulated, some_data
 from tolfl.core.spec import BlobsSpec, FedGroupSpec, ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import TrainJob, Update
-from tolfl.schemes.clustered import NOBODYS, in_order, k_means
-from tolfl.schemes.fedgroup import FedGroup, cosine_features, cosines, dissimilarities, madc
 from tolfl.sim.run import run
 
 Measure = Literal["edc", "madc"]

@@ -6,6 +6,8 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tolfl.schemes import Closing
+from tolfl.schemes.clustered import Clusters
 
 from tests.schemes.groups import MODEL, UPDATES, made, two_ways
 from tests.schemes.rounds import clusters, full_batch, moved_by, play
@@ -13,8 +15,6 @@ from tests.sim.fleets import FULL_BATCH, params, simulated, some_data
 from tolfl.core.contribution import Contribution
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import FedGroupSpec, RunSpec
-from tolfl.schemes import Closing
-from tolfl.schemes.clustered import Clusters
 
 # -- between groups ---------------------------------------------------------------------------------------------------
 

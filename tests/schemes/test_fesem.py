@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolfl.schemes.clustered import NOBODYS, Clusters
+from tolfl.schemes.fesem import FeSEM, distances_to
+from tolfl.schemes.scheme import Models
 
 from tests.schemes.rounds import ONE_FEATURE, Round, clusters, full_batch, play, trained_to
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, params, simulated, some_data
@@ -16,9 +19,6 @@ from tolfl.core.errors import SpecError
 from tolfl.core.spec import BlobsSpec, FeSEMSpec, ModelSpec, RunSpec, Weight
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, ModuleModel, TrainJob, Update
-from tolfl.schemes.clustered import NOBODYS, Clusters
-from tolfl.schemes.fesem import FeSEM, distances_to
-from tolfl.schemes.scheme import Models
 from tolfl.sim.run import Runs, run
 
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolfl.schemes.clustered import NOBODYS, Clusters
+from tolfl.schemes.ifca import IFCA, choose
+from tolfl.schemes.scheme import Models
 
 from tests.schemes.rounds import ONE_FEATURE, Round, clusters, play
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, simulated, some_data
 from tolfl.core.spec import IFCASpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import Autoencoder, ModuleModel
-from tolfl.schemes.clustered import NOBODYS, Clusters
-from tolfl.schemes.ifca import IFCA, choose
-from tolfl.schemes.scheme import Models
 
 FREE = IFCASpec(init="random", restarts=1)
 

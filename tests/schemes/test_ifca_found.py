@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from tolfl.schemes.ifca import IFCA
 from torch import Tensor, nn
 
 from tests.sim.fleets import FULL_BATCH, closed, simulated
 from tolfl.core.spec import BlobsSpec, IFCASpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.schemes.ifca import IFCA
 from tolfl.sim.run import Result, run
 
 FREE = IFCASpec(init="random", restarts=1)

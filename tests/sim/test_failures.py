@@ -8,6 +8,7 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
+from tolfl.schemes import failure_plan
 
 from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, params, simulated, some_data
 from tolfl.core.contribution import GLOBAL
@@ -17,7 +18,6 @@ from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, TrainSettings
-from tolfl.schemes import failure_plan
 from tolfl.sim.run import Result
 
 N = 6

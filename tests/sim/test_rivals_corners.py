@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
+from tolfl.schemes import scheme_of
+from tolfl.schemes.ifca import IFCA
+from tolfl.schemes.scheme import Models
 from torch import nn
 
 from tests.schemes.rounds import clusters, play
@@ -19,9 +22,6 @@ from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, Links, RunSpec, T
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.runs.checkpoint import Checkpoint
-from tolfl.schemes import scheme_of
-from tolfl.schemes.ifca import IFCA
-from tolfl.schemes.scheme import Models
 from tolfl.sim.run import Result, Runs, run
 
 

@@ -90,7 +90,7 @@ def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool
     from tolfl.cli.tables import show_comparison
     from tolfl.datasets import check_name
     from tolfl.experiments.compare import Comparing, entries
-    from tolfl.schemes import check_scheme
+    from tolfl.learners.layouts import check_scheme
 
     check_name(spec)
     for entry in entries(spec, schemes):

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tolfl.core.records import AnyRecord, FailureHappened, Joined, TakenOver
+from tolfl.learners.layouts import layout
 from tolfl.net.launcher import FleetView, Launcher, Process
-from tolfl.schemes import layout
 
 _N_NEWS = 6
 

@@ -99,7 +99,7 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 def _check_names(spec: RunSpec) -> None:
     """Find what is wrong with a specification before a folder is made for it."""
     from tolfl.datasets import check_name
-    from tolfl.schemes import check_scheme
+    from tolfl.learners.layouts import check_scheme
 
     check_name(spec)
     check_scheme(spec)

@@ -386,6 +386,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fesem: FeSEMSpec = FeSEMSpec()
     defence: DefenceSpec = DefenceSpec()  #: against devices that lie; off
     liars: str = ""  #: devices that lie on purpose, such as '3:flip'
+    learn: dict[str, Any] = {}  #: what the fleet learns: `what`, and the settings of that learner; {}: by scheme
 
     @classmethod
     def from_toml(cls, text: str, source: str = "spec") -> RunSpec:

@@ -38,6 +38,8 @@ class FederatedDataset:
     test_labels: NDArray[np.str_] | None = None
     """The class of every test sample, or the kind of anomaly."""
     feature_names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of the devices, where they have any but their numbers."""
 
     @classmethod
     def from_arrays(

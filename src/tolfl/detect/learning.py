@@ -19,8 +19,9 @@ from tolfl.detect.pca import PCAModel, Subspace
 from tolfl.detect.problems import NoModelError
 from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.watching import run_watched
+from tolfl.learners.training import TrainedModel
 from tolfl.models import Autoencoder, Model
-from tolfl.runs.settling import settle_training
+from tolfl.runs.outcome import fleet_of
 from tolfl.sim.run import Result
 
 #: Where training diverges, the step is divided by this, and training starts again.
@@ -91,7 +92,7 @@ def learn_pca(
     data = FederatedDataset.from_arrays(train)
     model = PCAModel(origin if before is None or before.origin is None else before.origin, 0)
     result = _run(spec, data, model, spec.rounds_for("pca"))
-    params = {name: one.params for name, one in result.models.items()}
+    params = {name: one.params for name, one in result.models.items() if isinstance(one, TrainedModel)}
     n_samples = _samples_behind(result)
     if before is not None:
         old, n_before = only_model(before), _known_samples(before)
@@ -122,7 +123,7 @@ def learn_autoencoder(
                 raise
             lr = (lr or _usual_lr(spec, data)) / _STEP_DIVISOR
             notes.append(f"training diverged, and started again with a step of {lr:g}")
-    params = {name: one.params for name, one in result.models.items()}
+    params = {name: one.params for name, one in result.models.items() if isinstance(one, TrainedModel)}
     n_before = 0 if before is None else _known_samples(before)
     n_samples = {name: n_new + n_before for name, n_new in _samples_behind(result).items()}
     learned = Learned("autoencoder", params, code, n_samples)
@@ -189,7 +190,7 @@ def _run_spec(spec: DetectorSpec, data: FederatedDataset, rounds: int, lr: float
 
 
 def _usual_lr(spec: DetectorSpec, data: FederatedDataset) -> float:
-    return settle_training(_run_spec(spec, data, 1), data, is_own_module=False).lr
+    return TrainSpec().settle(data.n_features, fleet_of(_run_spec(spec, data, 1), data).usual_rows).lr
 
 
 def _samples_behind(result: Result) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.schemes import SCHEMES
+from tolfl.learners.layouts import SCHEMES
 
 MODELS = ("auto", "autoencoder", "mahalanobis", "pca")
 SCALINGS = ("min-max", "standard", "none")

@@ -14,16 +14,27 @@ import msgspec
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.failures import FailurePlan
 from tolfl.core.spec import RunSpec
-from tolfl.core.topology import Topology
+from tolfl.core.topology import Topology, asked_layout
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.comparison import Comparison, compared
 from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
+from tolfl.learners.layouts import SCHEMES, failure_plan, layout, n_clusters
 from tolfl.models import Model
 from tolfl.runs.directory import write_file
-from tolfl.schemes import SCHEMES, asked_layout, failure_plan, layout, scheme_of
 from tolfl.sim.run import datasets_of, repetitions_of
 
 #: The order of rows; a scheme that is not named here follows.
+#: What a comparison shows where a head dies.
+_COMPARED_POLICIES: dict[str, tuple[str, ...]] = {
+    "tol-fl": ("elect", "drop"),
+    "fl": ("isolate", "freeze"),
+    "sbt": ("elect",),
+    "batch": ("freeze",),
+    "batch-small": ("freeze",),
+    "fedgroup": ("strict", "rehome"),
+    "ifca": ("strict", "rehome"),
+    "fesem": ("strict", "rehome"),
+}
 _ORDER = ("tol-fl", "sbt", "fl", "batch", "batch-small", "fedgroup", "ifca", "fesem")
 
 
@@ -81,7 +92,7 @@ def entries(spec: RunSpec, schemes: Sequence[str]) -> list[Entry]:
         own = msgspec.structs.replace(spec, scheme=name, fail=plan, on_head_failure="", topology="")
         if spec.topology:
             own = msgspec.structs.replace(own, topology=_topology_for(own, clusters))
-        policies = scheme_of(own).compared_policies if _loses_a_head(own) else ("",)
+        policies = _COMPARED_POLICIES[name] if _loses_a_head(own) else ("",)
         for policy in policies:
             label = f"{name} ({policy})" if policy else name
             found.append(Entry(label, msgspec.structs.replace(own, on_head_failure=policy)))
@@ -100,10 +111,10 @@ def _plan_of_devices(spec: RunSpec, clusters: Topology) -> str:
 
 def _topology_for(spec: RunSpec, clusters: Topology) -> str:
     """Return a layout of one's own in the shape of a scheme, with the same order of devices."""
-    n_clusters = scheme_of(spec).n_clusters(clusters.n_clusters, spec.devices)
-    if n_clusters == clusters.n_clusters:
+    number = n_clusters(spec)
+    if number == clusters.n_clusters:
         return "|".join(",".join(map(str, cluster)) for cluster in clusters.clusters)
-    between = "," if n_clusters == 1 else "|"
+    between = "," if number == 1 else "|"
     return between.join(str(device) for cluster in clusters.clusters for device in cluster)
 
 

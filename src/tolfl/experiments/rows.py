@@ -8,7 +8,7 @@ from typing import Any
 
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.report import Row
-from tolfl.schemes import PLAIN_BASELINES
+from tolfl.learners.layouts import PLAIN
 
 _KEPT = (
     "auroc",
@@ -38,7 +38,7 @@ class Method:
     @property
     def label(self) -> str:
         """How tables call it."""
-        if self.scheme in PLAIN_BASELINES:
+        if self.scheme in PLAIN:
             return f"{self.scheme} (plain)"
         what = {"auroc_best": "best single*", "auroc_all_models": "all models", "auroc_chosen": "chosen"}
         return " ".join(filter(None, (self.scheme, self.policy, what.get(self.score))))

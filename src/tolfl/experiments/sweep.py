@@ -19,11 +19,11 @@ import msgspec
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners.layouts import failure_plan, is_plain
 from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
 from tolfl.runs.turns import Turn
-from tolfl.schemes import failure_plan, is_plain, scheme_of
 from tolfl.sim.run import Progress, Runs, datasets_of, repetitions_of
 
 Summaries = list[dict[str, Any]]  #: one per repetition
@@ -86,7 +86,8 @@ class Cell:
         # what a robust rule makes of a cluster.
         depends = same.topology or same.deadline_s is not None or same.defence.depends_on_layout
         if not is_plain(same) and not depends:
-            family = scheme_of(same).family
+            # Tol-FL, FL and SBT compute the same model as long as nobody fails.
+            family = "averaging" if same.scheme in {"tol-fl", "fl", "sbt"} else same.scheme
             same = msgspec.structs.replace(same, scheme=family)
             if family == "averaging":
                 same = msgspec.structs.replace(same, clusters=None)

@@ -1,4 +1,8 @@
-"""What a fleet can compute: learners, one file each, its paper cited on top."""
+"""What a fleet can compute: learners, one file each, its paper cited on top.
+
+A learner is three methods (`learner.Learner`); the simulator and the network run any of them. `registry` finds the one
+that a specification asks for, `layouts` says who reports to whom, `checks` tests a learner of one's own.
+"""
 
 from tolfl.learners.learner import Account, Closing, Fleet, Learner, Scorer, Shape, Stages, State, Turn
 

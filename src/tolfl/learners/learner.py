@@ -124,6 +124,7 @@ class Learner(ABC):
     """
 
     rounds: int  #: known before the first one
+    needs_all_turns = False  #: whether the turns of a round must come in one call: for learners of the simulator only
 
     @abstractmethod
     def start(self, state: State) -> State:
@@ -148,6 +149,14 @@ class Learner(ABC):
         """Return the stage of a round (nothing, for a learner that has none), the round in it, and how many it has."""
         return "", round_index, self.rounds
 
+    def all_stages(self) -> tuple[tuple[str, int], ...]:
+        """Return the stages in order, each with its number of rounds."""
+        found: dict[str, int] = {}
+        for round_index in range(self.rounds):
+            name, _, rounds = self.stage(round_index)
+            found[name] = rounds
+        return tuple(found.items())
+
     def shapes(self, state: State, round_index: int) -> dict[str, Shape] | None:  # noqa: ARG002
         """Return the parts that a round may carry; None: whatever a device's own contribution looks like."""
         return None
@@ -161,8 +170,13 @@ class Learner(ABC):
         n_bytes = sum(array.nbytes for array in self.start({}).values())
         return n_bytes, n_bytes
 
-    def account(self, state: State, total: Contribution, round_index: int) -> Account:  # noqa: ARG002
-        """Return what the record says of a round, given what went into it and the state that it led to."""
+    @property
+    def model_bytes(self) -> int:
+        """How large the largest thing is that a device sends in a round: a model, as a rule."""
+        return max(self.nbytes(round_index)[0] for round_index in range(self.rounds))
+
+    def account(self, before: State, after: State, total: Contribution, round_index: int) -> Account:  # noqa: ARG002
+        """Return what the record says of a round, given what went into it and the states before and after it."""
         return Account(total.loss)
 
 
@@ -230,10 +244,10 @@ class Stages(Learner):
         _, learner, inner = self._turns[round_index]
         return learner.nbytes(inner)
 
-    def account(self, state: State, total: Contribution, round_index: int) -> Account:
+    def account(self, before: State, after: State, total: Contribution, round_index: int) -> Account:
         """Return what the stage of a round says of it."""
         _, learner, inner = self._turns[round_index]
-        return learner.account(state, total, inner)
+        return learner.account(before, after, total, inner)
 
 
 class LearnerError(TolFLError, RuntimeError):

@@ -19,6 +19,7 @@ from tolfl.models.jobs import Floats, TrainJob, Update, check_jobs
 from tolfl.models.layout import FlatLayout
 from tolfl.models.network import Network
 from tolfl.models.settings import TrainSettings, check_settings
+from tolfl.models.threads import in_threads
 from tolfl.models.workspace import Workspace
 
 _MAX_DEVICES = 50  # beyond it, a call is no longer the cost that counts
@@ -110,15 +111,20 @@ class Autoencoder:
         """Return one update per job; the deltas of one group are rows of one array."""
         check_settings(settings)
         check_jobs(jobs, self.n_params, (self.n_features,))
+        groups = self.groups(jobs, settings)
         updates: dict[int, Update] = {}
+        for group, of_group in zip(
+            groups, in_threads(lambda group: self._train_group([jobs[i] for i in group], settings), groups), strict=True
+        ):
+            updates.update(zip(group, of_group, strict=True))
+        return [updates[index] for index in range(len(jobs))]
+
+    def _train_group(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         workspace = self._spare.pop() if self._spare else Workspace()
         try:
-            for group in self.groups(jobs, settings):
-                trainer = GroupTrainer(self._network, [jobs[index] for index in group], settings, workspace)
-                updates.update(zip(group, trainer.train(), strict=True))
+            return GroupTrainer(self._network, jobs, settings, workspace).train()
         finally:
             self._spare.append(workspace)
-        return [updates[index] for index in range(len(jobs))]
 
     def sample_losses(self, params: Floats, samples: Floats) -> Floats:
         """Return each sample's squared reconstruction error, summed over features; dropout is off."""

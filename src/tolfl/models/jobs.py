@@ -34,6 +34,12 @@ class TrainJob:
     last: int
     """This device's samples are `pool[first:last]`."""
 
+    @classmethod
+    def of_rows(cls, seed: int, device: int, round_index: int, start: Floats, rows: Floats) -> TrainJob:
+        """Return the training on a device's rows; rows of one larger array share it, so that a group reads it once."""
+        pool, first = _pool_of(rows)
+        return cls(seed, device, round_index, start, pool, first, first + len(rows))
+
     def __post_init__(self) -> None:
         """Reject a job that has nothing to train on or nothing to start from."""
         if not 0 <= self.first < self.last <= len(self.pool):
@@ -51,6 +57,34 @@ class TrainJob:
     def n_samples(self) -> int:
         """Return how many samples the device trains on."""
         return self.last - self.first
+
+
+def _pool_of(rows: Floats) -> tuple[Floats, int]:
+    """Return the array that rows are a run of, and where in it they begin; the rows themselves, if they are none."""
+    pool = rows.base
+    is_run = isinstance(pool, np.ndarray) and (pool.dtype, pool.strides, pool.shape[1:]) == (
+        rows.dtype,
+        rows.strides,
+        rows.shape[1:],
+    )
+    if pool is None or not is_run or not rows.flags.c_contiguous or not rows.strides or not rows.strides[0]:
+        return rows, 0
+    offset = rows.__array_interface__["data"][0] - pool.__array_interface__["data"][0]
+    return pool, offset // rows.strides[0]
+
+
+def joined(slices: Sequence[Floats]) -> Floats:
+    """Return rows one after the other: a view where they lie so already, for data that would not fit twice.
+
+    >>> pool = np.arange(6.0).reshape(6, 1)
+    >>> joined([pool[1:3], pool[3:5]]).base is pool
+    True
+    """
+    places = [_pool_of(rows) for rows in slices]
+    pool, first = places[0]
+    ends = [start + len(rows) for (_, start), rows in zip(places, slices, strict=True)]
+    follow = all(own is pool and start == end for (own, start), end in zip(places[1:], ends, strict=False))
+    return pool[first : ends[-1]] if follow else np.concatenate(list(slices))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from tolfl.protocol.effects import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.ledger import Kind
 from tolfl.runs.records import RECORDS
-from tolfl.schemes.one_model import loss_of
 
 
 class Diary:
@@ -184,4 +183,4 @@ def _drop_piece(file: BinaryIO) -> None:
 
 
 def _loss(total: Pending) -> float | None:
-    return loss_of(total.resolve())
+    return total.resolve().loss

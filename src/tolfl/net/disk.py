@@ -5,6 +5,7 @@ Files appear whole or not at all. A disk that cannot be written is reported and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -16,9 +17,10 @@ from safetensors import SafetensorError, safe_open
 from tolfl.core.contribution import Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError
+from tolfl.learners import Scorer
 from tolfl.net.codec import Expected
 from tolfl.protocol.history import ClosedRound, Roster, Version
-from tolfl.runs.directory import Tensors, encode_model, write_file
+from tolfl.runs.directory import write_file
 
 _LIFE, _ROUND = "life.json", "round.safetensors"
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
@@ -84,9 +86,12 @@ class DeviceDisk:
         """Keep a closed round in place of the last one."""
         write_file(self.folder, name, encode_round(record, stopped, is_private))
 
-    def save_model(self, tensors: Tensors) -> None:
-        """Write the model as a file of its own, for whoever uses it."""
-        write_file(self.folder, "model.safetensors", encode_model(tensors))
+    def save_results(self, results: Mapping[str, Scorer]) -> None:
+        """Write what was learned as files of their own, for whoever uses it: those that are for this device."""
+        for result in results.values():
+            if result.users is None or self._device in result.users:
+                for name, content in result.files().items():
+                    write_file(self.folder, name, content)
 
     def newest(self, expected: Expected | None = None) -> ClosedRound | None:
         """Return the round that was kept, if any; one of another run is refused."""

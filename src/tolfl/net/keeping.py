@@ -7,9 +7,9 @@ from contextlib import suppress
 from threading import Lock
 
 from tolfl.core.errors import RunDirectoryError
+from tolfl.learners import Scorer
 from tolfl.net.disk import DeviceDisk
 from tolfl.protocol.history import ClosedRound
-from tolfl.runs.directory import Tensors
 
 
 class Keeper:
@@ -48,15 +48,14 @@ class Keeper:
         with suppress(RunDirectoryError):
             self._disk.keep_planned_death(incarnation)
 
-    def leave_behind(self, record: ClosedRound, reason: str, is_private: bool, models: dict[str, Tensors]) -> None:
-        """Write the last round and, for whoever uses it, the model."""
+    def leave_behind(self, record: ClosedRound, reason: str, is_private: bool, results: dict[str, Scorer]) -> None:
+        """Write the last round and, for whoever uses it, what was learned."""
         with self._lock:
             self._newest = None
         self._thread.submit(lambda: None).result()  # what is being written is written
         try:
             self._disk.save(record, reason, is_private)
-            for tensors in models.values():
-                self._disk.save_model(tensors)
+            self._disk.save_results(results)
         except RunDirectoryError as error:
             self.trouble = str(error)
 

@@ -33,15 +33,15 @@ from tolfl.core.records import (
 )
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset, load
+from tolfl.learners.layouts import failure_plan, wiring
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
 from tolfl.net.ports import free_ports
 from tolfl.net.preparing import check_networked
 from tolfl.net.resuming import Past, check_nobody_runs, past_of
 from tolfl.runs.directory import RunDirectory, write_file
+from tolfl.runs.outcome import fleet_of
 from tolfl.runs.records import LAUNCHER, RECORDS
-from tolfl.runs.settling import settle_training
-from tolfl.schemes import failure_plan, layout, scheme_of
 
 FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
 _POLL_S = 0.05
@@ -110,7 +110,7 @@ class Launcher:
             self.directory = RunDirectory.create(out, spec)
         self.processes = [Process(device, out / "devices" / str(device)) for device in range(spec.devices)]
         self.view = FleetView(rounds=spec.rounds, processes=self.processes)
-        self.heads = scheme_of(spec).wiring(layout(spec)).heads(range(spec.devices))
+        self.heads = wiring(spec).heads(range(spec.devices))
         self.view.heads = tuple(self.heads)
         self._returns = [failure for failure in self.plan.failures if failure.returns_at is not None]
         self._cuts = [(cut.round_index, f"cut {cut.sides}") for cut in self.plan.cuts]
@@ -131,7 +131,7 @@ class Launcher:
         authority = None if is_insecure else Authority.create(self.out / FLEET)
         if authority is not None:
             authority.issue(OPERATOR, None)
-        settled = settle_training(self.spec, self.data, is_own_module=False)
+        settled = self.spec.train.settle(self.data.n_features, fleet_of(self.spec, self.data).usual_rows)
         train = msgspec.structs.replace(self.spec.train, lr=settled.lr, batch_size=settled.batch_size)
         spec = msgspec.structs.replace(self.spec, train=train)
         write_file(self.out / "devices", "spec.toml", spec.to_toml().encode())

@@ -86,7 +86,7 @@ class Node:
 
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.expected.topology.cluster_of), 0))
-        return ClosedRound.first(roster, self._trainer.first_models())
+        return ClosedRound.first(roster, self._trainer.first_state())
 
     def _failures_to_come(self, record: ClosedRound) -> list[Failure]:
         """Return the planned failures that have not happened; those of rounds that are over never will."""
@@ -136,7 +136,7 @@ class Node:
                 data=self.setting.data,
                 seed=self.setting.spec.seed,
                 clusters=self.expected.topology.clusters,
-                model_bytes=self.expected.n_params * self.expected.dtype.itemsize,
+                model_bytes=self._trainer.learner.model_bytes,
                 defence=str(self.setting.spec.defence),
                 liars=self.setting.spec.liars,
             ),
@@ -161,8 +161,8 @@ class Node:
             await self._say_last_words()
             self.diary.flush_traffic(self.now_s, self.device.record.parent)
             self.diary.ended(self.now_s, self.device.record, reason)
-            models = self._trainer.tensors(self.device.record.models)
-            self.keeper.leave_behind(self.device.record, reason, self.device.is_private, models)
+            results = self._trainer.results(self.device.record.models)
+            self.keeper.leave_behind(self.device.record, reason, self.device.is_private, results)
             return reason
 
     async def _beat(self) -> None:

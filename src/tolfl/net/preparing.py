@@ -12,6 +12,8 @@ from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
+from tolfl.learners.layouts import failure_plan, layout, policy, protocol_policy, wiring
+from tolfl.learners.registry import learner_of
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
 from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
@@ -20,8 +22,7 @@ from tolfl.net.node import Node
 from tolfl.net.setting import Setting
 from tolfl.net.trainer import Trainer
 from tolfl.protocol.rules import Rules
-from tolfl.runs.settling import autoencoder_for, settle_training
-from tolfl.schemes import failure_plan, layout, policy, scheme_of
+from tolfl.runs.outcome import fleet_of
 
 #: Schemes whose devices need nothing but their own samples and what is sent to them.
 NETWORKED = ("tol-fl", "fl", "sbt")
@@ -49,30 +50,30 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
     data = _data(config, spec)
     index = 0 if config.samples or config.data else config.device
-    model = autoencoder_for(spec, data)
-    settings = settle_training(spec, data, is_own_module=False)
     samples = data.slice_of(index)
-    trainer = Trainer(spec, config.device, samples, model, settings)
-    scheme = scheme_of(spec)
-    topology = scheme.wiring(layout(spec))
-    start = trainer.first_models()[GLOBAL]
+    learner = learner_of(fleet_of(spec, data))
+    trainer = Trainer(spec, config.device, samples, learner)
+    topology = wiring(spec)
+    start = trainer.first_state()[GLOBAL]
     cap = spec.defence.max_samples
     expected = Expected(topology, (GLOBAL,), len(start), start.dtype, spec.rounds, cap * spec.devices if cap else None)
 
     def rules(trainer: Trainer) -> Rules:
         return Rules(
             topology,
-            spec.rounds,
+            learner.rounds,
             trainer.apply,
             trainer.merge,
-            policy=scheme.protocol_policy(policy(spec)),
+            policy=protocol_policy(spec),
             min_devices=spec.min_devices,
             min_samples=spec.min_samples,
             has_deadline=spec.deadline_s is not None,
         )
 
     name = fleet_name(spec, len(start))
-    setting = Setting(config, spec, failure_plan(spec), rules, expected, name, len(samples), data.name)
+    setting = Setting(
+        config, spec, failure_plan(spec, learner.all_stages()), rules, expected, name, len(samples), data.name
+    )
     return Node(setting, trainer, credentials)
 
 

@@ -7,22 +7,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
-from tolfl.core.contribution import Vector
 from tolfl.core.records import AnyRecord, Evaluated
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners import State
+from tolfl.learners.registry import learner_of
 from tolfl.net.disk import read_round
-from tolfl.runs.evaluation import TrainedModel, score_models
-from tolfl.runs.settling import autoencoder_for
-from tolfl.schemes import scheme_of
+from tolfl.runs.evaluation import score_models
+from tolfl.runs.outcome import fleet_of, holders_of
 
 
 class Scorer:
     """Scores the models that closers keep in their folders (`keep_models_every`), in a thread of its own."""
 
     def __init__(self, spec: RunSpec, data: FederatedDataset, devices: Path, now_s: Callable[[], float]) -> None:
-        self._scheme, self._data, self._devices, self._now_s = scheme_of(spec), data, devices, now_s
-        self._model = autoencoder_for(spec, data)
+        self._learner, self._data = learner_of(fleet_of(spec, data)), data
+        self._devices, self._now_s = devices, now_s
         self._is_wanted = spec.evaluate_every > 0 and data.test is not None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
         self._seen: set[Path] = set()
@@ -49,9 +49,8 @@ class Scorer:
 
     def _score(self, path: Path) -> AnyRecord:
         record, _ = read_round(path)
-        served = self._scheme.serving(cast("dict[str, Vector]", record.models), record.included)
-        models = {name: TrainedModel(self._model, one.params) for name, one in served.items()}
-        scores = score_models(models, self._data, {name: one.n_devices for name, one in served.items()})
+        results = self._learner.results(cast("State", record.models))
+        scores = score_models(results, self._data, holders_of(results, record.included))
         return Evaluated(
             time_s=self._now_s(), round=record.version.round - 1, version=str(record.version), auroc=scores.auroc
         )

@@ -1,4 +1,4 @@
-"""Local training, in a thread of its own: the event loop must answer heartbeats meanwhile."""
+"""What a device computes, in a thread of its own: the event loop must answer heartbeats meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
-import msgspec
 import numpy as np
 import torch
 
@@ -15,51 +14,38 @@ from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.defence import combine
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import NonFiniteModelError
-from tolfl.core.spec import RunSpec, TrainSettings
+from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
-from tolfl.models import Autoencoder, TrainJob, Update
+from tolfl.learners import Closing, Learner, Scorer, State, Turn
+from tolfl.learners.learner import check_contribution, contributions_of
 from tolfl.protocol.history import Version
-from tolfl.runs.directory import Tensors
-from tolfl.schemes import Closing, Scheme, Task, scheme_of
-from tolfl.schemes.scheme import Models
 
 
 class Trainer:
-    """Trains one device's samples, one round at a time; what has not begun is dropped when a newer round comes."""
+    """Computes one device's part, one round at a time; what has not begun is dropped when a newer round comes."""
 
-    def __init__(
-        self, spec: RunSpec, device: int, samples: Samples, model: Autoencoder, settings: TrainSettings
-    ) -> None:
-        self._spec, self._device, self._samples = spec, device, samples
-        self._model, self._settings = model, settings
-        self._scheme: Scheme = scheme_of(spec)
+    def __init__(self, spec: RunSpec, device: int, rows: Samples, learner: Learner) -> None:
+        self._spec, self._device, self._rows, self.learner = spec, device, rows, learner
         self._liars = Liars.parse(spec.liars, spec.devices)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="training")
         self._thread.submit(torch.set_num_threads, 1)
         self._waiting: Future[Contribution] | None = None
 
-    def first_models(self) -> Models:
-        """Return the models before the first round, from the seed that everybody knows."""
-        return self._scheme.start(self._model, self._spec.seed)
+    def first_state(self) -> State:
+        """Return the state before the first round, from the seed that everybody knows."""
+        return self.learner.start({})
 
-    def start(self, version: Version, models: object, done: Callable[[Future[Contribution]], None]) -> None:
-        """Train from a version of the models; `done` is called from the thread."""
+    def start(self, version: Version, state: object, done: Callable[[Future[Contribution]], None]) -> None:
+        """Compute what this device adds to the round of a version; `done` is called from the thread."""
         if self._waiting is not None:
             self._waiting.cancel()
-        self._waiting = self._thread.submit(self._contribute, version, cast("Models", models))
+        self._waiting = self._thread.submit(self._contribute, version, cast("State", state))
         self._waiting.add_done_callback(done)
 
-    def _contribute(self, version: Version, models: Models) -> Contribution:
-        task = Task(self._spec.seed, self._device, version.round, models, self._samples, 0, len(self._samples))
-        return self._liars.told(self._scheme.contribute([task], self._model, self._train))[0]
-
-    def _train(self, jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
-        settings = self._settings
-        if n_batches is not None:
-            epochs = settings.epochs_for(n_batches, len(self._samples))
-        if epochs is not None:
-            settings = msgspec.structs.replace(settings, epochs=epochs)
-        return self._model.train(list(jobs), settings)
+    def _contribute(self, version: Version, state: State) -> Contribution:
+        turn = Turn(self._spec.seed, self._device, version.round, state, self._rows)
+        (own,) = contributions_of(self.learner, [turn])
+        return self._liars.told([check_contribution(self.learner, turn, own)])[0]
 
     def merge(self, upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
         """Return the chain so far with a cluster appended, under the defence of the run."""
@@ -68,17 +54,17 @@ class Trainer:
         chain = None if upstream is None else upstream.resolve()
         return combine(self._spec.defence, chain, [device.resolve() for device in cluster])
 
-    def apply(self, models: object, total: Pending, version: Version, present: DeviceSet) -> object:
-        """Return the models after a round."""
-        closing = Closing(self._spec.seed, version.round, present, self._spec.train.server_lr)
-        applied = self._scheme.apply(cast("Models", models), total.resolve(), closing, [], self._train)
-        if not all(np.isfinite(params).all() for params in applied.models.values()):
+    def apply(self, state: object, total: Pending, version: Version, present: DeviceSet) -> object:
+        """Return the state after a round."""
+        closing = Closing(self._spec.seed, version.round, present)
+        after = self.learner.apply(cast("State", state), total.resolve(), closing)
+        if not all(np.isfinite(array).all() for array in after.values()):
             raise NonFiniteModelError(f"the model after round {version.round}")
-        return applied.models
+        return after
 
-    def tensors(self, models: object) -> dict[str, Tensors]:
-        """Return models by name, each as its tensors by name."""
-        return {key: self._model.tensors(params) for key, params in cast("Models", models).items()}
+    def results(self, state: object) -> dict[str, Scorer]:
+        """Return what a state leaves to be used."""
+        return self.learner.results(cast("State", state))
 
     def close(self) -> None:
         """Let the thread end; training under way is of no use to anybody any more."""

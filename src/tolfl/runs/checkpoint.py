@@ -1,6 +1,6 @@
 """Checkpoints: what a simulation cannot play again for free, which is the training.
 
-The protocol is deterministic, so it is played from the start; the losses so far and the newest models come from here.
+The protocol is deterministic, so it is played from the start; the losses so far and the newest states come from here.
 """
 
 from __future__ import annotations
@@ -13,44 +13,32 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
-from tolfl.core.contribution import Vector
 from tolfl.core.errors import RunDirectoryError
-
-
-class Note(msgspec.Struct, frozen=True):
-    """What a round's record says beyond its loss, for schemes with several models."""
-
-    groups: dict[str, tuple[int, ...]] = {}  #: who trained which model
-    left_out: dict[int, str] = {}  #: whose contribution is in no model, and why
-
-
-NO_NOTE = Note()
+from tolfl.learners.learner import Account, State
 
 
 class _Known(msgspec.Struct):
-    losses: list[float | None]
+    accounts: list[Account]
     evaluations: dict[int, float | None]
-    notes: dict[int, Note] = {}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The first `len(losses)` closed rounds of a run."""
+    """The first `len(accounts)` closed rounds of a run."""
 
-    losses: list[float | None]
+    accounts: list[Account]
     evaluations: dict[int, float | None] = field(default_factory=dict)  #: by step
-    models: dict[int, dict[str, Vector]] = field(default_factory=dict)  #: by step; those that devices still hold
-    notes: dict[int, Note] = field(default_factory=dict)  #: by step, where there is anything to note
+    states: dict[int, State] = field(default_factory=dict)  #: by step; those that devices still hold
 
     @property
     def n_steps(self) -> int:
         """How many rounds are known."""
-        return len(self.losses)
+        return len(self.accounts)
 
     def to_bytes(self) -> bytes:
         """Return the checkpoint as a safetensors file."""
-        tensors = {f"{step}/{key}": np.ascontiguousarray(v) for step, m in self.models.items() for key, v in m.items()}
-        known = msgspec.json.encode(_Known(self.losses, self.evaluations, self.notes)).decode()
+        tensors = {f"{step}/{key}": np.ascontiguousarray(v) for step, s in self.states.items() for key, v in s.items()}
+        known = msgspec.json.encode(_Known(self.accounts, self.evaluations)).decode()
         return safetensors.numpy.save(tensors, metadata={"known": known})
 
     @classmethod
@@ -65,8 +53,8 @@ class Checkpoint:
             raise RunDirectoryError(
                 path, f"is no checkpoint that can be read ({error}); delete it to start anew"
             ) from None
-        models: dict[int, dict[str, Vector]] = {}
+        states: dict[int, State] = {}
         for name, tensor in tensors.items():
             step, key = name.split("/", 1)
-            models.setdefault(int(step), {})[key] = tensor
-        return cls(known.losses, known.evaluations, models, known.notes)
+            states.setdefault(int(step), {})[key] = tensor
+        return cls(known.accounts, known.evaluations, states)

@@ -9,16 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-import numpy as np
-import safetensors.numpy
-from numpy.typing import NDArray
 
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.records import AnyRecord, encode_records
 from tolfl.core.spec import RunSpec
+from tolfl.learners import Scorer
 from tolfl.runs.checkpoint import Checkpoint
-
-Tensors = Mapping[str, NDArray[np.floating]]
 
 
 class RunDirectory:
@@ -71,12 +67,11 @@ class RunDirectory:
         path = self.path / "checkpoint.safetensors"
         return Checkpoint.read(path) if path.is_file() else None
 
-    def finish(self, models: Mapping[str, Tensors], summary: Mapping[str, object]) -> None:
-        """Write models and summary; the checkpoint has served."""
-        for name, tensors in models.items():
-            self._write(
-                "model.safetensors" if len(models) == 1 else f"models/{name}.safetensors", encode_model(tensors)
-            )
+    def finish(self, results: Mapping[str, Scorer], summary: Mapping[str, object]) -> None:
+        """Write what was learned and the summary; the checkpoint has served."""
+        for name, result in results.items():
+            for file, content in result.files().items():
+                self._write(file if len(results) == 1 else f"models/{name}{Path(file).suffix}", content)
         self._write("summary.json", msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
@@ -107,16 +102,12 @@ def _failed(folder: Path, error: OSError) -> RunDirectoryError:
     )
 
 
-def encode_model(tensors: Tensors) -> bytes:
-    """Return a model as the content of a safetensors file."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
-
-
-def models_sha256(models: Mapping[str, Tensors]) -> str | None:
-    """Return one hash over all models in order: runs with equal models have equal hashes."""
-    if not models:
+def models_sha256(results: Mapping[str, Scorer]) -> str | None:
+    """Return one hash over all that was learned, in order: runs with equal models have equal hashes."""
+    if not results:
         return None
     digest = hashlib.sha256()
-    for tensors in models.values():
-        digest.update(encode_model(tensors))
+    for result in results.values():
+        for content in result.files().values():
+            digest.update(content)
     return digest.hexdigest()

@@ -6,34 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import nn
 
-from tolfl.core.contribution import Vector
 from tolfl.core.errors import NonFiniteModelError
 from tolfl.core.metrics import auroc, average_precision, lowest_scores
 from tolfl.datasets import FederatedDataset
-from tolfl.models import Model
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model that has been trained: it scores samples, and can be taken away as arrays or as an `nn.Module`."""
-
-    model: Model
-    params: Vector
-
-    def anomaly_score(self, samples: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return one score per sample: the higher, the more anomalous."""
-        return self.model.sample_losses(self.params, np.asarray(samples, dtype=self.params.dtype))
-
-    def tensors(self) -> dict[str, NDArray[np.floating]]:
-        """Return the parameters by name."""
-        return self.model.tensors(self.params)
-
-    def to_module(self) -> nn.Module:
-        """Return a PyTorch module in eval mode with these parameters."""
-        return self.model.to_module(self.params)
+from tolfl.learners import Scorer
 
 
 @dataclass(frozen=True)
@@ -50,7 +27,7 @@ class Scores:
     chosen_by: str | None = None  #: `validation loss`, or `training loss` where nothing was held back
 
 
-def score_models(models: Mapping[str, TrainedModel], data: FederatedDataset, holders: Mapping[str, int]) -> Scores:
+def score_models(models: Mapping[str, Scorer], data: FederatedDataset, holders: Mapping[str, int]) -> Scores:
     """Score every model on the whole test set.
 
     `holders` says how many live devices hold each model. `auroc` is the mean over devices: with one model for all, its
@@ -77,7 +54,7 @@ def score_models(models: Mapping[str, TrainedModel], data: FederatedDataset, hol
     )
 
 
-def choose_model(models: Mapping[str, TrainedModel], data: FederatedDataset) -> tuple[str, str]:
+def choose_model(models: Mapping[str, Scorer], data: FederatedDataset) -> tuple[str, str]:
     """Return the model with the least loss on held-back typical samples (without any: on all training samples)."""
     samples, name = (data.pool, "training loss") if data.validation is None else (data.validation, "validation loss")
     if len(models) == 1:
@@ -92,7 +69,7 @@ def mean_over_devices(values: Mapping[str, float], holders: Mapping[str, int]) -
     return float(np.average(list(values.values()), weights=weights if weights.any() else None))
 
 
-def train_loss(models: Mapping[str, TrainedModel], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:
+def train_loss(models: Mapping[str, Scorer], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:
     """Return the mean loss over all training samples, dropout off; with several models, the mean over devices."""
     if not models or not len(data.pool):
         return None

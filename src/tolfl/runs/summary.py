@@ -11,16 +11,18 @@ from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded, Scored
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners import Scorer
+from tolfl.learners.layouts import is_plain, layout, policy
+from tolfl.runs.baselines import PLAIN_BASELINES
 from tolfl.runs.directory import models_sha256
-from tolfl.runs.evaluation import Scores, TrainedModel, train_loss
+from tolfl.runs.evaluation import Scores, train_loss
 from tolfl.runs.ledger import Ledger
-from tolfl.schemes import PLAIN_BASELINES, is_plain, layout, policy
 
 
 def summarise(
     spec: RunSpec,
     data: FederatedDataset,
-    models: Mapping[str, TrainedModel],
+    models: Mapping[str, Scorer],
     holders: Mapping[str, int],
     scores: Scores,
     records: list[AnyRecord],
@@ -60,7 +62,7 @@ def summarise(
         "control_bytes": ledger.control_bytes,
         "stall_s": float(sum(record.stall_s for record in closed)),
         "virtual_s": ending.time_s,
-        "model_sha256": models_sha256({name: model.tensors() for name, model in models.items()}),
+        "model_sha256": models_sha256(models),
     }
 
 

@@ -42,7 +42,7 @@ class Closing:
         """Return the record line; not before the round has settled."""
         assert self.traffic is not None
         n_bytes, messages = self.traffic
-        left_out = self.step.note.left_out
+        left_out = self.step.account.left_out
         missing = {**self.record.missing, **left_out}
         return RoundClosed(
             time_s=self.time_s,
@@ -53,10 +53,10 @@ class Closing:
             parent=self.record.parent,
             missing={str(device): reason for device, reason in sorted(missing.items())},
             n_samples=self.record.n_samples - sum(self.n_samples[device] for device in left_out),
-            loss=self.step.loss,
+            loss=self.step.account.loss,
             bytes=n_bytes,
             messages=messages,
             heads=self.heads,
             stall_s=self.stall_s,
-            groups=self.step.note.groups,
+            groups=self.step.account.groups,
         )

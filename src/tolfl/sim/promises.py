@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tolfl.core.contribution import Contribution, Pending, Vector
+from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.defence import combine, counted
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import DefenceSpec
+from tolfl.learners.learner import Account, State
 from tolfl.protocol.history import Version
-from tolfl.runs.checkpoint import NO_NOTE, Note
 
 
 class Share:
@@ -91,20 +91,19 @@ class Sum:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Step:
-    """The models that a closed round leads to; the very first has no parent."""
+    """The state that a closed round leads to; the very first has no parent."""
 
     version: Version | None  #: that the round started from
     parent: Step | None
     total: Sum | None
     present: DeviceSet = field(default_factory=DeviceSet)  #: who goes on from here
-    models: dict[str, Vector] | None = None  #: None: not computed yet, or not kept in a checkpoint
-    loss: float | None = None
-    note: Note = NO_NOTE
+    state: State | None = None  #: None: not computed yet, or not kept in a checkpoint
+    account: Account = field(default_factory=Account)
     is_done: bool = field(default=False)
 
-    def finish(self, models: dict[str, Vector] | None, loss: float | None, note: Note = NO_NOTE) -> None:
+    def finish(self, state: State | None, account: Account) -> None:
         """Keep the result and let go of what led to it."""
-        self.models, self.loss, self.note, self.is_done = models, loss, note, True
+        self.state, self.account, self.is_done = state, account, True
         self.parent = self.total = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tolfl.core.byzantine import Liars
@@ -13,16 +13,18 @@ from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset, load
-from tolfl.models import Autoencoder, Model
+from tolfl.learners import Scorer, State
+from tolfl.learners.layouts import check_scheme, is_plain
+from tolfl.learners.registry import learner_of
+from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory
-from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.runs.evaluation import score_models
 from tolfl.runs.ledger import Ledger
-from tolfl.runs.settling import autoencoder_for, settle_training
+from tolfl.runs.outcome import fleet_of, last_update, lost_rounds
 from tolfl.runs.summary import in_the_end, plain_scores, scores_of, summarise, summarise_repetitions
-from tolfl.schemes import check_scheme, is_plain, scheme_of
+from tolfl.sim.batch_trainer import BatchTrainer
 from tolfl.sim.simulation import Simulation
-from tolfl.sim.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class Progress:
     rounds_done: int
     rounds: int
     loss: float | None
+    stage: str = ""  #: of the last round that was closed; empty where the learner has none
+    round_of_stage: int = 0
+    rounds_of_stage: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class Result:
     spec: RunSpec
     summary: dict[str, object]
     records: list[AnyRecord]
-    models: dict[str, TrainedModel]
+    models: dict[str, Scorer]
+    state: State | None  #: what the fleet holds in the end; None where nobody is left, or each went on alone
     data: FederatedDataset
     ledger: Ledger
 
@@ -69,9 +75,12 @@ class Runs:
         for one in specs:
             check_scheme(one)  # what is wrong is found before anything is written
         self._datasets = datasets_of(spec, data)
+        learners = []
         if not is_plain(spec):
-            self._model = model or autoencoder_for(spec, self._datasets[0])
-            scheme_of(spec).start(self._model, spec.seed)  # here too: a scheme may name layers that are not there
+            fleets = [fleet_of(one, slices) for one, slices in zip(specs, self._datasets, strict=True)]
+            # Settled by the first repetition: all of them are trained in one batch.
+            learners = [learner_of(replace(fleet, usual_rows=fleets[0].usual_rows), model) for fleet in fleets]
+            learners[0].start({})  # here too: a learner may name layers that are not there
         self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
         self._directories: list[RunDirectory | None] = [None] * len(specs)
         if out is not None:
@@ -87,12 +96,10 @@ class Runs:
             for d, given in zip(self._directories, known or [nothing] * len(specs), strict=True)
         ]
         self.simulations = [
-            Simulation(one, slices, self._model, start)
-            for one, slices, start in zip(specs, self._datasets, starts, strict=True)
+            Simulation(one, slices, learner, start)
+            for one, slices, learner, start in zip(specs, self._datasets, learners, starts, strict=True)
         ]
-        settings = settle_training(spec, self._datasets[0], not isinstance(self._model, Autoencoder))
-        liars = Liars.parse(spec.liars, spec.devices)
-        self._workshop = Workshop(scheme_of(spec), self._model, settings, spec.train.server_lr, liars)
+        self._trainer = BatchTrainer(Liars.parse(spec.liars, spec.devices))
 
     def __iter__(self) -> Iterator[Progress]:
         """Compute one batch of rounds after the other; the runs are finished when the iteration is."""
@@ -101,7 +108,7 @@ class Runs:
             works = [work for simulation in self.simulations for work in simulation.next_works()]
             if not works:
                 break
-            self._workshop.compute(works)
+            self._trainer.compute(works)
             self._collect()
             self._seconds += time.perf_counter() - started
             self._rounds_computed += 1
@@ -119,9 +126,11 @@ class Runs:
                 directory.append(lines)
 
     def _progress(self) -> Progress:
-        losses = [simulation.losses[-1] for simulation in self.simulations if simulation.losses]
+        accounts = [simulation.accounts[-1] for simulation in self.simulations if simulation.accounts]
         done = min(simulation.rounds_done for simulation in self.simulations)
-        return Progress(done, self.spec.rounds, losses[0] if losses else None)
+        learner = self.simulations[0].learner
+        stage = learner.stage(max(0, done - 1))
+        return Progress(done, learner.rounds, accounts[0].loss if accounts else None, *stage)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return what must be known to go on from here; also the common prefix of runs that differ only later."""
@@ -151,8 +160,7 @@ class Runs:
         for result, directory in zip(self.results, self._directories, strict=True):
             if directory is not None:
                 directory.append(result.records[-1:] if self.simulations else result.records)
-                tensors = {name: model.tensors() for name, model in result.models.items()}
-                directory.finish(tensors, result.summary)
+                directory.finish(result.models, result.summary)
         if self._above is not None:
             self._above.finish({}, self.summary)
 
@@ -193,12 +201,15 @@ def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
 
 def _result(simulation: Simulation, seconds_per_round: float) -> Result:
     spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
-    scores = score_models(outcome.models, data, outcome.holders)
-    summary = summarise(spec, data, outcome.models, outcome.holders, scores, simulation.records, ledger)
-    summary |= in_the_end(simulation.records, outcome.last_round, outcome.n_dropped)
-    summary |= {"rounds_lost": outcome.rounds_lost, "seconds_per_round": seconds_per_round}
-    records = [*simulation.records, scores_of(summary, simulation.records[-1])]
-    return Result(spec, summary, records, outcome.models, data, ledger)
+    records = simulation.records
+    scores = score_models(outcome.results, data, outcome.holders)
+    summary = summarise(spec, data, outcome.results, outcome.holders, scores, records, ledger)
+    summary |= in_the_end(records, last_update(outcome.history, records), outcome.n_dropped)
+    rounds_lost = lost_rounds([one.history for one in simulation.held()], records)
+    summary |= {"rounds_lost": rounds_lost, "seconds_per_round": seconds_per_round}
+    summary |= {"rounds": simulation.learner.rounds}
+    records = [*records, scores_of(summary, records[-1])]
+    return Result(spec, summary, records, outcome.results, outcome.state, data, ledger)
 
 
 def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
@@ -208,4 +219,4 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
     summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
     summary |= in_the_end(ended, None, 0)
     summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0}
-    return Result(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, data, ledger)
+    return Result(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, None, data, ledger)

@@ -6,7 +6,7 @@ No aggregation and no failure policy here: the devices decide, this is the world
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -32,25 +32,24 @@ _PATIENCE = 50
 
 
 @dataclass(frozen=True)
-class Fleet:
+class World:
     """What a timeline needs to know of devices, links and data; no sample and no model."""
 
     rules: Rules
     n_samples: tuple[int, ...]  #: as devices claim them
     counted: tuple[int, ...]  #: as they count in a mean
     train_s: tuple[float, ...]  #: duration of local training, by device
-    model_bytes: int
+    nbytes: tuple[tuple[int, int], ...]  #: of a contribution and of a closed round, by round
     links: Links
     timing: Timing
     scheme: str
-    models_in: Callable[[Kind, int], int]  #: how many models a message of a kind carries in a round
     deadline_s: float | None = None
 
 
 class Timeline:
     """One run of the protocol in virtual time."""
 
-    def __init__(self, fleet: Fleet, plan: FailurePlan, first: Step, roster: Roster | None = None) -> None:
+    def __init__(self, fleet: World, plan: FailurePlan, first: Step, roster: Roster | None = None) -> None:
         self.fleet, self.plan = fleet, plan
         self.now = 0.0
         self.ledger = Ledger(fleet.rules.topology, fleet.scheme)
@@ -72,7 +71,6 @@ class Timeline:
         self._latest_round = 0
         self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
         self._parents: dict[str, str] = {}  #: the history that each history extends
-        self._rounds: list[str] = []  #: histories that end in an update
         self._last: Closing | None = None
         self._disturbed_until_s = -1.0  #: rounds that start later have nothing to do with any failure so far
         self._quiet: dict[Roster, tuple[float, float]] = {}
@@ -191,14 +189,14 @@ class Timeline:
             if kind is Kind.MODEL:
                 started_from = self._parents.get(started_from, started_from)
             round_index = max(0, message.version.round - (kind is Kind.MODEL))
-            n_bytes = self.fleet.model_bytes * self.fleet.models_in(kind, round_index)
+            n_bytes = self.fleet.nbytes[round_index][kind is Kind.MODEL]
             self.ledger.add(started_from, Entry(round_index, source, to, kind, n_bytes))
             arrival_s = self._links.arrival(self.now, to, n_bytes, has_model=True)
         self._push(arrival_s, to, Received(message))
 
     def _kind_of_model_inside(self, message: AnyMessage) -> Kind | None:
-        if not self.fleet.model_bytes:
-            return None
+        if not self.fleet.nbytes[0][0]:
+            return None  # all rows are on one machine, and nothing travels
         if isinstance(message, Closed):
             return None if message.record.is_over else Kind.MODEL
         if message.version.round >= self.fleet.rules.rounds:
@@ -236,7 +234,6 @@ class Timeline:
                 )
             )
             return
-        self._rounds.append(version.history)
         stall_s = self._stall(record, started_s)
         closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.fleet.counted)
         self._settle(closing)
@@ -350,30 +347,12 @@ class Timeline:
             self._restart(failure.device, " (nobody could go on)")
         return bool(cuts or returns)
 
-    def last_round_of(self, history: str) -> str | None:
-        """Return the part of a history that ends in its last update; None if it has none."""
-        place: str | None = history
-        rounds = set(self._rounds)
-        while place is not None and place not in rounds:
-            place = self._parents.get(place)
-        return place
-
-    def lost_rounds(self) -> int:
-        """Return how many closed rounds are in no history that a live device holds: work of a lighter branch."""
-        kept: set[str] = set()
-        for injector in self.devices.values():
-            history: str | None = injector.device.version.history
-            while history is not None and history not in kept:
-                kept.add(history)
-                history = self._parents.get(history)
-        return sum(history not in kept for history in self._rounds)
-
     def _tick_everybody(self) -> None:
         for device in self.devices:
             self._push(self.now + self.fleet.timing.heartbeat_s, device, Ticked())
 
 
-def quiet_durations(fleet: Fleet, roster: Roster) -> tuple[float, float]:
+def quiet_durations(fleet: World, roster: Roster) -> tuple[float, float]:
     """Return how long the first and any later round of a roster last when nothing happens."""
     # A device on its own trains whatever the fleet would need.
     rules = msgspec.structs.replace(fleet.rules, min_devices=1, min_samples=0)

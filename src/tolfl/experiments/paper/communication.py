@@ -15,6 +15,8 @@ from tolfl.core.spec import BlobsSpec, IFCASpec, RunSpec
 from tolfl.experiments.paper.communication_report import ACCOUNTINGS, label_of, report_of
 from tolfl.experiments.report import Report, Row
 from tolfl.experiments.steps import Step, finished
+from tolfl.learners import Scorer
+from tolfl.learners.training import TrainedModel
 from tolfl.sim.run import Result, run
 
 __all__ = ["Communication", "report_of", "row_of"]
@@ -55,6 +57,11 @@ class Communication:
         return finished(self._report)
 
 
+def _n_params(model: Scorer) -> int:
+    assert isinstance(model, TrainedModel)
+    return int(model.params.size)
+
+
 def row_of(result: Result, k: int) -> Row:
     """Return what a run's rounds cost, as plain values; messages and bytes are means over its rounds."""
     closed = [record for record in result.records if isinstance(record, RoundClosed)]
@@ -67,7 +74,7 @@ def row_of(result: Result, k: int) -> Row:
         "k": k,
         "rounds": n_rounds,
         "model_bytes": model_bytes,
-        "n_params": result.models[next(iter(result.models))].params.size,
+        "n_params": _n_params(next(iter(result.models.values()))),
         "messages": {name: totals[name] / n_rounds for name in ACCOUNTINGS},
         "bytes": result.ledger.total_bytes / n_rounds,
         "models_in_first_round": closed[0].bytes / model_bytes,

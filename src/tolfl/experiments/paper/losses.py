@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners import Scorer
+from tolfl.learners.registry import learner_of
 from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.outcome import fleet_of
 from tolfl.sim.run import Runs
 from tolfl.sim.simulation import Simulation
 
@@ -69,14 +71,10 @@ class LossRuns:
         for checkpoint, simulation, losses in zip(
             self._runs.checkpoints(), self._runs.simulations, self._losses, strict=True
         ):
-            for step, models in checkpoint.models.items():
+            for step, state in checkpoint.states.items():
                 if step not in losses:
-                    losses[step] = mean_loss(simulation.model, models[GLOBAL], simulation.data)
-
-    @property
-    def model(self) -> Model:
-        """The model that is trained."""
-        return self._runs.simulations[0].model
+                    (result,) = simulation.learner.results(state).values()
+                    losses[step] = mean_loss(result, simulation.data)
 
     def known(self) -> Known:
         """Return what is known by now."""
@@ -92,14 +90,14 @@ class LossRuns:
         ]
 
 
-def mean_loss(model: Model, params: Vector, data: FederatedDataset) -> float:
+def mean_loss(model: Scorer, data: FederatedDataset) -> float:
     """Return the mean of J over all training samples, dropout off."""
-    return float(np.mean(model.sample_losses(params, data.pool), dtype=np.float64))
+    return float(np.mean(model.anomaly_score(data.pool), dtype=np.float64))
 
 
-def closing_times_s(spec: RunSpec, data: FederatedDataset, model: Model, known: Checkpoint) -> list[float]:
+def closing_times_s(spec: RunSpec, data: FederatedDataset, known: Checkpoint) -> list[float]:
     """Return when each round is closed in virtual time. Nothing is trained: every round must be known."""
-    simulation = Simulation(spec, data, model, known)
+    simulation = Simulation(spec, data, learner_of(fleet_of(spec, data)), known)
     if simulation.next_works():
         raise LookupError(f"only {known.n_steps} of {spec.rounds} rounds are known")
     return [closed.time_s for closed in _closed_rounds(simulation)]

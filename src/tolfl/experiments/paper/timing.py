@@ -22,7 +22,6 @@ from tolfl.experiments.paper.losses import Known, LossRuns, closing_times_s
 from tolfl.experiments.paper.timing_report import report_of
 from tolfl.experiments.report import Report, Row
 from tolfl.experiments.steps import Step, finished
-from tolfl.models import Model
 from tolfl.sim.run import datasets_of
 
 __all__ = ["Timing", "dealt_out", "report_of"]
@@ -77,18 +76,17 @@ class Timing:
             for rounds_done in runs:
                 yield Step(training.name, number * self.spec.rounds + rounds_done, total)
             known[training.spec.scheme] = runs.known()
-            model = runs.model
             rows += _loss_rows(training, runs)
         for number, (scheme, k) in enumerate(_LAYOUTS, start=1):
             family = "batch" if scheme == "batch" else "fl"
-            rows += self._time_rows(scheme, k, data[0], model, known[family])
+            rows += self._time_rows(scheme, k, data[0], known[family])
             yield Step(f"{scheme} in virtual time", len(trainings) * self.spec.rounds + number, total)
         self._report = report_of(rows)
 
     def _with(self, scheme: str, k: int) -> RunSpec:
         return msgspec.structs.replace(self.spec, scheme=scheme, clusters=k, topology="", fail="")
 
-    def _time_rows(self, scheme: str, k: int, data: FederatedDataset, model: Model, known: Known) -> list[Row]:
+    def _time_rows(self, scheme: str, k: int, data: FederatedDataset, known: Known) -> list[Row]:
         """Return when rounds are closed, for the first seed: the clock knows sizes, and these are the same for all."""
         rows: list[Row] = []
         n_clusters = min(self.spec.devices, self.spec.devices if scheme == "sbt" else k)
@@ -99,7 +97,7 @@ class Timing:
                 spec = msgspec.structs.replace(asked, links=links)
                 row = {"kind": "time", "scheme": scheme, "k": n_clusters, "uplink": uplink}
                 row |= {"seconds_per_sample": per_sample, "bandwidth_bps": links.bandwidth_bps}
-                rows.append({**row, "times_s": closing_times_s(spec, data, model, known.checkpoints[0])})
+                rows.append({**row, "times_s": closing_times_s(spec, data, known.checkpoints[0])})
         return rows
 
     @property

@@ -13,91 +13,85 @@ its own update is nearest to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.contribution import Contribution, Part, Vector
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
-from tolfl.models import Model, Update
-from tolfl.schemes.clustered import (
+from tolfl.learners.clustered import (
     NOBODYS,
     Clustered,
     Clusters,
+    Floats,
     Labels,
     assigned,
     clustering_seed,
     clusters_of,
+    device_key,
+    group_means,
     in_order,
     k_means,
+    local_updates,
+    name_of,
     one_thread,
 )
-from tolfl.schemes.cold_start import device_key, group_means, local_updates
-from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
-
-Floats = NDArray[np.float64]
+from tolfl.learners.learner import Account, Closing, State, Turn
+from tolfl.learners.training import Training
+from tolfl.models import Update
 
 
 class FedGroup(Clustered):
     """Static groups from the directions of the first updates."""
 
-    name = family = "fedgroup"
-
-    def __init__(self, spec: RunSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, training: Training, spec: RunSpec) -> None:
+        super().__init__(training, spec)
         self.settings = spec.fedgroup
         self.weight = self.settings.weight
 
-    def start(self, model: Model, seed: int) -> Models:
+    def start(self, state: State) -> State:
         """Return m times the model that everybody knows, and no direction yet."""
-        clusters = self.blank(model, seed)
-        return {**clusters.to_models(), **_named([np.zeros_like(centre) for centre in clusters.centres])}
+        clusters = self.blank()
+        return {**state, **clusters.to_state(), **_named([np.zeros_like(centre) for centre in clusters.centres])}
 
-    def phase(self, models: Models) -> str:
+    def phase(self, state: State) -> str:
         """Return `cold start` until there are groups."""
-        return "groups" if Clusters.of(models).is_formed else "cold start"
+        return "groups" if Clusters.of(state).is_formed else "cold start"
 
-    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def contribute_in(self, phase: str, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return pre-trained updates in the cold start, afterwards each device's update of its group's model."""
         if phase == "cold start":
-            return self._cold_start(tasks, model, train)
-        choice = {id(task): group for task, group in self._groups(tasks, model, train)}
-        jobs = [
-            task.job(clusters.centres[choice[id(task)]])
-            for task, clusters in clusters_of(tasks)
-            if choice[id(task)] != NOBODYS
-        ]
-        updates = iter(train(jobs))
-        contributions = []
-        for task in tasks:
-            update = next(updates) if choice[id(task)] != NOBODYS else None
-            means = {} if update is None else {f"cluster-{choice[id(task)]}": update.delta}
-            contributions.append(self.contribution(task, means, 0.0 if update is None else update.loss))
-        return contributions
+            return self._cold_start(turns)
+        choice = self._groups(turns)
+        training = [turn for turn in turns if choice[id(turn)] != NOBODYS]
+        starts = [clusters.centres[choice[id(turn)]] for turn, clusters in clusters_of(training)]
+        updates = dict(zip(map(id, training), self.training.updates(training, starts), strict=True))
+        found: list[dict[str, Part]] = []
+        for turn in turns:
+            update = updates.get(id(turn))
+            key = name_of(choice[id(turn)])
+            found.append({} if update is None else self.parts(turn, {key: update.delta}, update.loss))
+        return found
 
-    def apply(
-        self,
-        models: Models,
-        total: Contribution,
-        closing: Closing,
-        tasks: Sequence[Task],
-        train: Train,  # noqa: ARG002
-    ) -> Applied:
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Form the groups after the cold start; afterwards step inside each, and between them if that is asked for."""
-        clusters, directions = Clusters.of(models), _directions(models, self.m)
-        is_cold = not clusters.is_formed
-        if is_cold:
+        clusters = Clusters.of(state)
+        if not clusters.is_formed:
             clusters, directions = self._formed(clusters, total, closing)
-        else:
-            clusters = self.after_step(clusters, total, closing)
-            if self.settings.inter_group_lr:
-                clusters = self._between_groups(clusters)
-        applied = self.applied(clusters, total, tasks, _named(directions))
-        if is_cold:
-            waiting = set(total.included) - set(self._drawn(closing.seed, closing.round_index))
-            applied.left_out.update(dict.fromkeys(sorted(waiting), "waits for a group"))
-        return applied
+            return {**state, **clusters.to_state(), **_named(directions)}
+        clusters = self.after_step(clusters, total, closing)
+        if self.settings.inter_group_lr:
+            clusters = self._between_groups(clusters)
+        return {**state, **clusters.to_state()}
+
+    def account(self, before: State, after: State, total: Contribution, round_index: int) -> Account:
+        """Say who trained which model; after the cold start, who was not drawn for it."""
+        account = super().account(before, after, total, round_index)
+        if self.phase(before) != "cold start":
+            return account
+        waiting = set(total.included) - set(self._drawn(self.seed, round_index))
+        return replace(account, left_out={**account.left_out, **dict.fromkeys(sorted(waiting), "waits for a group")})
 
     # -- the cold start -----------------------------------------------------------------------------------------
 
@@ -107,24 +101,24 @@ class FedGroup(Clustered):
         order = rng_for(seed, Purpose.CLUSTERING, device=1, round_index=round_index).permutation(self.n_devices)
         return sorted(int(device) for device in order[:n_drawn])
 
-    def _cold_start(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def _cold_start(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return the updates of devices that pre-train the same model, each under a key of its own."""
-        drawn = {seed: set(self._drawn(seed, tasks[0].round_index)) for seed in {task.seed for task in tasks}}
-        pretrained = self._pretrained([task for task in tasks if task.device in drawn[task.seed]], model, train)
-        contributions = []
-        for task in tasks:
-            update = pretrained.get(id(task))
-            means = {} if update is None else {device_key(task.device): update.delta}
-            contributions.append(self.contribution(task, means, 0.0 if update is None else update.loss))
-        return contributions
+        drawn = {seed: set(self._drawn(seed, turns[0].round)) for seed in {turn.seed for turn in turns}}
+        pretrained = self._pretrained([turn for turn in turns if turn.device in drawn[turn.seed]])
+        found: list[dict[str, Part]] = []
+        for turn in turns:
+            update = pretrained.get(id(turn))
+            found.append(
+                {} if update is None else self.parts(turn, {device_key(turn.device): update.delta}, update.loss)
+            )
+        return found
 
-    def _pretrained(self, tasks: Sequence[Task], model: Model, train: Train) -> dict[int, Update]:
-        """Return each task's update from the model that everybody knows, after the same number of mini-batches."""
-        with_samples = [task for task in tasks if task.n_samples]
-        initial = {seed: model.initial(seed) for seed in {task.seed for task in with_samples}}
-        jobs = [task.job(initial[task.seed]) for task in with_samples]
-        updates = train(jobs, n_batches=self.settings.pretrain_iterations)
-        return dict(zip(map(id, with_samples), updates, strict=True))
+    def _pretrained(self, turns: Sequence[Turn]) -> dict[int, Update]:
+        """Return each turn's update from the model that everybody knows, after the same number of mini-batches."""
+        initial = {seed: self.training.model.initial(seed) for seed in {turn.seed for turn in turns}}
+        starts = [initial[turn.seed] for turn in turns]
+        updates = self.training.updates(turns, starts, n_batches=self.settings.pretrain_iterations)
+        return dict(zip(map(id, turns), updates, strict=True))
 
     def _formed(self, clusters: Clusters, total: Contribution, closing: Closing) -> tuple[Clusters, list[Vector]]:
         is_hosted = self.present_hosts(closing.present)
@@ -161,21 +155,22 @@ class FedGroup(Clustered):
 
     # -- newcomers ----------------------------------------------------------------------------------------------
 
-    def _groups(self, tasks: Sequence[Task], model: Model, train: Train) -> list[tuple[Task, int]]:
-        """Return the group of each task: its own, the nearest for newcomers, none for who is out."""
-        newcomers, known = [], {}
-        for task, clusters in clusters_of(tasks):
-            if not task.n_samples or self.is_out(clusters, task.device):
-                known[id(task)] = NOBODYS
-            elif clusters.members[task.device] == NOBODYS or clusters.is_orphan(task.device):
-                newcomers.append((task, clusters))
+    def _groups(self, turns: Sequence[Turn]) -> dict[int, int]:
+        """Return the group of each turn, by its id: its own, the nearest for newcomers, none for who is out."""
+        newcomers: list[tuple[Turn, Clusters]] = []
+        known: dict[int, int] = {}
+        for turn, clusters in clusters_of(turns):
+            if self.is_out(clusters, turn.device):
+                known[id(turn)] = NOBODYS
+            elif clusters.members[turn.device] == NOBODYS or clusters.is_orphan(turn.device):
+                newcomers.append((turn, clusters))
             else:
-                known[id(task)] = int(clusters.members[task.device])
-        updates = self._pretrained([task for task, _ in newcomers], model, train)
-        for task, clusters in newcomers:
-            distances = dissimilarities(updates[id(task)].delta, _directions(task.models, self.m))
-            known[id(task)] = int(clusters.hosted[np.argmin(distances[clusters.hosted])])
-        return [(task, known[id(task)]) for task in tasks]
+                known[id(turn)] = int(clusters.members[turn.device])
+        updates = self._pretrained([turn for turn, _ in newcomers])
+        for turn, clusters in newcomers:
+            distances = dissimilarities(updates[id(turn)].delta, _directions(turn.state, self.m))
+            known[id(turn)] = int(clusters.hosted[np.argmin(distances[clusters.hosted])])
+        return known
 
     def _between_groups(self, clusters: Clusters) -> Clusters:
         """Move every model a little towards the others, each counted by its direction alone (FlexCFL)."""
@@ -240,9 +235,9 @@ def _unit(rows: Vector) -> Floats:
     return unit
 
 
-def _named(directions: Sequence[Vector]) -> Models:
+def _named(directions: Sequence[Vector]) -> State:
     return {f"direction-{group}": direction for group, direction in enumerate(directions)}
 
 
-def _directions(models: Models, m: int) -> list[Vector]:
-    return [models[f"direction-{group}"] for group in range(m)]
+def _directions(state: State, m: int) -> list[Vector]:
+    return [state[f"direction-{group}"] for group in range(m)]

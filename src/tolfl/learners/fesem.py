@@ -15,14 +15,27 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.contribution import Contribution, Part, Vector
 from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
+from tolfl.learners.clustered import (
+    NOBODYS,
+    Clustered,
+    Clusters,
+    Labels,
+    assigned,
+    check_differ,
+    clusters_of,
+    device_key,
+    group_means,
+    k_means,
+    local_updates,
+    name_of,
+)
+from tolfl.learners.learner import Closing, State, Turn
+from tolfl.learners.training import Training
 from tolfl.models import Model
-from tolfl.schemes.clustered import NOBODYS, Clustered, Clusters, assigned, check_differ, clusters_of, k_means, name_of
-from tolfl.schemes.cold_start import device_key, group_means, local_updates
-from tolfl.schemes.scheme import Applied, Closing, Models, Task, Train
 
 _DISTANCE = "distance-"
 
@@ -30,97 +43,85 @@ _DISTANCE = "distance-"
 class FeSEM(Clustered):
     """Nearest centre, and the mean of those nearest to it."""
 
-    name = family = "fesem"
-
-    def __init__(self, spec: RunSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, training: Training, spec: RunSpec) -> None:
+        super().__init__(training, spec)
         self.settings = spec.fesem
         self.weight = self.settings.weight
 
-    def start(self, model: Model, seed: int) -> Models:
+    def start(self, state: State) -> State:
         """Return m times the model that everybody knows, or independent random centres."""
-        clusters = self.blank(model, seed)
+        model, clusters = self.training.model, self.blank()
         mask = _mask(self.settings.layers, model, clusters.centres[0])
         if self.settings.init == "random":
-            seeds = rng_for(seed, Purpose.CLUSTERING, device=3).integers(2**62, size=self.m)
+            seeds = rng_for(self.seed, Purpose.CLUSTERING, device=3).integers(2**62, size=self.m)
             centres = tuple(model.initial(int(of_centre)) for of_centre in seeds)
             check_differ(centres, "fesem.init = 'random'")
             clusters = Clusters(centres, clusters.members, clusters.is_hosted)
-        return {**clusters.to_models(), "measured": mask, "reseed": np.full(self.m, float(NOBODYS))}
+        return {**state, **clusters.to_state(), "measured": mask, "reseed": np.full(self.m, NOBODYS)}
 
-    def phase(self, models: Models) -> str:
+    def phase(self, state: State) -> str:
         """Return `cold start` until k-means++ has found the centres."""
-        is_cold = self.settings.init == "k-means++" and not Clusters.of(models).is_formed
+        is_cold = self.settings.init == "k-means++" and not Clusters.of(state).is_formed
         return "cold start" if is_cold else "centres"
 
-    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def contribute_in(self, phase: str, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return models of devices' own in the cold start, afterwards each with the centre it is nearest to."""
-        step = self._cold_start if phase == "cold start" else self._e_step
-        return step(tasks, model, train)
+        return self._cold_start(turns) if phase == "cold start" else self._e_step(turns)
 
-    def _cold_start(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def _cold_start(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return the models of devices that train alone from the same start, each under a key of its own."""
-        with_samples = [task for task in tasks if task.n_samples]
-        initial = {seed: model.initial(seed) for seed in {task.seed for task in with_samples}}
-        updates = iter(train([task.job(initial[task.seed]) for task in with_samples], self.settings.pretrain_epochs))
-        contributions = []
-        for task in tasks:
-            update = next(updates) if task.n_samples else None
-            means = {} if update is None else {device_key(task.device): update.delta}
-            contributions.append(self.contribution(task, means, 0.0 if update is None else update.loss))
-        return contributions
+        initial = {seed: self.training.model.initial(seed) for seed in {turn.seed for turn in turns}}
+        starts = [initial[turn.seed] for turn in turns]
+        updates = self.training.updates(turns, starts, epochs=self.settings.pretrain_epochs)
+        return [
+            self.parts(turn, {device_key(turn.device): update.delta}, update.loss)
+            for turn, update in zip(turns, updates, strict=True)
+        ]
 
-    def _e_step(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
+    def _e_step(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return each device's model under the key of the centre it is nearest to (the E-step)."""
         starts = {
-            id(task): self._start(task, clusters, model)
-            for task, clusters in clusters_of(tasks)
-            if task.n_samples and not self.is_out(clusters, task.device)
+            id(turn): self._start_of(turn, clusters)
+            for turn, clusters in clusters_of(turns)
+            if not self.is_out(clusters, turn.device)
         }
-        updates = iter(train([task.job(starts[id(task)]) for task in tasks if id(task) in starts]))
-        contributions = []
-        for task, clusters in clusters_of(tasks):
-            if id(task) in starts:
+        updates = iter(self.training.updates([turn for turn in turns if id(turn) in starts], starts.values()))
+        found: list[dict[str, Part]] = []
+        for turn, clusters in clusters_of(turns):
+            if id(turn) in starts:
                 update = next(updates)
-                report = self._report(task, clusters, starts[id(task)] - update.delta)
-                contributions.append(self.contribution(task, report, update.loss))
+                report = self._report(turn, clusters, starts[id(turn)] - update.delta)
+                found.append(self.parts(turn, report, update.loss))
             else:
-                contributions.append(self.contribution(task, {}))
-        return contributions
+                found.append({})
+        return found
 
-    def _start(self, task: Task, clusters: Clusters, model: Model) -> Vector:
-        own = int(clusters.members[task.device])
+    def _start_of(self, turn: Turn, clusters: Clusters) -> Vector:
+        own = int(clusters.members[turn.device])
         if own != NOBODYS and clusters.is_hosted[own]:
             return clusters.centres[own]
         if not clusters.is_formed:
-            return model.initial(task.seed)
+            return self.training.model.initial(turn.seed)
         # A newcomer starts from the mean of the centres.
         mean: Vector = np.stack([clusters.centres[cluster] for cluster in clusters.hosted]).mean(axis=0)
         return mean
 
-    def _report(self, task: Task, clusters: Clusters, local: Vector) -> Models:
-        asked = np.flatnonzero(task.models["reseed"] == task.device)
-        distances = distances_to(local, clusters, task.models["measured"])
+    def _report(self, turn: Turn, clusters: Clusters, local: Vector) -> State:
+        asked = np.flatnonzero(turn.state["reseed"] == turn.device)
+        distances = distances_to(local, clusters, turn.state["measured"])
         cluster = int(asked[0]) if len(asked) and clusters.is_hosted[asked[0]] else int(np.argmin(distances))
         distance = np.array([distances.min()])
-        return {name_of(cluster): clusters.centres[cluster] - local, f"{_DISTANCE}{task.device}": distance}
+        return {name_of(cluster): clusters.centres[cluster] - local, f"{_DISTANCE}{turn.device}": distance}
 
-    def apply(
-        self,
-        models: Models,
-        total: Contribution,
-        closing: Closing,
-        tasks: Sequence[Task],
-        train: Train,  # noqa: ARG002
-    ) -> Applied:
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Move the centres to the means of their devices (the M-step); find devices for centres that have none."""
-        clusters, reseed = Clusters.of(models), np.full(self.m, float(NOBODYS))
-        if self.phase(models) == "cold start":
-            clusters = self._formed(clusters, total, closing, models["measured"])
+        clusters, reseed = Clusters.of(state), np.full(self.m, NOBODYS)
+        if self.phase(state) == "cold start":
+            clusters = self._formed(clusters, total, closing, state["measured"])
         else:
             clusters = self.after_step(clusters, total, closing)
             reseed = self._seeds(clusters, total, closing)
-        return self.applied(clusters, total, tasks, {"measured": models["measured"], "reseed": reseed})
+        return {**state, **clusters.to_state(), "reseed": reseed}
 
     def _formed(self, clusters: Clusters, total: Contribution, closing: Closing, measured: Vector) -> Clusters:
         clusters = Clusters(clusters.centres, clusters.members, self.present_hosts(closing.present))
@@ -134,9 +135,9 @@ class FeSEM(Clustered):
             centres[cluster] = centres[cluster] - mean
         return Clusters(tuple(centres), clusters.members, clusters.is_hosted)
 
-    def _seeds(self, clusters: Clusters, total: Contribution, closing: Closing) -> Vector:
+    def _seeds(self, clusters: Clusters, total: Contribution, closing: Closing) -> Labels:
         """Return a device for every empty centre: the farthest from their own, none of them the only one there."""
-        reseed = np.full(self.m, float(NOBODYS))
+        reseed = np.full(self.m, NOBODYS)
         # Devices that did not report count too: their host may be back for the next round.
         theirs = clusters.members[list(closing.present)]
         sizes = np.bincount(theirs[theirs != NOBODYS], minlength=self.m)

@@ -8,7 +8,8 @@ A host that comes back brings its model as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from warnings import catch_warnings, simplefilter
@@ -22,10 +23,9 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
-from tolfl.core.topology import Topology, asked_layout
-from tolfl.models import Model
-from tolfl.schemes.one_model import stepped
-from tolfl.schemes.scheme import Applied, Closing, Models, Served, Task, Train
+from tolfl.learners.layouts import hosts
+from tolfl.learners.learner import Account, Closing, Learner, Scorer, State, Turn
+from tolfl.learners.training import TrainedModel, Training
 
 Labels = NDArray[np.int64]
 
@@ -34,27 +34,28 @@ NOBODYS = -1
 #: Models of devices' own, before there are groups, have keys that begin with this.
 DEVICE_KEY = "device-"
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Clusters:
-    """The models of a round, whose each device trains, and which of them have a host. Also as `Models`, to travel."""
+    """The models of a round, whose each device trains, and which of them have a host. Also as a state, to travel."""
 
     centres: tuple[Vector, ...]
     members: Labels  #: by device; `NOBODYS`: none
     is_hosted: NDArray[np.bool_]  #: by model
 
     @classmethod
-    def of(cls, models: Models, prefix: str = "") -> Clusters:
+    def of(cls, state: State, prefix: str = "") -> Clusters:
         """Read clusters that travelled."""
-        is_hosted = models["hosted"].astype(bool)
-        centres = tuple(models[f"{prefix}{name_of(cluster)}"] for cluster in range(len(is_hosted)))
-        return cls(centres, models[f"{prefix}members"].astype(np.int64), is_hosted)
+        is_hosted = state["hosted"].astype(bool)
+        centres = tuple(state[f"{prefix}{name_of(cluster)}"] for cluster in range(len(is_hosted)))
+        return cls(centres, state[f"{prefix}members"], is_hosted)
 
-    def to_models(self, prefix: str = "") -> Models:
+    def to_state(self, prefix: str = "") -> State:
         """Return arrays that can travel, be kept and be read again."""
         centres = {f"{prefix}{name_of(cluster)}": centre for cluster, centre in enumerate(self.centres)}
-        members = self.members.astype(np.float64)
-        return {**centres, f"{prefix}members": members, "hosted": self.is_hosted.astype(np.float64)}
+        return {**centres, f"{prefix}members": self.members, "hosted": self.is_hosted.astype(np.int64)}
 
     @property
     def hosted(self) -> Labels:
@@ -71,16 +72,14 @@ class Clusters:
         return bool(self.members[device] != NOBODYS and not self.is_hosted[self.members[device]])
 
 
-class Clustered:
+class Clustered(Learner):
     """One model per cluster, hosts that may die, and the step inside each group."""
 
-    policies = compared_policies = ("strict", "rehome")
-    moves_models = True
     weight = "samples"
 
-    def __init__(self, spec: RunSpec) -> None:
-        self.n_devices, self.rounds = spec.devices, spec.rounds
-        self.hosts = tuple(cluster[0] for cluster in asked_layout(spec).clusters)
+    def __init__(self, training: Training, spec: RunSpec) -> None:
+        self.training, self.rounds, self.seed, self.n_devices = training, spec.rounds, spec.seed, spec.devices
+        self.hosts = hosts(spec)
         self.rehomes = spec.on_head_failure == "rehome"
         self.keeps_lost_models = spec.lost_model == "frozen"
 
@@ -89,74 +88,63 @@ class Clustered:
         """How many models there are."""
         return len(self.hosts)
 
-    def n_clusters(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
-        """Return the number asked for."""
-        return asked
+    def models_moved(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return how many models a device sends and gets: its own update, and the model of its group.
 
-    def wiring(self, clusters: Topology) -> Topology:
-        """Return a star: the authors have one server, here a device that another can replace."""
-        return Topology((tuple(device for cluster in clusters.clusters for device in cluster),))
+        Devices here see all models, but an authors' server would send one.
+        """
+        return 1, 1
 
-    def protocol_policy(self, policy: str) -> str:  # noqa: ARG002
-        """Return `elect`: what is lost with a host is the scheme's affair, the round goes on."""
-        return "elect"
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of the models that a device sends and gets."""
+        n_bytes = self.training.n_bytes
+        up, down = self.models_moved(round_index)
+        return n_bytes * up, n_bytes * down
 
-    def batch_size(self, asked: int, n_devices: int) -> int:  # noqa: ARG002
-        """Return the devices' own."""
-        return asked
-
-    def models_up(self, round_index: int) -> int:  # noqa: ARG002
-        """Return 1: the device's own update."""
-        return 1
-
-    def models_down(self, round_index: int) -> int:  # noqa: ARG002
-        """Return 1: the model of the device's group. Devices here see all, but an authors' server would send one."""
-        return 1
+    @property
+    def model_bytes(self) -> int:
+        """How large one of the models is."""
+        return self.training.n_bytes
 
     # -- a round ------------------------------------------------------------------------------------------------
 
-    def blank(self, model: Model, seed: int) -> Clusters:
+    def blank(self) -> Clusters:
         """Return m times the untrained model, with nobody in any group."""
-        centre = model.initial(seed)
+        centre = self.training.model.initial(self.seed)
         return Clusters((centre,) * self.m, np.full(self.n_devices, NOBODYS), np.ones(self.m, dtype=bool))
 
     def is_out(self, clusters: Clusters, device: int) -> bool:
         """Tell whether a device has nothing to train: its model is lost and it stays with it, or all are lost."""
         return not clusters.is_hosted.any() or (clusters.is_orphan(device) and not self.rehomes)
 
-    def contribute(self, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
-        """Return what each task contributes to its round; those of one phase are trained together.
+    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what each device adds to its round; those of one phase are trained together.
 
-        Tasks of one call may be of different rounds: the sides of a cut are not equally fast.
+        Turns of one call may be of different rounds: the sides of a cut are not equally fast.
         """
-        phases: dict[tuple[int, str], list[Task]] = {}
-        for task in tasks:
-            phases.setdefault((task.round_index, self.phase(task.models)), []).append(task)
-        found: dict[int, Contribution] = {}
-        for (_, phase), alike in phases.items():
-            contributions = self.contribute_in(phase, alike, model, train)
-            found.update(zip(map(id, alike), contributions, strict=True))
-        return [found[id(task)] for task in tasks]
+        phases: dict[tuple[int, str], list[int]] = {}
+        for place, turn in enumerate(turns):
+            phases.setdefault((turn.round, self.phase(turn.state)), []).append(place)
+        found: dict[int, dict[str, Part]] = {}
+        for (_, phase), places in phases.items():
+            alike = self.contribute_in(phase, [turns[place] for place in places])
+            found.update(zip(places, alike, strict=True))
+        return [found[place] for place in range(len(turns))]
 
-    def phase(self, models: Models) -> str:
+    @abstractmethod
+    def phase(self, state: State) -> str:
         """Return what kind of round comes next, such as a cold start; devices in different ones do different work."""
-        raise NotImplementedError
 
-    def contribute_in(self, phase: str, tasks: Sequence[Task], model: Model, train: Train) -> list[Contribution]:
-        """Return what each task contributes to its round; all are of the same round and phase."""
-        raise NotImplementedError
+    @abstractmethod
+    def contribute_in(self, phase: str, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what each device adds to its round; all are of the same round and phase."""
 
-    def contribution(
-        self, task: Task, means: Models, loss: float = 0.0, losses: Mapping[str, float] | None = None
-    ) -> Contribution:
-        """Return what a device adds to its group; nothing, where it trained nothing."""
-        n_samples = task.n_samples if means else 0
+    def parts(
+        self, turn: Turn, means: Mapping[str, Vector], loss: float = 0.0, losses: Mapping[str, float] | None = None
+    ) -> dict[str, Part]:
+        """Return what a device adds to its group; `losses` are those of single models, where they differ."""
         weight = 1 if self.weight == "equal" else None
-        parts = {
-            key: Part.mean_of(task.device, n_samples, mean, (losses or {}).get(key, loss), weight)
-            for key, mean in means.items()
-        }
-        return Contribution(DeviceSet.of([task.device]), n_samples, parts)
+        return {key: turn.mean(mean, (losses or {}).get(key, loss), weight) for key, mean in means.items()}
 
     def present_hosts(self, present: DeviceSet) -> NDArray[np.bool_]:
         """Return which models have a host."""
@@ -172,15 +160,18 @@ class Clustered:
                 continue
             members[list(part.included)] = cluster
             if is_hosted[cluster]:
-                centres[cluster] = stepped(centre, part.mean, closing.server_lr)
+                centres[cluster] = self.training.stepped(centre, part.mean)
         return Clusters(tuple(centres), members, is_hosted)
 
-    def applied(
-        self, clusters: Clusters, total: Contribution, tasks: Sequence[Task], extra: Models, prefix: str = ""
-    ) -> Applied:
-        """Return what a round led to, and say who trained which model and who is out."""
+    def prefix_of(self, before: State, total: Contribution) -> str:  # noqa: ARG002
+        """Return what the keys begin with of the models that a round goes on with."""
+        return ""
+
+    def account(self, before: State, after: State, total: Contribution, round_index: int) -> Account:  # noqa: ARG002
+        """Say who trained which model, whose training is in none, and the mean loss of the others."""
+        prefix = self.prefix_of(before, total)
+        old, clusters = Clusters.of(before, prefix), self.present(after)
         trained = DeviceSet.of(device for part in total.parts.values() for device in part.included)
-        has_samples = DeviceSet.of(task.device for task in tasks if task.n_samples)
         groups: dict[str, tuple[int, ...]] = {}
         for cluster in clusters.hosted:
             members = tuple(device for device in trained if clusters.members[device] == cluster)
@@ -190,19 +181,23 @@ class Clustered:
         is_out = {
             device: "orphaned"
             for device in total.included
-            if clusters.is_orphan(device)
-            or (device in has_samples and device not in trained and clusters.members[device] != NOBODYS)
+            if clusters.is_orphan(device) or (device not in trained and old.is_orphan(device))
         }
-        return Applied({**clusters.to_models(), **extra}, _mean_loss(clusters, total, prefix), groups, is_out)
+        return Account(_mean_loss(clusters, total, prefix), groups, is_out)
+
+    def present(self, state: State) -> Clusters:
+        """Return the clusters of a state."""
+        return Clusters.of(state)
 
     # -- what is left -------------------------------------------------------------------------------------------
 
-    def serving(self, models: Models, devices: Iterable[int]) -> dict[str, Served]:
-        """Return the models whose host is there (with `frozen`, the others as they were) and how many use each."""
-        clusters = Clusters.of(models)
-        users = clusters.members[list(devices)]
+    def results(self, state: State) -> dict[str, Scorer]:
+        """Return the models whose host is there (with `frozen`, the others as they were), each with its users."""
+        clusters = self.present(state)
         return {
-            name_of(cluster): Served(centre, int((users == cluster).sum()))
+            name_of(cluster): TrainedModel(
+                self.training.model, centre, DeviceSet.of(np.flatnonzero(clusters.members == cluster).tolist())
+            )
             for cluster, centre in enumerate(clusters.centres)
             if clusters.is_hosted[cluster] or self.keeps_lost_models
         }
@@ -222,13 +217,13 @@ def name_of(cluster: int) -> str:
     return f"cluster-{cluster}"
 
 
-def clusters_of(tasks: Sequence[Task], prefix: str = "") -> Iterator[tuple[Task, Clusters]]:
-    """Yield tasks with the clusters they start from, which are read once where tasks share their models."""
+def clusters_of(turns: Sequence[Turn], prefix: str = "") -> Iterator[tuple[Turn, Clusters]]:
+    """Yield turns with the clusters they start from, which are read once where turns share their state."""
     known: dict[int, Clusters] = {}
-    for task in tasks:
-        if id(task.models) not in known:
-            known[id(task.models)] = Clusters.of(task.models, prefix)
-        yield task, known[id(task.models)]
+    for turn in turns:
+        if id(turn.state) not in known:
+            known[id(turn.state)] = Clusters.of(turn.state, prefix)
+        yield turn, known[id(turn.state)]
 
 
 def check_differ(centres: Sequence[Vector], setting: str) -> None:
@@ -278,3 +273,24 @@ def assigned(clusters: Clusters, devices: Sequence[int], labels: Labels) -> Clus
     members = clusters.members.copy()
     members[list(devices)] = clusters.hosted[labels]
     return replace(clusters, members=members)
+
+
+# -- a first round that must see every device's own model: one key per device -----------------------------------
+
+
+def device_key(device: int) -> str:
+    """Return the key under which a device reports a model of its own."""
+    return f"{DEVICE_KEY}{device}"
+
+
+def local_updates(total: Contribution) -> tuple[list[int], Vector]:
+    """Return the devices that reported models of their own, and these, shape `(n_devices, n_params)`."""
+    devices = sorted(int(key.removeprefix(DEVICE_KEY)) for key in total.parts if key.startswith(DEVICE_KEY))
+    if not devices:
+        return [], np.empty((0, 0))
+    return devices, np.stack([total.parts[device_key(device)].mean for device in devices])
+
+
+def group_means(rows: Vector, labels: Labels) -> list[Vector]:
+    """Return the plain mean of each group's rows."""
+    return [rows[labels == label].mean(axis=0) for label in range(int(labels.max()) + 1)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from tolfl.schemes.plain import PLAIN_BASELINES, mean_vector, pca
+from tolfl.runs.baselines import PLAIN_BASELINES, mean_vector, pca
 
 RNG = np.random.default_rng(0)
 SAMPLES = (RNG.normal(size=(300, 12)) @ RNG.normal(size=(12, 12)) + 5).astype(np.float32)

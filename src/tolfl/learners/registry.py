@@ -1,0 +1,189 @@
+"""Which learner a specification asks for: by name, by entry point of another package, or from a file of one's own.
+
+A learner is code, and code comes from the local specification only, never over the network: its fingerprint is part of
+the fleet's name, so devices with another one never meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import msgspec
+
+from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.spec import RunSpec, TrainSettings
+from tolfl.learners.averaging import Averaging, Batch
+from tolfl.learners.fedgroup import FedGroup
+from tolfl.learners.fesem import FeSEM
+from tolfl.learners.ifca import IFCA
+from tolfl.learners.layouts import scheme_of
+from tolfl.learners.learner import Fleet, Learner
+from tolfl.learners.training import Training
+from tolfl.models import Autoencoder, Model
+
+#: The group under which packages offer learners: a name, and what makes a learner from a `Fleet`.
+GROUP = "tolfl.learners"
+#: Schemes that are a learner of their own, by their names; all others run any learner.
+_OWN_LEARNER = ("batch", "batch-small", "fedgroup", "ifca", "fesem")
+BUILT_IN = ("autoencoder", *_OWN_LEARNER)
+
+
+def what_of(spec: RunSpec) -> str:
+    """Return the name of what a run learns; a scheme that is a learner itself learns nothing else."""
+    scheme_of(spec)
+    usual = spec.scheme if spec.scheme in _OWN_LEARNER else "autoencoder"
+    what = spec.learn.get("what", usual)
+    if not isinstance(what, str):
+        raise SpecError(f"learn.what {what!r}; give a name, or a file and a class as in 'mine.py:KMeans'")
+    if spec.scheme in _OWN_LEARNER and what != spec.scheme:
+        raise SpecError(f"scheme {spec.scheme} learns its own models, not {what!r}; use tol-fl, fl or sbt for it")
+    if what in _OWN_LEARNER and what != spec.scheme:
+        raise SpecError(f"to learn {what!r}, ask for it as the scheme: --scheme {what}")
+    return what
+
+
+def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
+    """Return the learner of a run; `model`: one that was handed in from Python in place of the built-in autoencoder."""
+    what = what_of(fleet.spec)
+    if what in BUILT_IN:
+        _no_settings(fleet.spec, what)
+        return _built_in(what, fleet, model)
+    if model is not None:
+        raise SpecError(f"a model was handed in, and learner {what!r} brings its own; leave one of them out")
+    make = _from_file(what) if _is_file(what) else _from_package(what)
+    learner = make(fleet)
+    rounds = getattr(learner, "rounds", None)
+    if not hasattr(learner, "contribute") or not isinstance(rounds, int) or rounds < 1:
+        raise SpecError(f"learner {what!r} is no Learner with a number of rounds; see docs: how to add a learner")
+    return learner
+
+
+def fingerprint(spec: RunSpec) -> str:
+    """Return a name of the code and settings of a run's learner: devices that differ in it cannot train together."""
+    what = what_of(spec)
+    code = ""
+    if _is_file(what):
+        code = hashlib.sha256(_path(what).read_bytes()).hexdigest()
+    elif what not in BUILT_IN:
+        package = _entry_points()[what].dist if what in _entry_points() else None
+        code = f"{package.name} {package.version}" if package is not None else ""
+    settings = {key: value for key, value in spec.learn.items() if key != "what"}
+    name = what.rpartition(":")[2] if _is_file(what) else what
+    return hashlib.sha256(msgspec.json.encode((name, code, settings), order="sorted")).hexdigest()[:16]
+
+
+def settings_of(fleet: Fleet, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """Return what `[learn]` says, decoded as a learner's own settings; an unknown key is an error."""
+    given = {key: value for key, value in fleet.spec.learn.items() if key not in {"what", "columns", "names"}}
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        known = ", ".join(kind.__struct_fields__)
+        raise SpecError(f"learn: {error}; {what_of(fleet.spec)} takes {known}") from None
+
+
+# -- built in ---------------------------------------------------------------------------------------------------
+
+
+def training_of(fleet: Fleet, model: Model | None = None) -> Training:
+    """Return the model and the settings of local training, with what the specification leaves open settled."""
+    spec = fleet.spec
+    is_own = model is not None and not isinstance(model, Autoencoder)
+    settings = spec.train.settle(fleet.n_features, fleet.usual_rows, is_own)
+    return Training(model or autoencoder_for(fleet), settings, spec.train.server_lr)
+
+
+def autoencoder_for(fleet: Fleet) -> Autoencoder:
+    """Return the built-in autoencoder for samples of this size."""
+    asked = fleet.spec.model
+    if asked.module:
+        raise SpecError(f"model {asked.module!r} was handed in from Python; repeat the run there")
+    if len(fleet.sample_shape) != 1:
+        raise SpecError(
+            f"samples of shape {fleet.sample_shape}: the built-in autoencoder takes flat ones; "
+            "flatten them, or give a model"
+        )
+    return Autoencoder(fleet.n_features, asked.hidden, asked.code, asked.dropout, asked.code_activation)
+
+
+def _built_in(what: str, fleet: Fleet, model: Model | None) -> Learner:
+    spec, training = fleet.spec, training_of(fleet, model)
+    match what:
+        case "fedgroup":
+            return FedGroup(training, spec)
+        case "ifca":
+            return IFCA(training, spec)
+        case "fesem":
+            return FeSEM(training, spec)
+        case "batch":
+            # As many updates in a round as the devices make.
+            larger = msgspec.structs.replace(training.settings, batch_size=training.settings.batch_size * spec.devices)
+            return Batch(_with(training, larger), spec.rounds, spec.seed)
+        case "batch-small":
+            return Batch(training, spec.rounds, spec.seed)
+    return Averaging(training, spec.rounds, spec.seed)
+
+
+def _with(training: Training, settings: TrainSettings) -> Training:
+    return Training(training.model, settings, training.server_lr)
+
+
+def _no_settings(spec: RunSpec, what: str) -> None:
+    if others := sorted(set(spec.learn) - {"what", "columns", "names"}):
+        raise SpecError(f"learn.{others[0]}: {what} has no settings there; see train and model")
+
+
+# -- other people's ---------------------------------------------------------------------------------------------
+
+
+def _is_file(what: str) -> bool:
+    return ":" in what or what.endswith(".py")
+
+
+def _path(what: str) -> Path:
+    path = Path(what.rpartition(":")[0] if ":" in what else what).expanduser()
+    if not path.is_file():
+        raise SpecError(f"learner {what!r}: there is no file {path}; name a file and a class, as in mine.py:KMeans")
+    return path
+
+
+def _from_file(what: str) -> Callable[[Fleet], Learner]:
+    path, (_, colon, name) = _path(what), what.rpartition(":")
+    if not colon or not name:
+        raise SpecError(f"learner {what!r}: say which class of the file, as in {path.name}:KMeans")
+    # Named by its content: a file that was changed is another module, and two files of one name are two.
+    module_name = f"tolfl_learner_{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        found = spec_from_file_location(module_name, path)
+        if found is None or found.loader is None:
+            raise SpecError(f"learner {what!r}: {path} is no Python file")
+        module = module_from_spec(found)
+        sys.modules[module_name] = module
+        try:
+            found.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise SpecError(f"learner {what!r}: {path} cannot be loaded ({type(error).__name__}: {error})") from error
+    if not hasattr(module, name):
+        raise SpecError(f"learner {what!r}: {path} has no class {name}")
+    made: Callable[[Fleet], Learner] = getattr(module, name)
+    return made
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _from_package(what: str) -> Callable[[Fleet], Learner]:
+    offered = _entry_points()
+    if what not in offered:
+        known = sorted({*offered, *BUILT_IN})
+        raise UnknownNameError("learner", what, [*known, "or a file and a class, as in mine.py:KMeans"])
+    made: Callable[[Fleet], Learner] = offered[what].load()
+    return made

@@ -1,0 +1,97 @@
+"""Local training for learners: jobs from turns, updates in their order, and the model that is left to be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from torch import nn
+
+from tolfl.core.contribution import Vector
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import ModelError, TolFLError
+from tolfl.core.spec import TrainSettings
+from tolfl.learners.learner import Turn
+from tolfl.models import Autoencoder, Model, TrainJob, Update
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that has been trained: it scores samples, and can be taken away as arrays or as an `nn.Module`."""
+
+    model: Model
+    params: Vector
+    users: DeviceSet | None = None  #: the devices that it is for; None: all of them
+
+    def anomaly_score(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return one score per sample: the higher, the more anomalous."""
+        return self.model.sample_losses(self.params, np.asarray(rows, dtype=self.params.dtype))
+
+    def tensors(self) -> dict[str, NDArray[np.floating]]:
+        """Return the parameters by name."""
+        return self.model.tensors(self.params)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the parameters as the content of a safetensors file."""
+        tensors = {name: np.ascontiguousarray(tensor) for name, tensor in self.tensors().items()}
+        return {"model.safetensors": safetensors.numpy.save(tensors)}
+
+    def to_module(self) -> nn.Module:
+        """Return a PyTorch module in eval mode with these parameters."""
+        return self.model.to_module(self.params)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model and the settings of its local training."""
+
+    model: Model
+    settings: TrainSettings
+    server_lr: float = 1.0  #: step on the mean update; 1 is FedAvg
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """How large the model is."""
+        return self.model.initial(0).nbytes
+
+    def updates(
+        self,
+        turns: Sequence[Turn],
+        starts: Iterable[Vector],
+        epochs: int | None = None,
+        n_batches: int | None = None,
+    ) -> list[Update]:
+        """Return each turn's update from its start, after the usual epochs, `epochs`, or at least `n_batches`."""
+        jobs = [
+            TrainJob.of_rows(turn.seed, turn.device, turn.round, start, turn.rows)
+            for turn, start in zip(turns, starts, strict=True)
+        ]
+        alike: dict[int, list[int]] = {}
+        for place, job in enumerate(jobs):
+            wanted = epochs if n_batches is None else self.settings.epochs_for(n_batches, job.n_samples)
+            alike.setdefault(wanted or self.settings.epochs, []).append(place)
+        updates: dict[int, Update] = {}
+        for n_epochs, places in alike.items():
+            settings = msgspec.structs.replace(self.settings, epochs=n_epochs)
+            updates.update(zip(places, self._trained([jobs[place] for place in places], settings), strict=True))
+        return [updates[place] for place in range(len(jobs))]
+
+    def _trained(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
+        if isinstance(self.model, Autoencoder):
+            return self.model.train(jobs, settings)
+        try:
+            return self.model.train(jobs, settings)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            if isinstance(error, TolFLError):
+                raise
+            raise ModelError(str(error).splitlines()[0] if str(error) else repr(error)) from error
+
+    def stepped(self, start: Vector, delta: Vector) -> Vector:
+        """Return `start - server_lr * delta`; with a step of 1, FedAvg's mean of models, to the last bit."""
+        step: Vector = delta if self.server_lr == 1.0 else start.dtype.type(self.server_lr) * delta
+        return start - step

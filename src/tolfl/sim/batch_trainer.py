@@ -1,0 +1,104 @@
+"""Where promises are kept: everything that can be computed together is one call of the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tolfl.core.byzantine import Liars
+from tolfl.core.contribution import Contribution
+from tolfl.core.errors import NonFiniteModelError
+from tolfl.datasets import FederatedDataset
+from tolfl.learners.learner import Closing, Learner, State, Turn, contributions_of
+from tolfl.models.threads import one_torch_thread
+from tolfl.sim.promises import Share, Step
+
+#: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
+#: at once, and memory that is still warm is used again.
+_TURNS_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step to compute, and what it takes."""
+
+    step: Step
+    learner: Learner
+    seed: int
+    data: FederatedDataset
+
+    @property
+    def parent(self) -> State:
+        """The state that the round started from."""
+        if self.step.parent is None or self.step.parent.state is None:
+            raise LookupError("a step can be computed once, after its parent")
+        return self.step.parent.state
+
+    def turns(self) -> list[tuple[Share, Turn]]:
+        """Return the shares of a step with what it takes to compute them, in merge order."""
+        step, data = self.step, self.data
+        assert step.total is not None
+        assert step.version is not None
+        return [
+            (share, Turn(self.seed, share.device, step.version.round, self.parent, data.slice_of(share.device)))
+            for share in step.total.shares()
+        ]
+
+
+class BatchTrainer:
+    """Computes steps: asks the learner for every contribution that counts, merges, applies."""
+
+    def __init__(self, liars: Liars | None = None) -> None:
+        self._liars = liars or Liars()
+
+    def compute(self, works: Sequence[Work]) -> None:
+        """Compute steps whose parents are done. The turns of all of them are one batch."""
+        if not works:
+            return
+        # Repetitions differ in their seeds alone, which turns have: any of their learners can be asked.
+        learner = works[0].learner
+        with one_torch_thread():
+            pairs = [pair for work in works for pair in work.turns()]
+            at_once = len(pairs) if learner.needs_all_turns else _TURNS_AT_ONCE
+            pieces = _Pieces(pairs, lambda turns: self._liars.told(contributions_of(learner, turns)), at_once)
+            for work in works:
+                _finish(work)
+            pieces.close()
+
+
+def _finish(work: Work) -> None:
+    step, learner, before = work.step, work.learner, work.parent
+    assert step.total is not None
+    assert step.version is not None
+    total, round_index = step.total.resolve(), step.version.round
+    after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
+    if not all(np.isfinite(array).all() for array in after.values()):
+        raise NonFiniteModelError(f"the model after round {round_index}")
+    step.finish(after, learner.account(before, after, total, round_index))
+
+
+class _Pieces:
+    """Shares in the order in which they will be merged; asking for one computes it together with those after it."""
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[Share, Turn]],
+        contribute: Callable[[Sequence[Turn]], list[Contribution]],
+        at_once: int,
+    ) -> None:
+        self._pairs, self._contribute, self._at_once = pairs, contribute, at_once
+        self._place = {id(share): place for place, (share, _) in enumerate(pairs)}
+        for share, _ in pairs:
+            share.producer = self.produce
+
+    def produce(self, share: Share) -> None:
+        first = self._place[id(share)]
+        piece = self._pairs[first : first + self._at_once]
+        for (follower, _), value in zip(piece, self._contribute([turn for _, turn in piece]), strict=True):
+            follower.value = value
+
+    def close(self) -> None:
+        for share, _ in self._pairs:
+            share.producer = share.value = None

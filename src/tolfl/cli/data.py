@@ -78,6 +78,9 @@ def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     time_column: options.TimeColumn = None,
     seed: options.Seed = None,
     settings: options.Set = None,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="Write the columns instead, as a fleet's specification names them.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="A folder for the picture. (default: none is drawn)")] = None,
     format: options.HowShown = Format.TABLE,
 ) -> None:
@@ -86,12 +89,17 @@ def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl data describe comms-ml --out pictures
 
     Example: tolfl data describe readings.csv --device-column site --label-column state -n 4
+
+    Example: tolfl data describe kiln.csv --columns >> spec.toml
     """
     given = {
         "data": name, "data_dir": data_dir, "devices": devices, "partition": partition, "device_column": device_column,
         "label_column": label_column, "time_column": time_column, "seed": seed,
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value is not None}
+    if columns:
+        _write_columns(spec_from_flags(RunSpec(), given, settings).check(), name)
+        return
     spec = one_device_per_owner(spec_from_flags(RunSpec(), given, settings), given)
     from tolfl.datasets import load
     from tolfl.datasets.describe import describe as described
@@ -111,6 +119,17 @@ def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         except OSError as error:
             raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
         typer.echo(f"picture: {path}", err=format is Format.JSON)
+
+
+def _write_columns(spec: RunSpec, name: str) -> None:
+    """Write the columns of a table in TOML, for the specification that all devices of a fleet share."""
+    from tolfl.datasets import check_name, load_raw
+    from tolfl.datasets.own_table import columns_of, table_spec
+
+    own = table_spec(spec, name)
+    check_name(own)
+    lines = "".join(f"    {msgspec.json.encode(column).decode()},\n" for column in columns_of(load_raw(own)))
+    typer.echo(f"[learn]\ncolumns = [\n{lines}]")
 
 
 def _show(found: Description) -> None:

@@ -93,6 +93,11 @@ Set = Annotated[
     typer.Option("--set", help="Any field of the specification, as in --set ifca.restarts=5; may be repeated."),
 ]
 
+Learn = Annotated[
+    str | None,
+    typer.Option(help="What the fleet learns: autoencoder, detector, or mine.py:KMeans. (default: by scheme)"),
+]
+
 #: Flags that set a field of a section of the specification.
 _SECTIONS = {
     "lr": "train",
@@ -115,6 +120,7 @@ _SECTIONS = {
     "bandwidth_bps": "links",
     "uplink": "links",
     "speed_spread": "links",
+    "learn": "learn",
 }
 
 
@@ -146,7 +152,7 @@ def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | 
     given = {"dir" if name == "data_dir" else name: value for name, value in given.items()}
     for name, value in given.items():
         section = fields[_SECTIONS[name]] if name in _SECTIONS else fields
-        section[name] = value
+        section["what" if name == "learn" else name] = value
     for setting in settings or []:
         _set(fields, setting)
     return RunSpec.from_fields(fields)

@@ -32,6 +32,7 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
             "(default: tol-fl)"
         ),
     ] = None,
+    learn: options.Learn = None,
     data: options.Data = None,
     data_dir: options.DataDir = None,
     partition: options.Partition = None,

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import DataError
 
-Samples = NDArray[np.float32]
+#: Scaled rows are float32; rows as they are may be float64.
+Samples = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)  # arrays: equality is identity

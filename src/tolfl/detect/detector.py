@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tolfl.core.errors import SpecError
 from tolfl.datasets.raw import in_order
+from tolfl.datasets.unscaled import THE_DEVICE
 from tolfl.detect.choosing import Choice
 from tolfl.detect.drift import Drift, drift_of
 from tolfl.detect.explaining import Explanation
@@ -23,9 +24,6 @@ from tolfl.detect.fitted import Detector, device_labels
 from tolfl.detect.fitting import fit_detector, fit_more
 from tolfl.detect.problems import DriftWarning
 from tolfl.detect.spec import DetectorSpec
-
-#: The name of the one device, where nobody says whose rows these are.
-THE_DEVICE = "all"
 
 
 class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

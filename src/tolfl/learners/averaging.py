@@ -78,7 +78,7 @@ class Batch(Averaging):
             together.append(Turn(first.seed, first.device, first.round, first.state, rows))
         updates = self.training.updates(together, [turn.state[GLOBAL] for turn in together])
         parts: list[dict[str, Part]] = [{} for _ in turns]
-        for places, turn, update in zip(rounds.values(), together, updates, strict=True):
+        for places, update in zip(rounds.values(), updates, strict=True):
             everybody = DeviceSet.of(turns[place].device for place in places)
             # With weight 1 the mean over this one part is the update itself, to the last bit; and so is its loss.
             parts[places[0]] = {GLOBAL: Part(1, update.delta, 1, everybody, update.loss, 1)}

@@ -1,0 +1,112 @@
+"""Rows of each device as they are, for learners that scale them together; anomalous ones only to test with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from tolfl.core.errors import DataError
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import check_name, is_path, load, load_raw
+from tolfl.datasets.classes import Choice, choose
+from tolfl.datasets.federated import FederatedDataset, Samples
+from tolfl.datasets.partition import Rows
+from tolfl.datasets.prepare import Parts, share_out, split
+from tolfl.datasets.raw import RawData, in_order
+from tolfl.datasets.scaling import Moments, merged
+
+#: The name of the one device, where nobody says whose rows these are.
+THE_DEVICE = "all"
+
+
+def unscaled(
+    spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False
+) -> tuple[FederatedDataset, tuple[str, ...]]:
+    """Return the rows that devices learn from, by name, and what a person should know of them.
+
+    Parameters
+    ----------
+    spec
+        The data set, its classes, its partition.
+    n_devices
+        None: as many as the table names, or one where it names none; a data set has its usual number.
+    fill_missing
+        Whether a missing value becomes the mean over the fleet; else it is an error.
+    """
+    check_name(spec)
+    if spec.data == "blobs":
+        data = load(spec)
+        names = tuple(f"x{place}" for place in range(data.n_features))
+        return _named(data, [str(device) for device in range(data.n_devices)], names), ()
+    raw = load_raw(spec)
+    choice = choose(raw, spec.dataset)
+    parts = _parts(raw, choice, spec)
+    if not len(parts.train):
+        raise DataError(f"{raw.name}: no typical row is left to train on; the typical classes are {choice[0]}")
+    places = _places(raw, parts.train, choice, spec, n_devices)
+    values, notes = _values(raw, list(places.values()), fill_missing)
+    tested = np.concatenate([parts.typical_test, parts.anomalous_test])
+    has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
+    data = FederatedDataset(
+        raw.name,
+        values[np.concatenate(list(places.values()))],
+        tuple(int(bound) for bound in np.cumsum([0, *map(len, places.values())])),
+        values[tested] if has_test else None,
+        np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
+    )
+    names = raw.feature_names or tuple(f"x{place}" for place in range(values.shape[1]))
+    return _named(data, list(places), names), notes
+
+
+def fleet_rows(spec: RunSpec) -> FederatedDataset:
+    """Return unscaled rows for as many devices as a specification has; by owner, where a table has as many."""
+    if spec.data != "blobs" and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
+        owners = load_raw(spec).owners
+        if (1 if owners is None else len(np.unique(owners))) == spec.devices:
+            return unscaled(spec)[0]
+    return unscaled(spec, spec.devices)[0]
+
+
+def _named(data: FederatedDataset, names: Sequence[str], columns: tuple[str, ...]) -> FederatedDataset:
+    return replace(data, names=tuple(names), feature_names=columns)
+
+
+def _parts(raw: RawData, choice: Choice, spec: RunSpec) -> Parts:
+    """Return training and test rows: nothing is tested where nothing is anomalous; the detector holds back itself."""
+    has_anomalies = bool(np.isin(raw.labels, np.array(choice[1], dtype=str)).any())
+    asked = msgspec.structs.replace(spec.dataset, validation_share=0.0)
+    if not has_anomalies and raw.is_test is None:
+        asked = msgspec.structs.replace(asked, test_share=0.0)
+    return split(raw, choice, asked, spec.seed)
+
+
+def _places(raw: RawData, train: Rows, choice: Choice, spec: RunSpec, n_devices: int | None) -> dict[str, Rows]:
+    if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
+        if raw.owners is None:
+            return {THE_DEVICE: train}
+        owners = raw.owners[train]
+        return {name: train[owners == name] for name in in_order(np.unique(owners).tolist())}
+    return {str(device): own for device, own in enumerate(share_out(raw, train, choice, spec))}
+
+
+def _values(raw: RawData, slices: Sequence[Rows], fill_missing: bool) -> tuple[Samples, tuple[str, ...]]:
+    """Return all samples as flat rows; a missing value is filled as a fleet would, from moments, or refused."""
+    values = raw.samples.reshape(raw.n_samples, -1).astype(np.float32)
+    if raw.scale != 1.0:
+        values *= np.float32(raw.scale)
+    if raw.missing is None:
+        return values, ()
+    missing = raw.missing.reshape(values.shape)
+    if not fill_missing:
+        row, column = (int(place) for place in np.argwhere(missing)[0])
+        name = raw.feature_names[column] if raw.feature_names else f"x{column}"
+        raise DataError(
+            f"{raw.name}: data row {row + 1}: {name!r} is missing ({int(missing.sum())} values are); "
+            "fill them in, leave the rows out, or use --fill-missing"
+        )
+    means = merged(Moments.of(values[own], missing[own]) for own in slices if len(own)).means
+    filled = np.where(missing, means.astype(np.float32), values)
+    return filled, (f"{int(missing.sum())} missing values are taken as the mean of the typical training rows",)

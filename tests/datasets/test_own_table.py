@@ -1,0 +1,64 @@
+"""A device finds the fleet's columns in its own table by name, or says in one sentence which one it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tolfl.core.errors import DataError
+from tolfl.core.spec import RunSpec
+from tolfl.datasets import load_raw
+from tolfl.datasets.own_table import columns_of, own_rows, table_spec
+
+FLEET = ("warm", "flow", "mode=eco", "mode=off")
+
+
+def rows_of(folder: Path, text: str, columns: tuple[str, ...] = FLEET, **dataset: object) -> np.ndarray:
+    path = folder / "own.csv"
+    path.write_text(text)
+    spec = table_spec(RunSpec.from_fields({"dataset": dataset}), str(path))
+    return own_rows(load_raw(spec), spec, columns)
+
+
+def test_columns_are_found_by_name_in_any_order_and_others_are_left_alone(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "note,flow,mode,warm\n7,1,eco,20\n8,2,off,21\n")
+
+    assert rows.tolist() == [[20, 1, 1, 0], [21, 2, 0, 1]]
+    assert rows.dtype == np.float32
+
+
+def test_a_word_that_no_row_of_this_device_has_is_simply_not_there(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "warm,flow,mode\n20,1,eco\n21,2,eco\n")
+
+    assert rows.tolist() == [[20, 1, 1, 0], [21, 2, 1, 0]]
+
+
+def test_rows_of_an_anomalous_class_do_not_train(tmp_path: Path) -> None:
+    text = "warm,flow,mode,state\n20,1,eco,normal\n90,9,off,leak\n"
+
+    assert rows_of(tmp_path, text, label_column="state").tolist() == [[20, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("wram,flow,mode\n20,1,eco\n", "no column 'warm', which the fleet has; .* did you mean 'wram'"),
+        ("warm,flow,mode\nhot,1,eco\n", "column 'warm' holds words, but numbers in the fleet"),
+        ("warm,flow,mode\n20,1,3\n", "column 'mode' holds numbers, but words in the fleet"),
+        ("warm,flow\n20,1\n", "no column 'mode'"),
+        ("warm,flow,mode\n20,1,eco\n21,,eco\n", "data row 2: 'flow' is missing"),
+    ],
+)
+def test_what_does_not_fit_the_fleet_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        rows_of(tmp_path, text)
+
+
+def test_the_columns_of_one_table_are_what_a_fleet_can_agree_on(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("warm,mode\n20,eco\n21,off\n")
+    raw = load_raw(table_spec(RunSpec(), str(path)))
+
+    assert columns_of(raw) == ("warm", "mode=eco", "mode=off")

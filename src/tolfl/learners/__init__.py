@@ -4,6 +4,17 @@ A learner is three methods (`learner.Learner`); the simulator and the network ru
 that a specification asks for, `layouts` says who reports to whom, `checks` tests a learner of one's own.
 """
 
-from tolfl.learners.learner import Account, Closing, Fleet, Learner, Scorer, Shape, Stages, State, Turn
+from tolfl.learners.learner import (
+    Account,
+    Closing,
+    Fleet,
+    Learner,
+    Scorer,
+    ScoringFunction,
+    Shape,
+    Stages,
+    State,
+    Turn,
+)
 
-__all__ = ["Account", "Closing", "Fleet", "Learner", "Scorer", "Shape", "Stages", "State", "Turn"]
+__all__ = ["Account", "Closing", "Fleet", "Learner", "Scorer", "ScoringFunction", "Shape", "Stages", "State", "Turn"]

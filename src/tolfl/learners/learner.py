@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, How, Part, Vector
@@ -115,6 +116,23 @@ class Scorer(Protocol):
 
     def files(self) -> dict[str, bytes]:
         """Return the files that a device or a run directory keeps of it, by name."""
+
+
+@dataclass(frozen=True)
+class ScoringFunction:
+    """A result made of a function of rows and the arrays that it goes by: the shortest way to a `Scorer`."""
+
+    score: Callable[[NDArray[np.floating]], NDArray[np.floating]]
+    arrays: State
+    users: DeviceSet | None = None
+
+    def anomaly_score(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return one score per row: the higher, the more anomalous."""
+        return self.score(rows)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the arrays as the content of a safetensors file."""
+        return {"model.safetensors": encode_state(self.arrays)}
 
 
 class Learner(ABC):
@@ -300,6 +318,11 @@ def admits(learner: Learner, state: State, round_index: int, own: Contribution |
         known = {} if own is None else {key: Shape.of(part) for key, part in own.parts.items()}
         return all(known.get(key, Shape.of(part)) == Shape.of(part) for key, part in other.parts.items())
     return all(shapes.get(key) == Shape.of(part) for key, part in other.parts.items())
+
+
+def encode_state(state: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return arrays by name as the content of a safetensors file."""
+    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in state.items()})
 
 
 def digest_of(state: Mapping[str, NDArray[Any]]) -> str:

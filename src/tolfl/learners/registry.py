@@ -55,12 +55,17 @@ def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
         return _built_in(what, fleet, model)
     if model is not None:
         raise SpecError(f"a model was handed in, and learner {what!r} brings its own; leave one of them out")
-    make = _from_file(what) if _is_file(what) else _from_package(what)
-    learner = make(fleet)
+    learner = _maker(what)(fleet)
     rounds = getattr(learner, "rounds", None)
     if not hasattr(learner, "contribute") or not isinstance(rounds, int) or rounds < 1:
         raise SpecError(f"learner {what!r} is no Learner with a number of rounds; see docs: how to add a learner")
     return learner
+
+
+def takes_raw_rows(spec: RunSpec) -> bool:
+    """Tell whether a run's learner takes rows as they are, and scales them itself; others get them scaled."""
+    what = what_of(spec)
+    return what not in BUILT_IN and bool(getattr(_maker(what), "takes_raw_rows", False))
 
 
 def fingerprint(spec: RunSpec) -> str:
@@ -174,6 +179,10 @@ def _from_file(what: str) -> Callable[[Fleet], Learner]:
         raise SpecError(f"learner {what!r}: {path} has no class {name}")
     made: Callable[[Fleet], Learner] = getattr(module, name)
     return made
+
+
+def _maker(what: str) -> Callable[[Fleet], Learner]:
+    return _from_file(what) if _is_file(what) else _from_package(what)
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 from torch import nn
 
@@ -16,7 +15,7 @@ from tolfl.core.contribution import Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import ModelError, TolFLError
 from tolfl.core.spec import TrainSettings
-from tolfl.learners.learner import Turn
+from tolfl.learners.learner import Turn, encode_state
 from tolfl.models import Autoencoder, Model, TrainJob, Update
 
 
@@ -38,8 +37,7 @@ class TrainedModel:
 
     def files(self) -> dict[str, bytes]:
         """Return the parameters as the content of a safetensors file."""
-        tensors = {name: np.ascontiguousarray(tensor) for name, tensor in self.tensors().items()}
-        return {"model.safetensors": safetensors.numpy.save(tensors)}
+        return {"model.safetensors": encode_state(self.tensors())}
 
     def to_module(self) -> nn.Module:
         """Return a PyTorch module in eval mode with these parameters."""

@@ -49,7 +49,7 @@ def collect(
     summary["wall_s"] = summary.pop("virtual_s")
     records.append(scores_of(summary, records[-1]))
     directory.append(records)
-    directory.finish(outcome.results, summary)
+    directory.finish(outcome.results, summary, outcome.state)
     return summary
 
 

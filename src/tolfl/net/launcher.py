@@ -32,7 +32,7 @@ from tolfl.core.records import (
     encode_records,
 )
 from tolfl.core.spec import RunSpec, Timing
-from tolfl.datasets import FederatedDataset, load
+from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, wiring
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
@@ -40,7 +40,7 @@ from tolfl.net.ports import free_ports
 from tolfl.net.preparing import check_networked
 from tolfl.net.resuming import Past, check_nobody_runs, past_of
 from tolfl.runs.directory import RunDirectory, write_file
-from tolfl.runs.outcome import fleet_of
+from tolfl.runs.outcome import data_for, fleet_of
 from tolfl.runs.records import LAUNCHER, RECORDS
 
 FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
@@ -102,7 +102,7 @@ class Launcher:
         is_insecure: bool = False,
     ) -> None:
         self.spec, self.out = check_networked(spec), out
-        self.data = data or load(spec)
+        self.data = data or data_for(spec)
         self.plan = failure_plan(spec)
         if resume:
             self.directory, _ = RunDirectory.reopen(out, spec)

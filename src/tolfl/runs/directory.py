@@ -13,7 +13,8 @@ import msgspec
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.records import AnyRecord, encode_records
 from tolfl.core.spec import RunSpec
-from tolfl.learners import Scorer
+from tolfl.learners import Scorer, State
+from tolfl.learners.learner import encode_state
 from tolfl.runs.checkpoint import Checkpoint
 
 
@@ -67,8 +68,10 @@ class RunDirectory:
         path = self.path / "checkpoint.safetensors"
         return Checkpoint.read(path) if path.is_file() else None
 
-    def finish(self, results: Mapping[str, Scorer], summary: Mapping[str, object]) -> None:
-        """Write what was learned and the summary; the checkpoint has served."""
+    def finish(self, results: Mapping[str, Scorer], summary: Mapping[str, object], state: State | None = None) -> None:
+        """Write what was learned and the summary; the checkpoint has served. `state`: of a learner without results."""
+        if not results and state is not None:
+            self._write("state.safetensors", encode_state(state))
         for name, result in results.items():
             for file, content in result.files().items():
                 self._write(file if len(results) == 1 else f"models/{name}{Path(file).suffix}", content)

@@ -12,7 +12,7 @@ from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
-from tolfl.datasets import FederatedDataset, load
+from tolfl.datasets import FederatedDataset
 from tolfl.learners import Scorer, State
 from tolfl.learners.layouts import check_scheme, is_plain
 from tolfl.learners.registry import learner_of
@@ -21,7 +21,7 @@ from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import score_models
 from tolfl.runs.ledger import Ledger
-from tolfl.runs.outcome import fleet_of, last_update, lost_rounds
+from tolfl.runs.outcome import data_for, fleet_of, last_update, lost_rounds
 from tolfl.runs.summary import in_the_end, plain_scores, scores_of, summarise, summarise_repetitions
 from tolfl.sim.batch_trainer import BatchTrainer
 from tolfl.sim.simulation import Simulation
@@ -160,7 +160,7 @@ class Runs:
         for result, directory in zip(self.results, self._directories, strict=True):
             if directory is not None:
                 directory.append(result.records[-1:] if self.simulations else result.records)
-                directory.finish(result.models, result.summary)
+                directory.finish(result.models, result.summary, result.state)
         if self._above is not None:
             self._above.finish({}, self.summary)
 
@@ -175,7 +175,7 @@ def datasets_of(
 ) -> list[FederatedDataset]:
     """Return the data of each repetition: as given (one for all, or one each), or by the name in the specification."""
     if data is None:
-        return [load(one) for one in repetitions_of(spec)]
+        return [data_for(one) for one in repetitions_of(spec)]
     datasets = [data] * spec.repetitions if isinstance(data, FederatedDataset) else list(data)
     for slices in datasets:
         if slices.n_devices != spec.devices:

@@ -23,7 +23,16 @@ from tolfl.core.records import (
 )
 
 ONE_OF_EACH: list[AnyRecord] = [
-    RunStarted(time_s=0.0, scheme="tol-fl", data="blobs", seed=3, clusters=((0, 1), (2,)), model_bytes=400),
+    RunStarted(
+        time_s=0.0,
+        scheme="tol-fl",
+        data="blobs",
+        seed=3,
+        clusters=((0, 1), (2,)),
+        model_bytes=400,
+        learn="autoencoder",
+        stages=(("scaling", 2), ("training", 100)),
+    ),
     RoundClosed(
         time_s=1.25,
         device=2,
@@ -38,6 +47,8 @@ ONE_OF_EACH: list[AnyRecord] = [
         messages={"unicast": 3},
         heads=(0, 2),
         stall_s=0.2,
+        stage="scaling",
+        digest="5f2c",
     ),
     FailureHappened(time_s=1.0, device=1, round=0, what="died (train)"),
     FailureHappened(time_s=1.0, round=0, what="cut 0 | 1,2"),
@@ -100,3 +111,22 @@ def test_a_reader_may_stop_before_a_bad_line() -> None:
     lines = decode_records([encode_records(ONE_OF_EACH[:1]), b"broken"])
 
     assert next(lines) == ONE_OF_EACH[0]
+
+
+#: As lines were before rounds had stages.
+OLD_LINES = [
+    b'{"kind":"run_started","time_s":0.0,"device":null,"round":null,"version":null,"schema":1,"scheme":"tol-fl",'
+    b'"data":"blobs","seed":3,"clusters":[[0,1],[2]],"model_bytes":400,"hosts":[],"defence":"","liars":""}',
+    b'{"kind":"round_closed","time_s":1.25,"device":2,"round":0,"version":"6.1.0.abc","schema":1,"parent":"",'
+    b'"included":[0,2],"missing":{"1":"failed"},"n_samples":6,"loss":0.5,"bytes":1200,"messages":{"unicast":3},'
+    b'"heads":[0,2],"stall_s":0.2,"groups":{}}',
+]
+
+
+def test_lines_without_a_stage_are_read_with_none() -> None:
+    started, closed = decode_records(OLD_LINES)
+
+    assert isinstance(started, RunStarted)
+    assert isinstance(closed, RoundClosed)
+    assert (started.learn, started.stages, started.model_bytes) == ("", (), 400)
+    assert (closed.stage, closed.digest, closed.included) == ("", "", (0, 2))

@@ -36,6 +36,8 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
     hosts: tuple[int, ...] = ()  #: who keeps which model, where there are several
     defence: str = ""  #: against liars, and whether the model depends on the clusters
     liars: str = ""  #: who lies on purpose
+    learn: str = ""  #: what the fleet computes
+    stages: tuple[tuple[str, int], ...] = ()  #: of the computation, in order: name and number of rounds
 
 
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
@@ -51,6 +53,8 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     heads: tuple[int, ...]
     stall_s: float
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
+    stage: str = ""  #: of the computation that the round belongs to
+    digest: str = ""  #: of the state after the round
 
 
 class RosterChanged(Record, frozen=True, tag="roster", kw_only=True):

@@ -1,4 +1,4 @@
-"""AUROC, average precision, ensembles and expected performance, by hand and against their definitions."""
+"""AUROC, average precision and ensembles, by hand and against their definitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import DataError
-from tolfl.core.metrics import auroc, average_precision, expected_performance, lowest_scores
+from tolfl.core.metrics import auroc, average_precision, lowest_scores
 
 scored = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), min_size=2, max_size=40).filter(
     lambda pairs: 0 < sum(label for _, label in pairs) < len(pairs)
@@ -74,25 +74,3 @@ def test_the_best_single_model_is_at_least_as_good_as_every_one() -> None:
     each = [auroc(np.random.default_rng(seed).random(50) + 0.3 * labels, labels) for seed in range(5)]
 
     assert all(max(each) >= one for one in each)
-
-
-def test_expected_performance_of_the_papers_numbers() -> None:
-    odds = {"none": 0.90, "client": 0.08, "server": 0.02}
-    fl = expected_performance({"none": 0.80, "client": 0.79, "server": 0.64}, odds)
-    tol_fl = expected_performance({"none": 0.80, "client": 0.78, "server": 0.75}, odds)
-
-    assert fl == pytest.approx(0.7960)
-    assert tol_fl == pytest.approx(0.7974)
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_expected_performance_is_linear_in_the_odds(p: float, fine: float, broken: float) -> None:
-    by_scenario = {"fine": fine, "broken": broken}
-
-    assert expected_performance(by_scenario, {"fine": p, "broken": 1 - p}) == pytest.approx(p * fine + (1 - p) * broken)
-    assert expected_performance(by_scenario, {"broken": 1.0}) == broken
-
-
-def test_odds_that_do_not_add_up_to_one_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"add up to 0.9; they must add up to 1"):
-        expected_performance({"none": 1.0, "server": 0.0}, {"none": 0.8, "server": 0.1})

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import SpecError
-from tolfl.experiments.planning.odds import EachOnItsOwn, FailureOdds, GivenOdds, Lifetimes, OneOfAll
+from tolfl.experiments.planning.odds import (
+    EachOnItsOwn,
+    FailureOdds,
+    GivenOdds,
+    Lifetimes,
+    OneOfAll,
+    expected_performance,
+)
 
 probabilities = st.floats(0, 1)
 hours = st.floats(0.01, 1e6)
@@ -101,3 +108,25 @@ def test_each_way_says_what_it_is() -> None:
     assert "(0.05 as a head)" in EachOnItsOwn(0.01, 0.05).what
     assert "(5 h as a head)" in Lifetimes(10, 5).what
     assert "as a head" not in Lifetimes(10, 10).what
+
+
+def test_expected_performance_of_the_papers_numbers() -> None:
+    odds = {"none": 0.90, "client": 0.08, "server": 0.02}
+    fl = expected_performance({"none": 0.80, "client": 0.79, "server": 0.64}, odds)
+    tol_fl = expected_performance({"none": 0.80, "client": 0.78, "server": 0.75}, odds)
+
+    assert fl == pytest.approx(0.7960)
+    assert tol_fl == pytest.approx(0.7974)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_expected_performance_is_linear_in_the_odds(p: float, fine: float, broken: float) -> None:
+    by_scenario = {"fine": fine, "broken": broken}
+
+    assert expected_performance(by_scenario, {"fine": p, "broken": 1 - p}) == pytest.approx(p * fine + (1 - p) * broken)
+    assert expected_performance(by_scenario, {"broken": 1.0}) == broken
+
+
+def test_odds_that_do_not_add_up_to_one_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"add up to 0.9; they must add up to 1"):
+        expected_performance({"none": 1.0, "server": 0.0}, {"none": 0.8, "server": 0.1})

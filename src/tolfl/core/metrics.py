@@ -1,9 +1,8 @@
-"""How good a detector is: AUROC and average precision, ensembles, and what to expect when failures have odds."""
+"""How good a detector is: AUROC, average precision, and the scores of an ensemble."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,15 +49,3 @@ def lowest_scores(scores: Sequence[ArrayLike]) -> NDArray[np.float64]:
     """
     lowest: NDArray[np.float64] = np.min(np.asarray(scores, dtype=np.float64), axis=0)
     return lowest
-
-
-def expected_performance(by_scenario: Mapping[str, float], odds: Mapping[str, float]) -> float:
-    """Return the mean performance over exclusive scenarios whose odds add up to one.
-
-    >>> odds = {"none": 0.90, "client": 0.08, "server": 0.02}
-    >>> round(expected_performance({"none": 0.80, "client": 0.79, "server": 0.64}, odds), 4)
-    0.796
-    """
-    if not math.isclose(sum(odds.values()), 1.0, abs_tol=1e-9):
-        raise ValueError(f"the odds add up to {sum(odds.values()):g}; they must add up to 1")
-    return math.fsum(odds[scenario] * by_scenario[scenario] for scenario in odds)

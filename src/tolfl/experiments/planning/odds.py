@@ -6,6 +6,7 @@ With N devices in k clusters, k of the devices are heads: the more clusters, the
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +30,18 @@ class Odds:
     def of(self, scenario: str) -> float:
         """Return the probability of a scenario."""
         return {"none": self.none, "client": self.client, "server": self.server}[scenario]
+
+
+def expected_performance(by_scenario: Mapping[str, float], odds: Mapping[str, float]) -> float:
+    """Return the mean performance over exclusive scenarios whose odds add up to one.
+
+    >>> odds = {"none": 0.90, "client": 0.08, "server": 0.02}
+    >>> round(expected_performance({"none": 0.80, "client": 0.79, "server": 0.64}, odds), 4)
+    0.796
+    """
+    if not math.isclose(sum(odds.values()), 1.0, abs_tol=1e-9):
+        raise ValueError(f"the odds add up to {sum(odds.values()):g}; they must add up to 1")
+    return math.fsum(odds[scenario] * by_scenario[scenario] for scenario in odds)
 
 
 class FailureOdds(Protocol):

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tolfl.core.errors import SpecError, TooManyClustersError
-from tolfl.core.metrics import expected_performance
+from tolfl.core.errors import SpecError
 from tolfl.core.topology import Topology
 from tolfl.experiments.planning.advice import recommend
 from tolfl.experiments.planning.aurocs import Aurocs, Layout, Worth
@@ -25,7 +24,7 @@ from tolfl.experiments.planning.costs import (
     share_cut_off,
     stall_seconds,
 )
-from tolfl.experiments.planning.odds import SCENARIOS, FailureOdds, Odds
+from tolfl.experiments.planning.odds import SCENARIOS, FailureOdds, Odds, expected_performance
 from tolfl.experiments.planning.words import fields_of, notes_of
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Question:
             raise SpecError(f"deadline {self.deadline_s:g} s; use a number above 0")
         for k in self.clusters:
             if k > self.n_devices:
-                raise TooManyClustersError(k, self.n_devices)
+                raise SpecError(f"{k} clusters for {self.n_devices} devices; use at most {self.n_devices}")
             if k < 1:
                 raise SpecError(f"{k} clusters; at least 1 is needed")
 

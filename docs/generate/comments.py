@@ -43,8 +43,8 @@ def said_in_module(name: str) -> dict[str, Said]:
 def said_in_class(kind: type) -> dict[str, Said]:
     """Return every field of a class.
 
-    >>> from tolfl.core.spec import Links
-    >>> said_in_class(Links)["bandwidth_bps"].comment
+    >>> from tolfl.core.spec import LinkModel
+    >>> said_in_class(LinkModel)["bandwidth_bps"].comment
     "of every device's link"
     """
     source = textwrap.dedent(inspect.getsource(kind))

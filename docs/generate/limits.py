@@ -53,7 +53,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("sim.timeline", "_PATIENCE", ""),
         ("sim.links", "CONTROL_BYTES", ""),
         ("core.byzantine", "_MAX_SCALE", "largest factor of a liar of your own"),
-        ("core.byzantine", "_MAX_CLAIM", "most samples that a liar of your own can claim"),
+        ("core.byzantine", "_MAX_COUNT", "most samples that a liar of your own can report"),
     ],
     "Tables, captures, recordings": [
         ("datasets.loaders.features", "MAX_CATEGORIES", ""),

@@ -1,4 +1,4 @@
-"""Liars as data: the grammar, its errors, and what a lie does to a contribution."""
+"""Byzantine devices as data: the grammar, its errors, and what tampering does to a contribution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.byzantine import Liars, LiarsError, Lie
+from tolfl.core.byzantine import Tampering, parse_liars
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
@@ -16,17 +16,17 @@ TRUTH = Contribution.of_device(3, 4, {GLOBAL: np.array([1.0, -2.0], dtype=np.flo
 
 
 @pytest.mark.parametrize(
-    ("text", "lies"),
+    ("text", "tampering"),
     [
         ("", {}),
-        ("3:flip", {3: Lie(-1.0)}),
-        (" 3:scale=-10 ; 5 : flip,samples=7 ;", {3: Lie(-10.0), 5: Lie(-1.0, 7)}),
-        ("0,9:scale=0", {0: Lie(0.0), 9: Lie(0.0)}),
-        ("7:samples=1000000", {7: Lie(1.0, 1_000_000)}),
+        ("3:flip", {3: Tampering(-1.0)}),
+        (" 3:scale=-10 ; 5 : flip,samples=7 ;", {3: Tampering(-10.0), 5: Tampering(-1.0, 7)}),
+        ("0,9:scale=0", {0: Tampering(0.0), 9: Tampering(0.0)}),
+        ("7:samples=1000000", {7: Tampering(1.0, 1_000_000)}),
     ],
 )
-def test_liars_are_read_from_text(text: str, lies: dict[int, Lie]) -> None:
-    assert Liars.parse(text, n_devices=10).lies == lies
+def test_liars_are_read_from_text(text: str, tampering: dict[int, Tampering]) -> None:
+    assert parse_liars(text, n_devices=10) == tampering
 
 
 @pytest.mark.parametrize(
@@ -51,48 +51,50 @@ def test_liars_are_read_from_text(text: str, lies: dict[int, Lie]) -> None:
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_to_do(text: str, problem: str) -> None:
-    with pytest.raises(LiarsError, match=problem):
+    with pytest.raises(SpecError, match=problem):
         RunSpec(liars=text).check()
 
 
 @given(st.text("0123456789:,;=-. fliscalemp"))
 def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
     try:
-        liars = Liars.parse(text, n_devices=5)
+        found = parse_liars(text, n_devices=5)
     except SpecError as error:
         assert str(error).startswith("liars ")  # noqa: PT017  (reading it is as good)
     else:
-        assert set(liars.lies) <= set(range(5))
+        assert set(found) <= set(range(5))
 
 
-def test_a_liar_scales_its_update_and_claims_other_counts() -> None:
-    (told,) = Liars.parse("3:scale=-10,samples=1000", n_devices=4).told([TRUTH])
+def test_a_byzantine_device_scales_its_update_and_reports_other_counts() -> None:
+    reported = parse_liars("3:scale=-10,samples=1000", n_devices=4)[3].reported(TRUTH)
 
-    part = told.parts[GLOBAL]
-    assert (told.n_samples, part.n_samples, part.weight, part.n_trained) == (1000, 1000, 1000, 1000)
+    part = reported.parts[GLOBAL]
+    assert (reported.n_samples, part.n_samples, part.weight, part.n_trained) == (1000, 1000, 1000, 1000)
     np.testing.assert_array_equal(part.vector, np.array([-10.0, 20.0], dtype=np.float32))
     assert part.vector.dtype == np.float32
-    assert (told.included, told.loss) == (TRUTH.included, TRUTH.loss)
+    assert (reported.included, reported.loss) == (TRUTH.included, TRUTH.loss)
 
 
-def test_who_does_not_lie_says_what_it_found() -> None:
-    liars = Liars.parse("2:flip,samples=99", n_devices=4)
-
-    assert liars.told([TRUTH])[0] is TRUTH
-    assert liars.claimed(3, 4) == 4
-    assert liars.claimed(2, 4) == 99
+def test_a_count_of_its_own_is_reported_and_without_one_the_true_count() -> None:
+    assert parse_liars("2:flip,samples=99", n_devices=4)[2].reported_count(4) == 99
+    assert parse_liars("2:flip", n_devices=4)[2].reported_count(4) == 4
 
 
-def test_who_has_no_samples_has_nothing_to_lie_about() -> None:
+def test_tampering_that_changes_nothing_reports_what_was_found() -> None:
+    assert Tampering().reported(TRUTH) == TRUTH
+    assert Tampering().reported_count(4) == 4
+
+
+def test_a_device_without_samples_has_nothing_to_report() -> None:
     nothing = Contribution.of_device(2, 0, {}, 0.0)
-    liars = Liars.parse("2:flip,samples=99", n_devices=4)
+    (tampering,) = parse_liars("2:flip,samples=99", n_devices=4).values()
 
-    assert liars.told([nothing]) == [nothing]
-    assert liars.claimed(2, 0) == 0
+    assert tampering.reported(nothing) == nothing
+    assert tampering.reported_count(0) == 0
 
 
-def test_a_claim_is_in_vain_where_every_device_counts_as_one() -> None:
+def test_a_false_count_is_in_vain_where_every_device_counts_as_one() -> None:
     equal = Contribution.of_device(3, 4, {"0": np.array([1.0])}, loss=0.5, weight=1)
-    (told,) = Liars.parse("3:samples=1000", n_devices=4).told([equal])
+    reported = Tampering(n_samples=1000).reported(equal)
 
-    assert (told.parts["0"].n_samples, told.parts["0"].weight) == (1, 1)
+    assert (reported.parts["0"].n_samples, reported.parts["0"].weight) == (1, 1)

@@ -9,12 +9,11 @@ import pytest
 from tolfl.core import errors
 from tolfl.core.errors import (
     DataError,
-    FailurePlanError,
-    NonFiniteLossError,
+    DivergedError,
+    PlanError,
     RunDirectoryError,
     SpecError,
     TolFLError,
-    TooManyClustersError,
     UnknownNameError,
 )
 
@@ -24,10 +23,9 @@ from tolfl.core.errors import (
     [
         (SpecError("x"), ValueError),
         (UnknownNameError("scheme", "x", ["a"]), ValueError),
-        (TooManyClustersError(3, 2), ValueError),
-        (FailurePlanError("x", "y"), ValueError),
+        (PlanError("x", "y"), ValueError),
         (DataError("x"), ValueError),
-        (NonFiniteLossError(3, 7), ArithmeticError),
+        (DivergedError.of_loss(3, 7), ArithmeticError),
         (RunDirectoryError(Path("runs/a"), "is full"), OSError),
     ],
     ids=lambda value: type(value).__name__,
@@ -47,11 +45,18 @@ def test_no_error_stands_outside_the_family() -> None:
 
 
 def test_a_diverged_device_is_named_with_what_to_do() -> None:
-    error = NonFiniteLossError(device=3, round_index=7)
+    error = DivergedError.of_loss(device=3, round_index=7)
 
     assert (error.device, error.round_index) == (3, 7)
     assert "device 3 in round 7" in str(error)
     assert "use a smaller step (--lr" in str(error)
+
+
+def test_a_model_that_diverged_is_named_by_its_round() -> None:
+    error = DivergedError.of_model(round_index=7)
+
+    assert (error.device, error.round_index) == (None, 7)
+    assert str(error).startswith("the model after round 7 is not finite: training diverged; use a smaller step")
 
 
 def test_a_run_directory_is_named() -> None:

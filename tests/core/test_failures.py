@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tolfl.core.errors import FailurePlanError, SpecError
+from tolfl.core.errors import PlanError, SpecError
 from tolfl.core.failures import Cut, Failure, FailurePlan, Phase
 from tolfl.core.topology import Topology
 
@@ -101,7 +101,7 @@ def test_names_follow_the_layout() -> None:
     ],
 )
 def test_a_plan_that_cannot_be_read_is_named_with_what_is_wrong(text: str, problem: str) -> None:
-    with pytest.raises(FailurePlanError) as caught:
+    with pytest.raises(PlanError) as caught:
         plan(text)
 
     assert problem in str(caught.value)
@@ -111,17 +111,17 @@ def test_a_plan_that_cannot_be_read_is_named_with_what_is_wrong(text: str, probl
 
 
 def test_only_the_entry_at_fault_is_named() -> None:
-    with pytest.raises(FailurePlanError, match=r"^failure plan 'device:9@5': "):
+    with pytest.raises(PlanError, match=r"^failure plan 'device:9@5': "):
         plan("server@3; device:9@5; client@1")
 
 
 def test_one_device_has_no_client() -> None:
-    with pytest.raises(FailurePlanError, match="no client in a run with one device"):
+    with pytest.raises(PlanError, match="no client in a run with one device"):
         plan("client@1", Topology.contiguous(1, 1))
 
 
 def test_a_cut_needs_somebody_on_both_sides() -> None:
-    with pytest.raises(FailurePlanError):
+    with pytest.raises(PlanError):
         plan("cut:0@1", Topology.contiguous(1, 1))
 
 

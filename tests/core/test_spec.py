@@ -16,7 +16,7 @@ from tolfl.core.spec import (
     FedGroupSpec,
     FeSEMSpec,
     IFCASpec,
-    Links,
+    LinkModel,
     ModelSpec,
     RunSpec,
     Timing,
@@ -40,7 +40,7 @@ specs = st.builds(
         optimizer=st.sampled_from(["sgd", "momentum", "adam"]),
     ),
     model=st.builds(ModelSpec, hidden=st.lists(st.integers(1, 99), max_size=3).map(tuple), dropout=st.floats(0, 0.9)),
-    links=st.builds(Links, uplink=st.sampled_from(["serial", "parallel"]), latency_s=st.floats(0, 1)),
+    links=st.builds(LinkModel, uplink=st.sampled_from(["serial", "parallel"]), latency_s=st.floats(0, 1)),
     blobs=st.builds(BlobsSpec, n_features=st.integers(1, 64), n_validation=st.integers(0, 9)),
     lost_model=st.sampled_from(["lost", "frozen"]),
     fedgroup=st.builds(FedGroupSpec, measure=st.sampled_from(["edc", "madc"]), inter_group_lr=st.floats(0, 1)),
@@ -131,7 +131,7 @@ def test_the_default_specification_is_a_good_one() -> None:
         ({"model": ModelSpec(hidden=(8, 0))}, "hidden layer 1 0; use at least 1"),
         ({"model": ModelSpec(code=0)}, "code 0; use at least 1"),
         ({"blobs": BlobsSpec(samples_per_device=0)}, "samples per device 0; use at least 1"),
-        ({"links": Links(bandwidth_bps=0)}, "bandwidth bps 0; use a number above 0"),
+        ({"links": LinkModel(bandwidth_bps=0)}, "bandwidth bps 0; use a number above 0"),
         ({"blobs": BlobsSpec(n_validation=-1)}, "n validation -1; use at least 0"),
         ({"fedgroup": FedGroupSpec(pretrain_scale=0)}, "fedgroup pretrain_scale 0; use at least 1"),
         ({"fedgroup": FedGroupSpec(pretrain_iterations=0)}, "fedgroup pretrain_iterations 0; use at least 1"),
@@ -157,10 +157,15 @@ def test_a_number_or_name_that_makes_no_sense_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize(
     "links",
-    [Links(latency_s=-1.0), Links(seconds_per_sample=-1.0), Links(speed_spread=-2.0), Links(latency_s=float("nan"))],
+    [
+        LinkModel(latency_s=-1.0),
+        LinkModel(seconds_per_sample=-1.0),
+        LinkModel(speed_spread=-2.0),
+        LinkModel(latency_s=float("nan")),
+    ],
     ids=str,
 )
-def test_links_that_run_backwards_are_refused(links: Links) -> None:
+def test_links_that_run_backwards_are_refused(links: LinkModel) -> None:
     with pytest.raises(SpecError):
         RunSpec(links=links).check()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.errors import SpecError, TooManyClustersError
+from tolfl.core.errors import SpecError
 from tolfl.core.topology import Topology
 
 
@@ -61,10 +61,8 @@ def test_a_layout_that_does_not_name_every_device_once_is_refused_by_its_text(te
 
 
 def test_more_clusters_than_devices_are_refused_with_both_numbers() -> None:
-    with pytest.raises(TooManyClustersError, match=r"^5 clusters for 4 devices; use at most 4$") as caught:
+    with pytest.raises(SpecError, match=r"^5 clusters for 4 devices; use at most 4$"):
         Topology.contiguous(n_devices=4, n_clusters=5)
-
-    assert (caught.value.n_clusters, caught.value.n_devices) == (5, 4)
 
 
 @pytest.mark.parametrize(("n_devices", "n_clusters"), [(0, 1), (-1, 1), (3, 0), (3, -2)])

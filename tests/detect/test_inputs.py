@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.detect.rows import near_a_plane
-from tolfl.core.errors import DataError, SpecError, TooManyClustersError
+from tolfl.core.errors import DataError, SpecError
 from tolfl.detect import Detector, DetectorSpec, Features, FederatedDetector, fit_detector
 
 X = near_a_plane(100)
@@ -119,7 +119,7 @@ def test_a_wrong_setting_is_named(settings: dict[str, object], problem: str) -> 
 
 
 def test_more_clusters_than_devices_are_refused() -> None:
-    with pytest.raises(TooManyClustersError):
+    with pytest.raises(SpecError, match="3 clusters for 2 devices; use at most 2"):
         FederatedDetector(model="pca", clusters=3).fit(X, devices=np.arange(100) % 2)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tolfl.core.byzantine import Liars
+from tolfl.core.byzantine import parse_liars
 from tolfl.experiments.catalogue import EXPERIMENTS, Options, experiments, report_of_stored
 from tolfl.experiments.liars import ATTACKS, DEFENCES, report_of
 
@@ -62,7 +62,7 @@ def test_where_nobody_is_left_there_is_no_number() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_every_attack_can_be_read(attack: str) -> None:
-    assert bool(Liars.parse(ATTACKS[attack], n_devices=10).lies) is (attack != "nobody lies")
+    assert bool(parse_liars(ATTACKS[attack], n_devices=10)) is (attack != "nobody lies")
 
 
 def test_the_experiment_is_in_the_catalogue() -> None:

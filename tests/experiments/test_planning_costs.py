@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.sim.fleets import FULL_BATCH, closed, simulated, some_data
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import Links, ModelSpec, RunSpec, Timing
+from tolfl.core.spec import LinkModel, ModelSpec, RunSpec, Timing
 from tolfl.core.topology import Topology
 from tolfl.experiments.planning.costs import (
     Network,
@@ -32,13 +32,13 @@ UPLINKS: tuple[Uplink, Uplink] = ("serial", "parallel")
 MODEL_BYTES = 24  #: three features in float64
 
 
-def network_of(sizes: list[int], links: Links) -> Network:
+def network_of(sizes: list[int], links: LinkModel) -> Network:
     detection_s = Timing.localhost().crash_detection_s
     train_s = tuple(links.seconds_per_sample * size for size in sizes)
     return Network(train_s, MODEL_BYTES, (links.bandwidth_bps,) * len(sizes), links.latency_s, detection_s)
 
 
-def run(sizes: list[int], links: Links, **fields: object) -> Result:
+def run(sizes: list[int], links: LinkModel, **fields: object) -> Result:
     spec = RunSpec(data="blobs", devices=len(sizes), rounds=3, train=FULL_BATCH, links=links)
     return simulated(msgspec.structs.replace(spec, **fields), some_data(sizes))
 
@@ -57,7 +57,7 @@ def test_a_round_lasts_as_long_as_in_the_simulator_whatever_the_sizes(
     sizes: list[int], k: int, uplink: Uplink, latency_s: float, seconds_per_sample: float
 ) -> None:
     k = min(k, len(sizes))
-    links = Links(latency_s, bandwidth_bps=192.0, uplink=uplink, seconds_per_sample=seconds_per_sample)
+    links = LinkModel(latency_s, bandwidth_bps=192.0, uplink=uplink, seconds_per_sample=seconds_per_sample)
     times = [record.time_s for record in closed(run(sizes, links, clusters=k))]
     planned = round_seconds(Topology.contiguous(len(sizes), k), network_of(sizes, links), uplink)
 
@@ -66,7 +66,7 @@ def test_a_round_lasts_as_long_as_in_the_simulator_whatever_the_sizes(
 
 @pytest.mark.parametrize("k", [1, 2, 4, 6])
 def test_a_run_moves_as_many_bytes_and_takes_as_long_as_planned(k: int) -> None:
-    links = Links(latency_s=0.01, bandwidth_bps=1e6, seconds_per_sample=0.5)
+    links = LinkModel(latency_s=0.01, bandwidth_bps=1e6, seconds_per_sample=0.5)
     sizes = [4] * 6
     summary = run(sizes, links, clusters=k).summary
     planned_s = 3 * round_seconds(Topology.contiguous(6, k), network_of(sizes, links), "serial")
@@ -82,7 +82,7 @@ def test_a_run_moves_as_many_bytes_and_takes_as_long_as_planned(k: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["fl", "sbt"])
 def test_star_and_chain_are_counted_as_the_ledger_counts_them(scheme: str) -> None:
-    summary = run([3] * 5, Links(), scheme=scheme).summary
+    summary = run([3] * 5, LinkModel(), scheme=scheme).summary
     messages = messages_per_round(scheme, 5, 1 if scheme == "fl" else 5)
 
     assert summary["messages"] == {name: 3 * count for name, count in messages.items()}
@@ -101,7 +101,7 @@ def test_the_papers_messages_for_ten_devices_in_five_clusters() -> None:
 def test_a_head_that_dies_with_contributions_in_hand_stalls_the_fleet_for_no_longer_than_planned(
     k: int, uplink: Uplink
 ) -> None:
-    links = Links(latency_s=0.25, bandwidth_bps=192.0, uplink=uplink, seconds_per_sample=1.0)
+    links = LinkModel(latency_s=0.25, bandwidth_bps=192.0, uplink=uplink, seconds_per_sample=1.0)
     topology, sizes = Topology.contiguous(12, k), [4] * 12
     stalls = []
     for head, *_ in topology.clusters:
@@ -173,7 +173,7 @@ def test_the_usual_clusters_go_from_star_to_chain(n_devices: int) -> None:
 
 
 def test_every_kind_of_message_is_in_the_formulas() -> None:
-    ledger = run([3] * 6, Links(), clusters=3).ledger
+    ledger = run([3] * 6, LinkModel(), clusters=3).ledger
     by_kind = {kind: sum(entry.kind is kind for entry in ledger.entries) / 3 for kind in Kind}
 
     assert by_kind == {Kind.REPORT: 6 - 3, Kind.MEAN: 3 - 1, Kind.MODEL: 6 - 1}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.core.spec import BlobsSpec, Links, ModelSpec, RunSpec
+from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec
 from tolfl.experiments.paper.losses import ClosedLoss
 from tolfl.experiments.paper.server_figure import ServerFigure, mean_over_models, report_of
 from tolfl.experiments.paper.server_report import CURVES
@@ -94,7 +94,7 @@ def test_isolated_survivors_are_averaged_and_the_dead_server_is_not_among_them(r
 
 def test_the_server_s_last_model_counts_even_if_it_is_slow_to_arrive() -> None:
     # 812 bytes at 13 kbit/s take half a second, more than devices on one machine would wait for a dead server.
-    slow = msgspec.structs.replace(SPEC, repetitions=1, links=Links(bandwidth_bps=13e3))
+    slow = msgspec.structs.replace(SPEC, repetitions=1, links=LinkModel(bandwidth_bps=13e3))
     experiment = ServerFigure(specs=[slow])
     list(experiment)
 

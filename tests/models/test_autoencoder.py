@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.models.fleets import fleet, train_by_autograd
-from tolfl.core.errors import DataError, NonFiniteLossError, SpecError
+from tolfl.core.errors import DataError, DivergedError, SpecError
 from tolfl.models import Autoencoder, Model, TrainJob, TrainSettings
 from tolfl.models.dropout import DropoutMasks, keep_gain
 from tolfl.models.jobs import Floats, Update
@@ -204,7 +204,7 @@ def test_a_diverging_device_is_named() -> None:
     jobs = fleet([4, 8], model.initial(0), (6,), round_index=7)
     jobs[1].pool[jobs[1].first] = np.inf
 
-    with pytest.raises(NonFiniteLossError) as caught:
+    with pytest.raises(DivergedError) as caught:
         model.train(jobs, TrainSettings())
 
     assert (caught.value.device, caught.value.round_index) == (jobs[1].device, 7)
@@ -213,7 +213,7 @@ def test_a_diverging_device_is_named() -> None:
 def test_too_large_a_step_raises() -> None:
     model = Autoencoder(6, (5,), 3)
 
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(DivergedError):
         model.train(fleet([64], model.initial(0), (6,)), TrainSettings(lr=50.0, batch_size=1, epochs=3))
 
 

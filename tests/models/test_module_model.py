@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.models.fleets import fleet, train_by_autograd
-from tolfl.core.errors import DataError, NonFiniteLossError
+from tolfl.core.errors import DataError, DivergedError
 from tolfl.models import Model, ModuleModel, TrainJob, TrainSettings
 from tolfl.models.layout import FlatLayout
 from tolfl.models.module_training import train_alone, train_together
@@ -300,7 +300,7 @@ def test_a_diverging_device_is_named(make: Callable[[], nn.Module], sample_shape
     jobs = fleet([6, 6, 6], model.initial(0), sample_shape, round_index=2)
     jobs[place].pool[jobs[place].first] = np.nan
 
-    with pytest.raises(NonFiniteLossError) as caught:
+    with pytest.raises(DivergedError) as caught:
         model.train(jobs, TrainSettings())
 
     assert (caught.value.device, caught.value.round_index) == (jobs[place].device, 2)

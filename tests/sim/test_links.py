@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from tests.sim.fleets import FULL_BATCH, closed, ended, simulated, some_data
-from tolfl.core.spec import Links, RunSpec, Timing
+from tolfl.core.spec import LinkModel, RunSpec, Timing
 from tolfl.sim.links import LinkClock
 
 N = 12
 DATA = some_data([4] * N)
 C, TAU, LATENCY = 4.0, 1.0, 0.25  #: training, one model (24 bytes at 192 bit/s), latency
-LINKS = Links(latency_s=LATENCY, bandwidth_bps=192.0, seconds_per_sample=1.0)
+LINKS = LinkModel(latency_s=LATENCY, bandwidth_bps=192.0, seconds_per_sample=1.0)
 SPEC = RunSpec(data="blobs", devices=N, clusters=3, rounds=3, train=FULL_BATCH, links=LINKS)
 
 HOP = TAU + LATENCY
@@ -100,7 +100,12 @@ def test_an_undisturbed_run_never_stalls() -> None:
 
 @pytest.mark.parametrize("fail", ["", "server@1/chain", "device:5@1-2"])
 def test_virtual_time_does_not_touch_the_model(fail: str) -> None:
-    links = [LINKS, Links(), Links(uplink="parallel", speed_spread=9.0), Links(latency_s=3.0, seconds_per_sample=0.01)]
+    links = [
+        LINKS,
+        LinkModel(),
+        LinkModel(uplink="parallel", speed_spread=9.0),
+        LinkModel(latency_s=3.0, seconds_per_sample=0.01),
+    ]
     spec = changed(fail=fail, rounds=6 if "-" in fail else 3)
     results = [simulated(msgspec.structs.replace(spec, links=link, timing="wireless"), DATA) for link in links]
     before_return = [[r.loss for r in closed(result)][:2] for result in results]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.fleets import FULL_BATCH, Mean, finished, params, some_data
 from tolfl.core.errors import RunDirectoryError
-from tolfl.core.spec import BlobsSpec, Links, ModelSpec, RunSpec, TrainSpec
+from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
 from tolfl.models import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.records import read_records
@@ -24,7 +24,7 @@ SPEC = RunSpec(
     rounds=7,
     train=FULL_BATCH,
     evaluate_every=2,
-    links=Links(seconds_per_sample=0.05),
+    links=LinkModel(seconds_per_sample=0.05),
 )
 
 #: What may happen before, at and after the interruption.

@@ -9,7 +9,7 @@ import pytest
 from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, finished, params, simulated, some_data
 from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
-from tolfl.core.spec import Links, RunSpec
+from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.models import ModuleModel
 from tolfl.sim.links import training_speeds
 from tolfl.sim.run import Result, Runs
@@ -18,7 +18,7 @@ N = 6
 EVERYBODY = tuple(range(N))
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 #: Rounds that last longer than a heartbeat: what heals is noticed before the run is over.
-BUSY = Links(seconds_per_sample=0.05)
+BUSY = LinkModel(seconds_per_sample=0.05)
 SPEC = RunSpec(data="blobs", devices=N, clusters=3, rounds=8, train=FULL_BATCH, links=BUSY)
 
 
@@ -168,7 +168,7 @@ def test_a_partition_that_never_heals_lets_both_sides_finish() -> None:
 
 # -- stragglers -------------------------------------------------------------------------------------------------------
 
-SLOW = Links(seconds_per_sample=0.1, speed_spread=3.0)
+SLOW = LinkModel(seconds_per_sample=0.1, speed_spread=3.0)
 
 
 def test_devices_past_the_deadline_are_late_and_stay_in_the_roster() -> None:
@@ -198,16 +198,16 @@ def test_a_generous_deadline_changes_nothing() -> None:
 
 
 def test_speeds_are_drawn_once_per_seed_and_only_slow_devices_down() -> None:
-    speeds = training_speeds(Links(speed_spread=3.0), 500, seed=1)
+    speeds = training_speeds(LinkModel(speed_spread=3.0), 500, seed=1)
 
     assert (
         speeds
-        == training_speeds(Links(speed_spread=3.0), 500, seed=1)
-        != training_speeds(Links(speed_spread=3.0), 500, seed=2)
+        == training_speeds(LinkModel(speed_spread=3.0), 500, seed=1)
+        != training_speeds(LinkModel(speed_spread=3.0), 500, seed=2)
     )
     assert 0.25 <= min(speeds) < 0.3
     assert 0.9 < max(speeds) <= 1.0
-    assert training_speeds(Links(), 3, seed=1) == [1.0] * 3
+    assert training_speeds(LinkModel(), 3, seed=1) == [1.0] * 3
 
 
 # -- too few ----------------------------------------------------------------------------------------------------------

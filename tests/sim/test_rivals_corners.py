@@ -18,7 +18,7 @@ from tests.sim.fleets import simulated as module_run
 from tests.sim.rivals import BLOBS, DATA, MODEL, assert_same, changed, n_samples, simulated
 from tolfl.core.errors import SpecError
 from tolfl.core.records import RunStarted
-from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, Links, RunSpec, TrainSettings, TrainSpec
+from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, LinkModel, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.runs.checkpoint import Checkpoint
@@ -32,11 +32,11 @@ def test_sides_of_a_cut_that_are_not_equally_fast_do_not_disturb_each_other(sche
         scheme=scheme,
         rounds=4,
         fail="cut:0,1|2,3,4,5@0",
-        links=Links(seconds_per_sample=1.0),
+        links=LinkModel(seconds_per_sample=1.0),
         ifca=IFCASpec(warm_rounds=1, trial_rounds=2),
     )
     uneven = run(spec, data, MODEL)[0]
-    even = run(msgspec.structs.replace(spec, links=Links()), data, MODEL)[0]
+    even = run(msgspec.structs.replace(spec, links=LinkModel()), data, MODEL)[0]
 
     def lines(result: Result) -> Sequence[object]:
         return sorted((c.round, c.included, sorted(c.groups.items())) for c in closed(result))
@@ -95,7 +95,7 @@ def test_devices_lost_with_a_head_of_tol_fl_are_counted(policy: str) -> None:
 
 def test_the_last_round_of_the_summary_is_that_of_the_models_that_are_scored() -> None:
     result = simulated(
-        changed(scheme="fedgroup", fail="cut:2,3|0,1,4,5@2", links=Links(seconds_per_sample=0.1, speed_spread=1.5))
+        changed(scheme="fedgroup", fail="cut:2,3|0,1,4,5@2", links=LinkModel(seconds_per_sample=0.1, speed_spread=1.5))
     )
     assert set(result.models) == {"cluster-0", "cluster-2"}
     assert (result.summary["clusters_in_use"], result.summary["devices_in_last_round"]) == (2, 4)

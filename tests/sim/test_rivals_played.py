@@ -22,7 +22,7 @@ from tests.sim.rivals import (
     n_samples,
     simulated,
 )
-from tolfl.core.spec import IFCASpec, Links
+from tolfl.core.spec import IFCASpec, LinkModel
 from tolfl.sim.run import Runs, run
 
 # -- every scheme, policy and plan ------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a_round_of_ifca_moves_all_models_down_and_those_of_every_restart_while_
 
 
 def test_a_larger_message_takes_longer() -> None:
-    links = Links(bandwidth_bps=1000.0)
+    links = LinkModel(bandwidth_bps=1000.0)
     one, all_models = (simulated(changed(scheme=scheme, links=links)).summary for scheme in ("fesem", "ifca"))
 
     assert isinstance(one["virtual_s"], float)

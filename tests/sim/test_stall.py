@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tolfl.core.records import FailureHappened, Joined, RoundClosed
-from tolfl.core.spec import BlobsSpec, Links, ModelSpec, RunSpec, Timing
+from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, Timing
 from tolfl.sim.run import Result, run
 
 SMALL = {"model": ModelSpec(hidden=(4,), code=2), "blobs": BlobsSpec(samples_per_device=5, n_features=4, n_test=10)}
@@ -62,7 +62,7 @@ def test_a_death_in_a_long_chain_stalls_it_for_the_detection_and_no_longer(
 
     assert result.summary["rounds_lost"] == (1 if (device, phase) == (11, "distribute") else 0)
     assert stalls(result)
-    assert max(stalls(result).values()) < detection_s + 4 * Links().latency_s
+    assert max(stalls(result).values()) < detection_s + 4 * LinkModel().latency_s
 
 
 @pytest.mark.parametrize("clusters", [2, 3, 4, 6, 12])
@@ -73,7 +73,7 @@ def test_a_closer_that_dies_while_distributing_costs_one_round_of_work_at_most(c
     rounds_lost = result.summary["rounds_lost"]
     assert isinstance(rounds_lost, int)
     assert rounds_lost <= 1
-    assert max(stalls(result).values()) < Timing.preset("lan").crash_detection_s + 4 * Links().latency_s
+    assert max(stalls(result).values()) < Timing.preset("lan").crash_detection_s + 4 * LinkModel().latency_s
 
 
 def test_a_fleet_that_stays_split_says_so() -> None:

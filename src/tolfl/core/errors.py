@@ -44,15 +44,7 @@ class UnknownNameError(SpecError):
         self.what, self.name, self.known = what, name, known
 
 
-class TooManyClustersError(SpecError):
-    """More clusters were asked for than there are devices."""
-
-    def __init__(self, n_clusters: int, n_devices: int) -> None:
-        super().__init__(f"{n_clusters} clusters for {n_devices} devices; use at most {n_devices}")
-        self.n_clusters, self.n_devices = n_clusters, n_devices
-
-
-class FailurePlanError(SpecError):
+class PlanError(SpecError):
     """A failure plan cannot be read, or names a device that does not exist."""
 
     def __init__(self, text: str, problem: str) -> None:
@@ -68,22 +60,22 @@ class DataError(TolFLError, ValueError):
 _SMALLER_STEP = "use a smaller step (--lr, or train={'lr': ...} in Python), or check the scale of the data"
 
 
-class NonFiniteLossError(TolFLError, ArithmeticError):
-    """Training diverged: the loss of a device is no longer a finite number."""
+class DivergedError(TolFLError, ArithmeticError):
+    """Training diverged: a loss, a model or what it says of a sample is no longer a finite number."""
 
-    def __init__(self, device: int, round_index: int) -> None:
-        super().__init__(
-            f"the loss of device {device} in round {round_index} is not finite: training diverged; {_SMALLER_STEP}"
-        )
-        self.device, self.round_index = device, round_index
-
-
-class NonFiniteModelError(TolFLError, ArithmeticError):
-    """Training diverged: a model, or what it says of a sample, is no longer a finite number."""
-
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, device: int | None = None, round_index: int | None = None) -> None:
         super().__init__(f"{what} is not finite: training diverged; {_SMALLER_STEP}")
-        self.what = what
+        self.what, self.device, self.round_index = what, device, round_index
+
+    @classmethod
+    def of_loss(cls, device: int, round_index: int) -> DivergedError:
+        """Return the error about the loss of one device."""
+        return cls(f"the loss of device {device} in round {round_index}", device, round_index)
+
+    @classmethod
+    def of_model(cls, round_index: int) -> DivergedError:
+        """Return the error about the model that a round gave."""
+        return cls(f"the model after round {round_index}", round_index=round_index)
 
 
 class ModelError(TolFLError, RuntimeError):

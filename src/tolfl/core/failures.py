@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tolfl.core.errors import FailurePlanError
+from tolfl.core.errors import PlanError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.topology import Topology
 
@@ -136,8 +136,8 @@ class _Entry:
         self.kind, _, self.argument = who.strip().partition(":")
         self.when = when.strip()
 
-    def _error(self, problem: str) -> FailurePlanError:
-        return FailurePlanError(self.text, problem)
+    def _error(self, problem: str) -> PlanError:
+        return PlanError(self.text, problem)
 
     def failures(self) -> list[Failure]:
         if self.kind == "cut":

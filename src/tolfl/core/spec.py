@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from tolfl.core.byzantine import Liars
+from tolfl.core.byzantine import parse_liars
 from tolfl.core.errors import SpecError, UnknownNameError, did_you_mean
 
 
@@ -44,7 +44,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return presets[name]()
 
 
-class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LinkModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated network and devices. Virtual time only: none of it changes a model without a deadline."""
 
     latency_s: float = 0.005  #: from the last byte sent to the first event at the receiver
@@ -377,7 +377,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timing: str = "localhost"
     train: TrainSpec = TrainSpec()
     model: ModelSpec = ModelSpec()
-    links: Links = Links()
+    links: LinkModel = LinkModel()
     blobs: BlobsSpec = BlobsSpec()
     comms_ml: CommsMLSettings = CommsMLSettings()
     dataset: DatasetSpec = DatasetSpec()
@@ -445,7 +445,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_dataset(self.dataset)
         self.comms_ml.check()
         self.defence.check()
-        Liars.parse(self.liars, self.devices)
+        parse_liars(self.liars, self.devices)
         _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions, splits=self.splits)
         _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
         _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from tolfl.core.errors import SpecError, TooManyClustersError
+from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 
 
@@ -28,7 +28,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
         if n_clusters < 1:
             raise SpecError(f"{n_clusters} clusters; at least 1 is needed")
         if n_clusters > n_devices:
-            raise TooManyClustersError(n_clusters, n_devices)
+            raise SpecError(f"{n_clusters} clusters for {n_devices} devices; use at most {n_devices}")
         size, larger = divmod(n_devices, n_clusters)
         clusters, first = [], 0
         for cluster in range(n_clusters):

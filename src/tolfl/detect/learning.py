@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import Vector
-from tolfl.core.errors import DataError, NonFiniteLossError, NonFiniteModelError
+from tolfl.core.errors import DataError, DivergedError
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
@@ -118,7 +118,7 @@ def learn_autoencoder(
         try:
             result = _run(spec, data, model, spec.rounds_for("autoencoder"), lr)
             break
-        except (NonFiniteLossError, NonFiniteModelError):
+        except DivergedError:
             if spec.lr is not None or attempt == _MAX_TRIES:
                 raise
             lr = (lr or _usual_lr(spec, data)) / _STEP_DIVISOR

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError, SpecError
+from tolfl.core.errors import DivergedError, SpecError
 from tolfl.datasets.federated import Samples
 from tolfl.detect.choosing import Candidate, Choice, choose, possible_components, separations
 from tolfl.detect.learning import Trained, learn_autoencoder, learn_pca, used_as
@@ -41,7 +41,7 @@ def choose_model(
         return _used(statistics, choose(candidates))
     try:
         autoencoder = learn_autoencoder(train, spec)
-    except (NonFiniteLossError, NonFiniteModelError) as error:
+    except DivergedError as error:
         return _used(statistics, choose([*candidates, Candidate("autoencoder", spec.code, None, str(error))]))
     networks = list(autoencoder.learned.networks(spec).values())
     separation = separations(kept, lambda samples: lowest_errors(networks, samples)[None, :], spec.seed)

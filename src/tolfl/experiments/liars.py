@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError
+from tolfl.core.errors import DivergedError
 from tolfl.core.spec import DefenceSpec, RunSpec
 from tolfl.experiments.paper.studies import STUDIES, with_place
 from tolfl.experiments.report import Report, Row, Table, Verdict
@@ -91,7 +91,7 @@ class LiarsAgainstDefences:
             yield Step(pair.label, place, len(pairs))
             try:
                 found = yield from self._computed(pair, pair.spec, place, len(pairs))
-            except (NonFiniteLossError, NonFiniteModelError):
+            except DivergedError:
                 found = yield from self._one_by_one(pair, place, len(pairs))
             self.rows += found
 
@@ -101,7 +101,7 @@ class LiarsAgainstDefences:
             one = pair.spec.repetition(index)
             try:
                 rows = yield from self._computed(pair, one, place, total)
-            except (NonFiniteLossError, NonFiniteModelError):
+            except DivergedError:
                 rows = [{**_named(pair), "seed": one.seed, "auroc": None, "has_diverged": True}]
             found += [{**row, "split": index % pair.spec.splits} for row in rows]
         return found

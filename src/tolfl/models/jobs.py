@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tolfl.core.errors import DataError, NonFiniteLossError
+from tolfl.core.errors import DataError, DivergedError
 
 Floats: TypeAlias = NDArray[np.floating]
 """An array of float32 or float64."""
@@ -115,5 +115,5 @@ def updates_from(jobs: Sequence[TrainJob], deltas: Floats, losses: Floats) -> li
     healthy = np.isfinite(losses) & np.isfinite(torch.from_numpy(deltas).sum(1).numpy())
     if not healthy.all():
         diverged = jobs[int(np.argmin(healthy))]
-        raise NonFiniteLossError(diverged.device, diverged.round_index)
+        raise DivergedError.of_loss(diverged.device, diverged.round_index)
     return [Update(delta, float(loss), job.n_samples) for job, delta, loss in zip(jobs, deltas, losses, strict=True)]

@@ -39,7 +39,7 @@ class Model(Protocol):
     def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         """Return one update per job, in the order of the jobs.
 
-        A job's update does not depend on the other jobs. Raises `NonFiniteLossError` for a device that diverged.
+        A job's update does not depend on the other jobs. Raises `DivergedError` for a device that diverged.
         """
         ...
 

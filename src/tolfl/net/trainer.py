@@ -9,11 +9,11 @@ from typing import cast
 import numpy as np
 import torch
 
-from tolfl.core.byzantine import Liars
+from tolfl.core.byzantine import parse_liars
 from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.defence import combine
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import NonFiniteModelError
+from tolfl.core.errors import DivergedError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Closing, Learner, Scorer, State, Turn
@@ -26,7 +26,7 @@ class Trainer:
 
     def __init__(self, spec: RunSpec, device: int, rows: Samples, learner: Learner) -> None:
         self._spec, self._device, self._rows, self.learner = spec, device, rows, learner
-        self._liars = Liars.parse(spec.liars, spec.devices)
+        self._tampering = parse_liars(spec.liars, spec.devices).get(device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="training")
         self._thread.submit(torch.set_num_threads, 1)
         self._waiting: Future[Contribution] | None = None
@@ -45,7 +45,8 @@ class Trainer:
     def _contribute(self, version: Version, state: State) -> Contribution:
         turn = Turn(self._spec.seed, self._device, version.round, state, self._rows)
         (own,) = contributions_of(self.learner, [turn])
-        return self._liars.told([check_contribution(self.learner, turn, own)])[0]
+        own = check_contribution(self.learner, turn, own)
+        return own if self._tampering is None else self._tampering.reported(own)
 
     def merge(self, upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
         """Return the chain so far with a cluster appended, under the defence of the run."""
@@ -59,7 +60,7 @@ class Trainer:
         closing = Closing(self._spec.seed, version.round, present)
         after = self.learner.apply(cast("State", state), total.resolve(), closing)
         if not all(np.isfinite(array).all() for array in after.values()):
-            raise NonFiniteModelError(f"the model after round {version.round}")
+            raise DivergedError.of_model(version.round)
         return after
 
     def results(self, state: object) -> dict[str, Scorer]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tolfl.core.errors import NonFiniteModelError
+from tolfl.core.errors import DivergedError
 from tolfl.core.metrics import auroc, average_precision, lowest_scores
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import Scorer
@@ -38,7 +38,7 @@ def score_models(models: Mapping[str, Scorer], data: FederatedDataset, holders: 
     scores = {name: model.anomaly_score(data.test) for name, model in models.items()}
     for name, values in scores.items():
         if not np.isfinite(values).all():
-            raise NonFiniteModelError(f"a score of model {name!r}")
+            raise DivergedError(f"a score of model {name!r}")
     per_model = {name: auroc(values, data.is_anomalous) for name, values in scores.items()}
     precision = {name: average_precision(values, data.is_anomalous) for name, values in scores.items()}
     chosen, chosen_by = choose_model(models, data)

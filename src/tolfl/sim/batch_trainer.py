@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tolfl.core.byzantine import Liars
+from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution
-from tolfl.core.errors import NonFiniteModelError
+from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import Closing, Learner, State, Turn, contributions_of
 from tolfl.models.threads import one_torch_thread
@@ -50,8 +50,8 @@ class Work:
 class BatchTrainer:
     """Computes steps: asks the learner for every contribution that counts, merges, applies."""
 
-    def __init__(self, liars: Liars | None = None) -> None:
-        self._liars = liars or Liars()
+    def __init__(self, liars: Mapping[int, Tampering] | None = None) -> None:
+        self._liars = liars or {}
 
     def compute(self, works: Sequence[Work]) -> None:
         """Compute steps whose parents are done. The turns of all of them are one batch."""
@@ -62,10 +62,20 @@ class BatchTrainer:
         with one_torch_thread():
             pairs = [pair for work in works for pair in work.turns()]
             at_once = len(pairs) if learner.needs_all_turns else _TURNS_AT_ONCE
-            pieces = _Pieces(pairs, lambda turns: self._liars.told(contributions_of(learner, turns)), at_once)
+            pieces = _Pieces(pairs, lambda turns: self._reported(contributions_of(learner, turns)), at_once)
             for work in works:
                 _finish(work)
             pieces.close()
+
+    def _reported(self, contributions: Sequence[Contribution]) -> list[Contribution]:
+        """Return what devices report, each of which knows one contribution of its own."""
+        if not self._liars:
+            return list(contributions)
+        owners = [next(iter(one.included)) for one in contributions]
+        return [
+            self._liars[device].reported(one) if device in self._liars else one
+            for device, one in zip(owners, contributions, strict=True)
+        ]
 
 
 def _finish(work: Work) -> None:
@@ -75,7 +85,7 @@ def _finish(work: Work) -> None:
     total, round_index = step.total.resolve(), step.version.round
     after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
     if not all(np.isfinite(array).all() for array in after.values()):
-        raise NonFiniteModelError(f"the model after round {round_index}")
+        raise DivergedError.of_model(round_index)
     step.finish(after, learner.account(before, after, total, round_index))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.spec import Links
+from tolfl.core.spec import LinkModel
 
 
 class LinkClock:
     """Arrival times. With serial uplinks a receiver takes one model at a time; small messages pass between them."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: LinkModel) -> None:
         self._links = links
         self._free_at: dict[int, float] = {}
 
@@ -27,7 +27,7 @@ class LinkClock:
 CONTROL_BYTES = 64
 
 
-def training_speeds(links: Links, n_devices: int, seed: int) -> list[float]:
+def training_speeds(links: LinkModel, n_devices: int, seed: int) -> list[float]:
     """Return how fast each device trains; 1 is the nominal speed."""
     if not links.speed_spread:
         return [1.0] * n_devices

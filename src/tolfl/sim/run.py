@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tolfl.core.byzantine import Liars
+from tolfl.core.byzantine import parse_liars
 from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
@@ -99,7 +99,7 @@ class Runs:
             Simulation(one, slices, learner, start)
             for one, slices, learner, start in zip(specs, self._datasets, learners, starts, strict=True)
         ]
-        self._trainer = BatchTrainer(Liars.parse(spec.liars, spec.devices))
+        self._trainer = BatchTrainer(parse_liars(spec.liars, spec.devices))
 
     def __iter__(self) -> Iterator[Progress]:
         """Compute one batch of rounds after the other; the runs are finished when the iteration is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from weakref import WeakValueDictionary
 
-from tolfl.core.byzantine import Liars
+from tolfl.core.byzantine import Tampering, parse_liars
 from tolfl.core.defence import counted
 from tolfl.core.records import AnyRecord, Evaluated, RunStarted
 from tolfl.core.spec import RunSpec, Timing
@@ -179,12 +179,12 @@ def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
     else:  # all rows are on one machine
         server = rules.topology.server
         train_s = tuple(per_sample * sum(n_samples) if device == server else 0.0 for device in range(spec.devices))
-    liars = Liars.parse(spec.liars, spec.devices)
-    claimed = tuple(liars.claimed(device, n) for device, n in enumerate(n_samples))
+    liars = parse_liars(spec.liars, spec.devices)
+    reported = tuple(liars.get(device, Tampering()).reported_count(n) for device, n in enumerate(n_samples))
     return World(
         rules,
-        claimed,
-        tuple(counted(spec.defence, n) for n in claimed),
+        reported,
+        tuple(counted(spec.defence, n) for n in reported),
         train_s,
         nbytes,
         spec.links,

@@ -14,7 +14,7 @@ import msgspec
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
 from tolfl.core.records import AnyRecord, FailureHappened, Joined, RosterChanged, RunEnded, TakenOver
-from tolfl.core.spec import Links, Timing
+from tolfl.core.spec import LinkModel, Timing
 from tolfl.protocol.device import Device
 from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
 from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained
@@ -40,7 +40,7 @@ class World:
     counted: tuple[int, ...]  #: as they count in a mean
     train_s: tuple[float, ...]  #: duration of local training, by device
     nbytes: tuple[tuple[int, int], ...]  #: of a contribution and of a closed round, by round
-    links: Links
+    links: LinkModel
     timing: Timing
     scheme: str
     deadline_s: float | None = None

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tolfl.core.errors import NonFiniteLossError, NonFiniteModelError, RunDirectoryError
+from tolfl.core.errors import DivergedError, RunDirectoryError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.studies import Study, with_place
@@ -101,7 +101,7 @@ def _validation_losses(spec: RunSpec) -> list[float]:
     try:
         for _ in runs:
             pass
-    except (NonFiniteLossError, NonFiniteModelError):
+    except DivergedError:
         return []
     losses = [_validation_loss(result.models["global"].anomaly_score, result.data) for result in runs.results]
     return losses if all(map(math.isfinite, losses)) else []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.spec import BlobsSpec, Links, RunSpec
+from tolfl.core.spec import BlobsSpec, LinkModel, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.losses import Known, LossRuns, closing_times_s
 from tolfl.experiments.paper.timing_report import report_of
@@ -30,7 +30,7 @@ _LAYOUTS = (("batch", 1), ("fl", 1), ("tol-fl", 3), ("tol-fl", 5), ("sbt", 10))
 _UPLINKS = ("serial", "parallel")
 #: Local training per sample. At the simulator's default, a transfer takes as long as a round of training; with devices
 #: ten times as slow, training dominates.
-_SECONDS_PER_SAMPLE = (Links().seconds_per_sample, 10 * Links().seconds_per_sample)
+_SECONDS_PER_SAMPLE = (LinkModel().seconds_per_sample, 10 * LinkModel().seconds_per_sample)
 #: A stream of `Purpose.PARTITION` that no other partition uses.
 _DEALT = 111
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tolfl.core.errors import PlanError, SpecError
 from tolfl.core.failures import Cut, Failure, FailurePlan, Phase
@@ -11,8 +15,17 @@ from tolfl.core.topology import Topology
 SIX = Topology.contiguous(6, 3)  # 0,1 | 2,3 | 4,5
 
 
-def plan(text: str, topology: Topology = SIX, n_rounds: int = 100, seed: int = 0) -> FailurePlan:
-    return FailurePlan.parse(text, topology, n_rounds, seed)
+STAGES = (("scaling", 2), ("training", 90), ("thresholds", 8))
+
+
+def plan(
+    text: str,
+    topology: Topology = SIX,
+    n_rounds: int = 100,
+    seed: int = 0,
+    stages: Sequence[tuple[str, int]] = (),
+) -> FailurePlan:
+    return FailurePlan.parse(text, topology, n_rounds, seed, stages)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +43,10 @@ def plan(text: str, topology: Topology = SIX, n_rounds: int = 100, seed: int = 0
         ("device:3@50-60", [Failure(3, 50, returns_at=60)]),
         ("device:3,5@50-60/chain", [Failure(3, 50, Phase.CHAIN, 60), Failure(5, 50, Phase.CHAIN, 60)]),
         ("cluster:2@7", [Failure(4, 7), Failure(5, 7)]),
+        ("head@50/chain", [Failure(0, 50, Phase.CHAIN)]),
+        ("head:0@50", [Failure(0, 50)]),
+        ("head:1@50-60", [Failure(2, 50, returns_at=60)]),
+        ("closer@50/distribute", [Failure(4, 50, Phase.DISTRIBUTE)]),
         (" server @ 9 ; client@3 ", [Failure(1, 3), Failure(0, 9)]),
         ("random:0", []),
     ],
@@ -66,6 +83,7 @@ def test_names_follow_the_layout() -> None:
 
     assert plan("server@1; client@1", layout).failures == (Failure(4, 1), Failure(5, 1))
     assert [failure.device for failure in plan("cluster:2@1", layout).failures] == [0, 1]
+    assert plan("head@1; head:1@2; closer@3", layout).failures == (Failure(5, 1), Failure(3, 2), Failure(1, 3))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +105,13 @@ def test_names_follow_the_layout() -> None:
         ("device:one@5", "'one' is not a device id"),
         ("device:1,,2@5", "'' is not a device id"),
         ("cluster:3@5", "there is no cluster 3; ids go from 0 to 2"),
+        ("head:3@5", "there is no cluster 3; ids go from 0 to 2"),
+        ("head:@5", "'' is not a cluster id"),
+        ("head:one@5", "'one' is not a cluster id"),
+        ("closer:2@5", "closer takes no id; for another device write device:2"),
+        ("server:3@1", "server takes no id; for another device write device:3"),
+        (f"device:{'9' * 5000}@5", "is not a device id"),
+        (f"server@{'9' * 5000}", "say when"),
         ("cut:0|1|2@5", "name two sides"),
         ("cut:0,1|1,2@5", "name two sides"),
         ("cut:0|9@5", "there is no device 9"),
@@ -96,6 +121,9 @@ def test_names_follow_the_layout() -> None:
         ("random:nan", "probability"),
         ("random:often", "probability"),
         ("random:0.1@5", "probability"),
+        ("cut:0|1@1/chain", "a cut has no phase"),
+        ("device:3@2-200", "round 200 never comes in a run of 100 rounds; leave out the return"),
+        ("head@thresholds:2", "no stage 'thresholds', this run has none; name the round by its number, as in @50"),
         ("meteor@5", "start with client, server, device:ID"),
         ("@5", "start with client, server, device:ID"),
     ],
@@ -136,6 +164,122 @@ def test_the_first_round_that_is_disturbed_is_known() -> None:
     assert plan("").first_round is None
     assert plan("server@9; cut:0|1@4; device:3@6").first_round == 4
     assert plan("random:1").first_round == 0
+
+
+def test_a_plan_knows_who_is_cut_off_and_when() -> None:
+    cut = plan("cut:3|4,5@50-55; cut:0@90")
+
+    assert [at for at in range(100) if cut.is_cut(5, 3, at)] == [50, 51, 52, 53, 54]
+    assert [at for at in range(100) if cut.is_cut(0, 1, at)] == list(range(90, 100))
+    assert not any(cut.is_cut(4, 5, at) for at in range(100))
+
+
+# -- rounds by stage --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "failures"),
+    [
+        ("head@scaling:0", [Failure(0, 0)]),
+        ("head@training:0", [Failure(0, 2)]),
+        ("closer@thresholds:2", [Failure(4, 94)]),
+        ("device:3@scaling:0-thresholds:1/chain", [Failure(3, 0, Phase.CHAIN, 93)]),
+        ("device:3@5-thresholds:7", [Failure(3, 5, returns_at=99)]),
+        ("device:3@scaling:1-100", [Failure(3, 1, returns_at=100)]),
+    ],
+)
+def test_a_round_may_be_named_by_its_stage(text: str, failures: list[Failure]) -> None:
+    assert list(plan(text, stages=STAGES).failures) == failures
+
+
+def test_a_cut_may_last_for_a_stage() -> None:
+    assert plan("cut:0,1@training:0-thresholds:0", stages=STAGES).cuts == (Cut((0, 1), (2, 3, 4, 5), 2, 92),)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("head@treshold:1", "no stage 'treshold'; choose one of: scaling (2 rounds), training (90 rounds), thresholds"),
+        ("head@treshold:1", "did you mean 'thresholds'?"),
+        (
+            "head@scaling:2",
+            "stage scaling has no round 2; rounds of a stage count from 0: scaling (2 rounds), training",
+        ),
+        ("head@scaling:1-scaling:2", "stage scaling has no round 2"),
+        ("head@thresholds:0-training:5", "a return at 7 is not after the failure at 92"),
+        ("head@thresholds", "say when, as in @50 or @50-60 or @scaling:0"),
+        ("head@thresholds:", "say when"),
+        ("head@Thresholds:1", "say when"),
+    ],
+)
+def test_a_stage_or_round_that_does_not_exist_gets_a_sentence_with_those_that_do(text: str, problem: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(text, stages=STAGES)
+
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(f"failure plan {text!r}: ")
+
+
+def test_one_round_is_not_called_rounds() -> None:
+    with pytest.raises(PlanError, match=r"choose one of: scaling \(1 round\)$"):
+        plan("head@x:0", stages=[("scaling", 1)])
+
+
+names = st.from_regex(r"[a-z][a-z_]{0,9}", fullmatch=True)
+staged = st.lists(st.tuples(names, st.integers(1, 9)), min_size=1, max_size=4, unique_by=lambda stage: stage[0])
+devices = st.integers(0, 5)
+who = st.one_of(
+    st.sampled_from(["server", "client", "head", "closer", "head:1", "cluster:2"]),
+    st.lists(devices, min_size=1, max_size=3).map(lambda ids: f"device:{','.join(map(str, ids))}"),
+    st.lists(devices, min_size=1, max_size=5, unique=True).map(lambda ids: f"cut:{','.join(map(str, ids))}"),
+    st.tuples(devices, devices).filter(lambda ids: ids[0] != ids[1]).map(lambda ids: f"cut:{ids[0]}|{ids[1]}"),
+)
+
+
+@st.composite
+def written_twice(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, int]]]:
+    """Return a plan with rounds by stage, the same with rounds of the run, and the stages."""
+    stages = draw(staged)
+    rounds = [f"{name}:{index}" for name, n_rounds in stages for index in range(n_rounds)]
+    by_stage, by_number = [], []
+    for one in draw(st.lists(who, max_size=5)):
+        first = draw(st.integers(0, len(rounds) - 1))
+        last = draw(st.none() | st.integers(first + 1, len(rounds) - 1)) if first + 1 < len(rounds) else None
+        phase = (
+            "" if one.startswith("cut") else draw(st.sampled_from(["", "/train", "/report", "/chain", "/distribute"]))
+        )
+        by_stage.append(f"{one}@{rounds[first]}{'' if last is None else f'-{rounds[last]}'}{phase}")
+        by_number.append(f"{one}@{first}{'' if last is None else f'-{last}'}{phase}")
+    return "; ".join(by_stage), "; ".join(by_number), stages
+
+
+@given(written_twice())
+def test_a_plan_by_stages_is_the_plan_by_rounds_of_the_run(written: tuple[str, str, list[tuple[str, int]]]) -> None:
+    by_stage, by_number, stages = written
+    n_rounds = sum(n for _, n in stages)
+
+    assert plan(by_stage, n_rounds=n_rounds, stages=stages) == plan(by_number, n_rounds=n_rounds)
+
+
+@given(written_twice(), st.sampled_from(["", "random:0.2", "random:0.05/chain"]), st.integers(0, 99))
+def test_a_plan_is_written_as_it_can_be_read(
+    written: tuple[str, str, list[tuple[str, int]]], random: str, seed: int
+) -> None:
+    by_stage, _, stages = written
+    n_rounds = sum(n for _, n in stages)
+    once = plan(f"{by_stage}; {random}", n_rounds=n_rounds, seed=seed, stages=stages)
+
+    assert plan(str(once), n_rounds=n_rounds, seed=seed + 1) == once
+
+
+@given(st.text("servhad:@0123-/|,;x ", max_size=20))
+def test_any_text_is_a_plan_or_gets_a_sentence(text: str) -> None:
+    try:
+        found = plan(text, stages=STAGES)
+    except PlanError as error:
+        assert str(error).startswith("failure plan ")  # noqa: PT017  (reading it is as good)
+    else:
+        assert plan(str(found)) == found
 
 
 # -- random failures --------------------------------------------------------------------------------------------------

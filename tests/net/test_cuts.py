@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.net.nodes import fleet_of, held_back, small
-from tolfl.core.failures import Cut
+from tolfl.core.failures import Cut, FailurePlan
 from tolfl.net.cuts import Cuts
 
 DEVICES = st.integers(0, 5)
@@ -29,7 +29,7 @@ def planned(draw: st.DrawFn) -> Cut:
 def test_a_peer_is_cut_off_exactly_while_a_cut_lasts(
     cuts: list[Cut], device: int, peer: int, index: int, commanded: set[int]
 ) -> None:
-    one = Cuts(device, cuts)
+    one = Cuts(device, FailurePlan(cuts=tuple(cuts)))
     one.command(commanded)
     is_planned = any(
         cut.separates(device, peer) and cut.round_index <= index < (99 if cut.heals_at is None else cut.heals_at)
@@ -41,12 +41,14 @@ def test_a_peer_is_cut_off_exactly_while_a_cut_lasts(
 
 @given(st.lists(planned(), max_size=3), DEVICES, DEVICES, ROUNDS)
 def test_both_sides_of_a_plan_see_the_same_cut(cuts: list[Cut], a: int, b: int, index: int) -> None:
-    assert Cuts(a, cuts).is_cut(b, index) == Cuts(b, cuts).is_cut(a, index)
+    plan = FailurePlan(cuts=tuple(cuts))
+
+    assert Cuts(a, plan).is_cut(b, index) == Cuts(b, plan).is_cut(a, index)
 
 
 @given(st.sets(DEVICES), st.sets(DEVICES), DEVICES)
 def test_a_command_replaces_the_one_before_it(first: set[int], second: set[int], peer: int) -> None:
-    cuts = Cuts(0, [])
+    cuts = Cuts(0, FailurePlan())
     cuts.command(first)
     cuts.command(second)
     assert cuts.is_cut(peer, 0) == (peer in second)

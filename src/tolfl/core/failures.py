@@ -4,16 +4,22 @@ One grammar everywhere, entries joined by `;`. Rounds and devices count from 0, 
 
     client@50          server@50/chain       device:3@50        device:3@50-60  (back once 60 updates are done)
     cluster:2@50       cut:3|4,5@50-55       random:0.01        (per device and round)
+    head@50            head:2@50             closer@50          (the first heads of clusters 0 and 2, and of the last)
+
+Where the rounds belong to stages, a round may be named by its stage; rounds of a stage count from 0, too:
+
+    head@thresholds:2                        device:3@scaling:0-thresholds:1/chain
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
-from tolfl.core.errors import PlanError
+from tolfl.core.errors import PlanError, SpecError, did_you_mean
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.topology import Topology
 
@@ -61,6 +67,10 @@ class Cut(msgspec.Struct, frozen=True):
         """Tell whether messages between a and b are lost while the cut lasts."""
         return (a in self.side and b in self.other_side) or (b in self.side and a in self.other_side)
 
+    def lasts(self, round_index: int) -> bool:
+        """Tell whether messages are lost in a round."""
+        return self.round_index <= round_index and (self.heals_at is None or round_index < self.heals_at)
+
 
 class FailurePlan(msgspec.Struct, frozen=True):
     """Everything that goes wrong in a run, decided before it starts.
@@ -74,15 +84,27 @@ class FailurePlan(msgspec.Struct, frozen=True):
     cuts: tuple[Cut, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, topology: Topology, n_rounds: int, seed: int) -> FailurePlan:
-        """Read the grammar above; names become device ids, random failures are drawn by (seed, device, round)."""
+    def parse(
+        cls, text: str, topology: Topology, n_rounds: int, seed: int, stages: Sequence[tuple[str, int]] = ()
+    ) -> FailurePlan:
+        """Read the grammar above; names become device ids, random failures are drawn by (seed, device, round).
+
+        `stages` are the name and the number of rounds of each stage, in order.
+
+        >>> topology, stages = Topology.contiguous(6, 2), [("scaling", 2), ("thresholds", 3)]
+        >>> str(FailurePlan.parse("closer@thresholds:2", topology, n_rounds=5, seed=0, stages=stages))
+        'device:3@4'
+        """
         failures: list[Failure] = []
         cuts: list[Cut] = []
-        for raw in filter(None, (entry.strip() for entry in text.split(";"))):
-            entry = _Entry(raw, topology, n_rounds, seed)
-            failures += entry.failures()
-            cuts += entry.cuts()
-        # A device dies once per life: what a plan says of a device that is gone already cannot happen.
+        for entry in filter(None, (part.strip() for part in text.split(";"))):
+            try:
+                found = _read(entry, topology, n_rounds, seed, stages)
+            except SpecError as problem:
+                raise PlanError(entry, str(problem)) from None
+            failures += [one for one in found if isinstance(one, Failure)]
+            cuts += [one for one in found if isinstance(one, Cut)]
+        # A device dies once per incarnation: what a plan says of a device that is gone already cannot happen.
         return cls(_possible(failures), tuple(cuts))
 
     @property
@@ -92,7 +114,7 @@ class FailurePlan(msgspec.Struct, frozen=True):
         return min(rounds, default=None)
 
     def __str__(self) -> str:
-        """Return a plan in the grammar above that names devices alone: it means the same in every layout.
+        """Return the plan with devices and rounds by number alone: it means the same in every layout.
 
         >>> str(FailurePlan.parse("cluster:1@3; server@2-5/chain", Topology.contiguous(4, 2), 9, seed=0))
         'device:0@2-5/chain; device:2@3; device:3@3'
@@ -102,6 +124,10 @@ class FailurePlan(msgspec.Struct, frozen=True):
     def of_device(self, device: int) -> tuple[Failure, ...]:
         """Return the failures of one device, earliest first."""
         return tuple(failure for failure in self.failures if failure.device == device)
+
+    def is_cut(self, a: int, b: int, round_index: int) -> bool:
+        """Tell whether no message passes between two devices in a round."""
+        return any(cut.separates(a, b) and cut.lasts(round_index) for cut in self.cuts)
 
 
 def _until(round_index: int | None) -> str:
@@ -120,99 +146,126 @@ def _possible(failures: list[Failure]) -> tuple[Failure, ...]:
     return tuple(kept)
 
 
-_WHEN = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
+# -- the grammar ------------------------------------------------------------------------------------------------
+
+_ROUND = r"((?P<{0}_stage>[a-z][a-z_]*):)?(?P<{0}>[0-9]{{1,18}})"
+_WHEN = re.compile(f"{_ROUND.format('first')}(-{_ROUND.format('last')})?")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-class _Entry:
-    """One entry of a plan, taken apart."""
+def _read(
+    entry: str, topology: Topology, n_rounds: int, seed: int, stages: Sequence[tuple[str, int]]
+) -> Sequence[Failure | Cut]:
+    body, slash, phase = entry.partition("/")
+    who, _, when = body.partition("@")
+    if phase and phase not in list(Phase):
+        raise SpecError(f"no phase {phase!r}; use one of {', '.join(Phase)}")
+    kind, colon, argument = who.strip().partition(":")
+    if kind == "random":
+        return _random(body.partition(":")[2], topology.n_devices, n_rounds, seed, Phase(phase or "train"))
+    if kind == "cut":
+        if slash:
+            raise SpecError("a cut has no phase; it starts when the round before it is with everybody")
+        return [Cut(*_sides(argument, topology.n_devices), *_rounds(when, n_rounds, stages))]
+    first, last = _rounds(when, n_rounds, stages)
+    devices = _devices(kind, argument if colon else None, topology)
+    return [Failure(device, first, Phase(phase or "train"), last) for device in devices]
 
-    def __init__(self, text: str, topology: Topology, n_rounds: int, seed: int) -> None:
-        self.text, self.topology, self.n_rounds, self.seed = text, topology, n_rounds, seed
-        body, _, phase = text.partition("/")
-        if phase and phase not in list(Phase):
-            raise self._error(f"no phase {phase!r}; use one of {', '.join(Phase)}")
-        self.phase = Phase(phase or "train")
-        who, _, when = body.partition("@")
-        self.kind, _, self.argument = who.strip().partition(":")
-        self.when = when.strip()
 
-    def _error(self, problem: str) -> PlanError:
-        return PlanError(self.text, problem)
+def _rounds(text: str, n_rounds: int, stages: Sequence[tuple[str, int]]) -> tuple[int, int | None]:
+    """Return the round of a failure or cut, and the one that ends it."""
+    match = _WHEN.fullmatch(text.strip())
+    if match is None:
+        raise SpecError("say when, as in @50 or @50-60" + (f" or @{stages[0][0]}:0" if stages else ""))
+    first = _round(match["first_stage"], int(match["first"]), stages)
+    last = None if match["last"] is None else _round(match["last_stage"], int(match["last"]), stages)
+    if first >= n_rounds:
+        raise SpecError(f"round {first} never comes in a run of {n_rounds} rounds (0 to {n_rounds - 1})")
+    if last is not None and last <= first:
+        raise SpecError(f"a return at {last} is not after the failure at {first}")
+    if last is not None and last > n_rounds:
+        raise SpecError(f"round {last} never comes in a run of {n_rounds} rounds; leave out the return")
+    return first, last
 
-    def failures(self) -> list[Failure]:
-        if self.kind == "cut":
-            return []
-        if self.kind == "random":
-            return self._random()
-        first, last = self._rounds()
-        return [Failure(device, first, self.phase, last) for device in self._devices()]
 
-    def cuts(self) -> list[Cut]:
-        if self.kind != "cut":
-            return []
-        if "/" in self.text:
-            raise self._error("a cut has no phase; it starts when the round before it is with everybody")
-        sides = [self._ids(side) for side in self.argument.split("|")]
-        if len(sides) == 1:
-            sides.append([device for device in range(self.topology.n_devices) if device not in sides[0]])
-        if len(sides) != 2 or not sides[1] or set(sides[0]) & set(sides[1]):
-            raise self._error("name two sides without a common device, as in cut:3|4,5@50-55")
-        first, last = self._rounds()
-        return [Cut(tuple(sides[0]), tuple(sides[1]), first, last)]
-
-    def _rounds(self) -> tuple[int, int | None]:
-        match = _WHEN.fullmatch(self.when)
-        if match is None:
-            raise self._error("say when, as in @50 or @50-60")
-        first, last = int(match["first"]), None if match["last"] is None else int(match["last"])
-        if first >= self.n_rounds:
-            raise self._error(
-                f"round {first} never comes in a run of {self.n_rounds} rounds (0 to {self.n_rounds - 1})"
-            )
-        if last is not None and last <= first:
-            raise self._error(f"a return at {last} is not after the failure at {first}")
-        if last is not None and last > self.n_rounds:
-            raise self._error(f"round {last} never comes in a run of {self.n_rounds} rounds; leave out the return")
-        return first, last
-
-    def _devices(self) -> list[int]:
-        if self.kind in ("server", "client") and self.argument:
-            raise self._error(f"{self.kind} takes no id; for another device write device:{self.argument}")
-        match self.kind:
-            case "server":
-                return [self.topology.server]
-            case "client":
-                if self.topology.client is None:
-                    raise self._error("there is no client in a run with one device")
-                return [self.topology.client]
-            case "device":
-                return self._ids(self.argument)
-            case "cluster":
-                return list(self.topology.clusters[self._number(self.argument, "cluster", self.topology.n_clusters)])
-        raise self._error("start with client, server, device:ID, cluster:ID, cut:IDS|IDS or random:PROBABILITY")
-
-    def _ids(self, text: str) -> list[int]:
-        return [self._number(part, "device", self.topology.n_devices) for part in text.split(",")]
-
-    def _number(self, text: str, what: str, n: int) -> int:
-        if not text.strip().isdecimal():
-            raise self._error(f"{text.strip()!r} is not a {what} id")
-        number = int(text)
-        if number >= n:
-            raise self._error(f"there is no {what} {number}; ids go from 0 to {n - 1}")
+def _round(stage: str | None, number: int, stages: Sequence[tuple[str, int]]) -> int:
+    """Return the number of a round in the run."""
+    if stage is None:
         return number
+    if not stages:
+        raise SpecError(f"no stage {stage!r}, this run has none; name the round by its number, as in @50")
+    before = 0
+    for name, n_rounds in stages:
+        if name == stage and number < n_rounds:
+            return before + number
+        before += n_rounds
+    known = ", ".join(f"{name} ({n_rounds} round{'s' * (n_rounds != 1)})" for name, n_rounds in stages)
+    names = [name for name, _ in stages]
+    if stage in names:
+        raise SpecError(f"stage {stage} has no round {number}; rounds of a stage count from 0: {known}")
+    raise SpecError(f"no stage {stage!r}; choose one of: {known}{did_you_mean(stage, names)}")
 
-    def _random(self) -> list[Failure]:
-        try:
-            odds = float(self.argument)
-        except ValueError:
-            odds = -1.0
-        if not 0 <= odds <= 1 or self.when:
-            raise self._error("write a probability per device and round between 0 and 1, as in random:0.01")
-        drawn = []
-        for device in range(self.topology.n_devices):
-            # One draw per device (its round of death is geometric), so more rounds never change an earlier death.
-            died = int(rng_for(self.seed, Purpose.FAILURES, device).geometric(odds)) - 1 if odds else self.n_rounds
-            if died < self.n_rounds:
-                drawn.append(Failure(device, died, self.phase))
-        return drawn
+
+def _devices(kind: str, argument: str | None, topology: Topology) -> list[int]:
+    if kind in ("server", "client", "closer") and argument:
+        raise SpecError(f"{kind} takes no id; for another device write device:{argument}")
+    match kind:
+        case "server":
+            return [topology.server]
+        case "client":
+            if topology.client is None:
+                raise SpecError("there is no client in a run with one device")
+            return [topology.client]
+        case "closer":
+            return [topology.clusters[-1][0]]
+        case "head":
+            return [_cluster(argument, topology)[0]]
+        case "device":
+            return _ids(argument or "", topology.n_devices)
+        case "cluster":
+            return list(_cluster(argument or "", topology))
+    raise SpecError(
+        "start with client, server, device:ID, head:CLUSTER, closer, cluster:ID, cut:IDS|IDS or random:PROBABILITY"
+    )
+
+
+def _cluster(argument: str | None, topology: Topology) -> tuple[int, ...]:
+    return topology.clusters[0 if argument is None else _number(argument, "cluster", topology.n_clusters)]
+
+
+def _sides(text: str, n_devices: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sides = [_ids(side, n_devices) for side in text.split("|")]
+    if len(sides) == 1:
+        sides.append([device for device in range(n_devices) if device not in sides[0]])
+    if len(sides) != 2 or not sides[1] or set(sides[0]) & set(sides[1]):
+        raise SpecError("name two sides without a common device, as in cut:3|4,5@50-55")
+    return tuple(sides[0]), tuple(sides[1])
+
+
+def _ids(text: str, n_devices: int) -> list[int]:
+    return [_number(part, "device", n_devices) for part in text.split(",")]
+
+
+def _number(text: str, what: str, n: int) -> int:
+    if not _NUMBER.fullmatch(text.strip()):
+        raise SpecError(f"{text.strip()!r} is not a {what} id")
+    number = int(text)
+    if number >= n:
+        raise SpecError(f"there is no {what} {number}; ids go from 0 to {n - 1}")
+    return number
+
+
+def _random(text: str, n_devices: int, n_rounds: int, seed: int, phase: Phase) -> list[Failure]:
+    try:
+        odds = float(text)
+    except ValueError:
+        odds = -1.0
+    if not 0 <= odds <= 1:
+        raise SpecError("write a probability per device and round between 0 and 1, as in random:0.01")
+    drawn = []
+    for device in range(n_devices):
+        # One draw per device (its round of death is geometric), so more rounds never change an earlier death.
+        died = int(rng_for(seed, Purpose.FAILURES, device).geometric(odds)) - 1 if odds else n_rounds
+        if died < n_rounds:
+            drawn.append(Failure(device, died, phase))
+    return drawn

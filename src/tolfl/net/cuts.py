@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tolfl.core.failures import Cut
+from tolfl.core.failures import FailurePlan
 
 
 class Cuts:
     """Whom this device cannot reach at the moment."""
 
-    def __init__(self, device: int, planned: Sequence[Cut]) -> None:
-        self._device, self._planned = device, planned
+    def __init__(self, device: int, plan: FailurePlan) -> None:
+        self._device, self._plan = device, plan
         self._commanded: frozenset[int] = frozenset()
 
     def command(self, devices: Iterable[int]) -> None:
@@ -24,11 +24,4 @@ class Cuts:
         Each side goes by the rounds that it knows of. A message of the round in which a cut ends ends it for whoever
         gets it: the side that was left behind has no other way to learn of it.
         """
-        if peer in self._commanded:
-            return True
-        return any(
-            cut.separates(self._device, peer)
-            and cut.round_index <= round_index
-            and (cut.heals_at is None or round_index < cut.heals_at)
-            for cut in self._planned
-        )
+        return peer in self._commanded or self._plan.is_cut(self._device, peer, round_index)

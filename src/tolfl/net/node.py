@@ -67,7 +67,7 @@ class Node:
         record = self._disk.newest(self.expected) or self._first_record()
         self.device = Device(self.id, incarnation, record, self.rules)
         self._injector = Injector(self.device, self._failures_to_come(record))
-        self.cuts = Cuts(self.id, setting.plan.cuts)
+        self.cuts = Cuts(self.id, setting.plan)
         self.addresses = Addresses(config.peers, self.id, self.expected.topology.cluster_of)
         self.detector = Detector(self.timing)
         self.outbox = Outbox(self, credentials.dial, self.detector, self.diary)

@@ -12,7 +12,8 @@ from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
 from tolfl.datasets.comms_ml import read_comms_ml
 from tolfl.datasets.federated import FederatedDataset
-from tolfl.datasets.loaders import PUBLIC_SETS, load_public, read_table
+from tolfl.datasets.loaders import PUBLIC_SETS, find, load_public, read_table
+from tolfl.datasets.loaders.file_states import FileState, are_settled, states_of
 from tolfl.datasets.prepare import federate
 from tolfl.datasets.raw import RawData
 from tolfl.signals.windows import WindowGrid
@@ -41,14 +42,23 @@ def load(spec: RunSpec) -> FederatedDataset:
 
 
 def load_raw(spec: RunSpec) -> RawData:
-    """Return a data set as it is on disk or as it was generated; the last two are remembered."""
+    """Return a data set as it is on disk or as it was generated; the last two are remembered while no file changes."""
     settings = spec.comms_ml
     if spec.data == "comms-ml-published":
         settings = msgspec.structs.replace(settings, variant="published")
     asked = spec.dataset
     columns = (asked.device_column, asked.label_column, asked.time_column)
     grid = WindowGrid(asked.window_s, asked.window_s if asked.step_s is None else asked.step_s)
-    return _load_raw(spec.data, settings, asked.dir, asked.colour, asked.fine, columns, grid)
+    files = _files_of(spec)
+    read = _load_raw if are_settled(files) else _load_raw.__wrapped__
+    return read(spec.data, settings, asked.dir, asked.colour, asked.fine, columns, grid, files)
+
+
+def _files_of(spec: RunSpec) -> tuple[FileState, ...]:
+    """Return the states of the files that a data set is read from; what is generated has none."""
+    if spec.data in PUBLIC_SETS:
+        return states_of(find(spec.data, spec.dataset.dir))
+    return () if spec.data in DATASETS else states_of(Path(spec.data).expanduser())
 
 
 @lru_cache(maxsize=2)  # repetitions ask again and again, and CIFAR takes a second
@@ -60,6 +70,7 @@ def _load_raw(
     fine: bool,
     columns: tuple[str, str, str],
     grid: WindowGrid,
+    files: tuple[FileState, ...],  # noqa: ARG001 - part of the key alone: what is remembered holds for these states
 ) -> RawData:
     if name.startswith("comms-ml"):
         return read_comms_ml(settings)

@@ -62,6 +62,11 @@ def is_capture(path: Path) -> bool:
     return _KINDS.get(_ending(path)) == "capture"
 
 
+def is_recording(path: Path) -> bool:
+    """Tell whether a file is a recording by its name."""
+    return _KINDS.get(_ending(path)) == "recording"
+
+
 def device_files(folder: Path) -> list[Path]:
     """Return the files of a folder, one per device, in the order of their names."""
     try:

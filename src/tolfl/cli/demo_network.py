@@ -58,9 +58,9 @@ def _available_bytes(meminfo: Path) -> float | None:
 
 
 def _watch(launcher: Launcher) -> None:
-    from tolfl.net.scoring import Scorer
+    from tolfl.net.scoring import RoundScorer
 
-    scorer = Scorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
+    scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
     with _terminable():
         try:
             _start(launcher)

@@ -116,9 +116,9 @@ def _page(launcher: Launcher) -> AbstractContextManager[Callable[[], None]]:
 def _watch(launcher: Launcher, obey_page: Callable[[], None]) -> bool:
     """Follow the devices until they have ended, doing what the page asks; False: somebody pressed Ctrl-C."""
     from tolfl.cli.fleet_table import live_table
-    from tolfl.net.scoring import Scorer
+    from tolfl.net.scoring import RoundScorer
 
-    scorer = Scorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
+    scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
     with _interruptions() as was_interrupted:
         try:
             launcher.start()

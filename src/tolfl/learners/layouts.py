@@ -100,8 +100,8 @@ def protocol_policy(spec: RunSpec) -> str:
 def failure_plan(spec: RunSpec, stages: tuple[tuple[str, int], ...] = ()) -> FailurePlan:
     """Return the failure plan, with names, odds and stages turned into devices and rounds."""
     topology = Topology.contiguous(spec.devices, 1) if is_plain(spec) else layout(spec)
-    n_rounds = sum(rounds for _, rounds in stages) or spec.rounds
-    return FailurePlan.parse(spec.fail, topology, n_rounds, spec.seed)
+    n_rounds = sum(rounds for _, rounds in stages) if stages else spec.rounds
+    return FailurePlan.parse(spec.fail, topology, n_rounds, spec.seed, stages)
 
 
 def check_scheme(spec: RunSpec) -> None:

@@ -168,12 +168,8 @@ class Learner(ABC):
         return "", round_index, self.rounds
 
     def all_stages(self) -> tuple[tuple[str, int], ...]:
-        """Return the stages in order, each with its number of rounds."""
-        found: dict[str, int] = {}
-        for round_index in range(self.rounds):
-            name, _, rounds = self.stage(round_index)
-            found[name] = rounds
-        return tuple(found.items())
+        """Return the stages in order, each with its number of rounds; none, for a learner that has no stages."""
+        return ()
 
     def shapes(self, state: State, round_index: int) -> dict[str, Shape] | None:  # noqa: ARG002
         """Return the parts that a round may carry; None: whatever a device's own contribution looks like."""
@@ -212,6 +208,10 @@ class Stages(Learner):
         """Return the stage of a round, the round in it, and how many it has."""
         name, learner, inner = self._turns[min(round_index, self.rounds - 1)]
         return name, inner, learner.rounds
+
+    def all_stages(self) -> tuple[tuple[str, int], ...]:
+        """Return the stages in order, each with its number of rounds."""
+        return tuple((name, learner.rounds) for name, learner in self.stages.items())
 
     def start(self, state: State) -> State:
         """Return what the first stage starts from."""

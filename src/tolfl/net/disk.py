@@ -22,7 +22,7 @@ from tolfl.net.codec import Expected
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.directory import write_file
 
-_LIFE, _ROUND = "life.json", "round.safetensors"
+_LIFE, _ROUND, _KEPT = "life.json", "round.safetensors", "models"
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
 
 
@@ -157,6 +157,16 @@ def planned_deaths(folder: Path) -> int:
 def has_round(folder: Path) -> bool:
     """Tell whether a state folder has a closed round."""
     return (folder / _ROUND).exists()
+
+
+def kept_name(version: Version) -> str:
+    """Return the name of the file, below a state folder, in which a closer keeps a round for good."""
+    return f"{_KEPT}/round-{version.round}-{version.history}.safetensors"
+
+
+def kept_rounds(devices: Path) -> list[Path]:
+    """Return the rounds that are kept for good below the state folders of all devices, in the order of rounds."""
+    return sorted(devices.glob(f"*/{_KEPT}/round-*.safetensors"), key=lambda path: (int(path.name.split("-")[1]), path))
 
 
 def round_path(folder: Path) -> Path:

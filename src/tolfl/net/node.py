@@ -29,7 +29,7 @@ from tolfl.net.cuts import Cuts
 from tolfl.net.detector import Detector
 from tolfl.net.diary import Diary
 from tolfl.net.discovery import Discovery
-from tolfl.net.disk import DeviceDisk
+from tolfl.net.disk import DeviceDisk, kept_name
 from tolfl.net.keeping import Keeper
 from tolfl.net.metrics import Metrics
 from tolfl.net.outbox import Outbox
@@ -245,8 +245,7 @@ class Node:
         record, every = announced.record, self.setting.config.keep_models_every
         self.diary.closed(self.now_s, announced)
         if announced.total is not None and every and record.version.round % every == 0:
-            name = f"models/round-{record.version.round}-{record.version.history}.safetensors"
-            self.keeper.keep_as(record, name)
+            self.keeper.keep_as(record, kept_name(record.version))
 
     def _go_on_from(self, record: ClosedRound) -> None:
         self.diary.next_round(self.now_s, record.parent, record)

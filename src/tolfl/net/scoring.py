@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from typing import cast
 
@@ -12,12 +13,12 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
 from tolfl.learners.registry import learner_of
-from tolfl.net.disk import read_round
+from tolfl.net.disk import kept_rounds, read_round
 from tolfl.runs.evaluation import score_models
 from tolfl.runs.outcome import fleet_of, holders_of
 
 
-class Scorer:
+class RoundScorer:
     """Scores the models that closers keep in their folders (`keep_models_every`), in a thread of its own."""
 
     def __init__(self, spec: RunSpec, data: FederatedDataset, devices: Path, now_s: Callable[[], float]) -> None:
@@ -29,14 +30,19 @@ class Scorer:
         self._pending: list[Future[AnyRecord]] = []
 
     def look(self) -> list[AnyRecord]:
-        """Begin to score what is new; return what was scored since the last look."""
+        """Begin to score what is new; return what was scored since the last look, in the order of rounds.
+
+        A model that a slow disk keeps late is scored when it is there, after those of later rounds.
+        """
         if not self._is_wanted:
             return []
-        for path in sorted(set(self._devices.glob("*/models/*.safetensors")) - self._seen):
-            self._seen.add(path)
-            self._pending.append(self._thread.submit(self._score, path))
-        done = [one for one in self._pending if one.done()]
-        self._pending = [one for one in self._pending if not one.done()]
+        for path in kept_rounds(self._devices):
+            if path not in self._seen:
+                self._seen.add(path)
+                self._pending.append(self._thread.submit(self._score, path))
+        # One thread ends them in their order; asking each but once loses none that ends meanwhile.
+        done = list(takewhile(lambda one: one.done(), self._pending))
+        self._pending = self._pending[len(done) :]
         return [one.result() for one in done]
 
     def finish(self) -> list[AnyRecord]:

@@ -10,6 +10,7 @@ import msgspec
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.records import (
     AnyRecord,
+    Evaluated,
     FailureHappened,
     RosterChanged,
     RoundClosed,
@@ -52,10 +53,23 @@ def lines_of_devices(run: Path) -> list[AnyRecord]:
 
 
 def one_story(lines: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Return the lines of many devices as those of one run: each thing once, no traffic, no device's own end."""
+    """Return the lines of many devices as those of one run: each thing once, no traffic, no device's own end.
+
+    An evaluation stands behind the closed round whose model it scored and has its time, as in a simulation; when the
+    launcher came to score the model says nothing about the run.
+    """
     story = Story()
-    told = (story.hear(line) for line in lines if not isinstance(line, Traffic | RunEnded))
-    return [line for line in told if line is not None]
+    heard = (story.hear(line) for line in lines if not isinstance(line, Traffic | RunEnded))
+    told = [line for line in heard if line is not None]
+    closed = {line.version for line in told if isinstance(line, RoundClosed)}
+    scores = {line.version: line for line in told if isinstance(line, Evaluated)}
+    ordered: list[AnyRecord] = []
+    for line in told:
+        if not (isinstance(line, Evaluated) and line.version in closed):
+            ordered.append(line)
+        if isinstance(line, RoundClosed) and line.version in scores:
+            ordered.append(msgspec.structs.replace(scores.pop(line.version), time_s=line.time_s))
+    return ordered
 
 
 #: Lines of several devices about one death are one line.
@@ -67,7 +81,8 @@ class Story:
 
     def __init__(self) -> None:
         self._has_started = False
-        self._is_counted: dict[str | None, bool] = {}  #: closed rounds and rosters, by version
+        self._is_counted: dict[str | None, bool] = {}  #: closed rounds, by version
+        self._told: set[tuple[type[AnyRecord], str | None]] = set()  #: rosters and evaluations, by version
         self._deaths_s: dict[int | None, float] = {}
 
     def hear(self, line: AnyRecord) -> AnyRecord | None:
@@ -80,9 +95,10 @@ class Story:
                 return line if line.device is None else None  # a device's own end is not the run's
             case RoundClosed():
                 return self._closed(line)
-            case RosterChanged():
-                is_new = line.version not in self._is_counted
-                self._is_counted[line.version] = True
+            case RosterChanged() | Evaluated():
+                what = type(line), line.version
+                is_new = what not in self._told
+                self._told.add(what)
                 return line if is_new else None
             case FailureHappened() if line.by is not None:
                 before_s, self._deaths_s[line.device] = self._deaths_s.get(line.device), line.time_s

@@ -183,6 +183,7 @@ function followHeaviest(state) {
   state.rounds = state.all.filter((line) => behind.has(historyOf(line)));
   state.others = state.all.filter((line) => !behind.has(historyOf(line)));
   const mine = new Set(state.rounds.map((line) => line.version));
+  state.evaluations.sort((one, other) => one.round - other.round);  // what was kept late is scored late
   state.mainEvaluations = state.evaluations.filter((line) => mine.has(line.version));
   state.otherEvaluations = state.evaluations.filter((line) => !mine.has(line.version));
 }

@@ -48,7 +48,8 @@ def _picture(view: FleetView, clusters: dict[int, int], news: deque[str]) -> Gro
             str(process.pid or ""),
         )
     lines = [Text(line, style="yellow") for line in news]
-    return Group(Text(f"round {view.rounds_done} of {view.rounds}{loss}", style="bold"), table, *lines)
+    stage = f"{view.stage}, " if view.stage else ""
+    return Group(Text(f"{stage}round {view.rounds_done} of {view.rounds}{loss}", style="bold"), table, *lines)
 
 
 def _role(process: Process, view: FleetView) -> str:

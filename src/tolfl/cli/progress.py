@@ -31,7 +31,10 @@ def follow(
         for progress in runs:
             if on_progress is not None:
                 on_progress(progress)
-            bar.update(task, completed=progress.rounds_done, loss=_loss(progress))
+            what = title if not progress.stage else f"{title}: {progress.stage_text}"
+            bar.update(
+                task, description=what, completed=progress.rounds_done, total=progress.rounds, loss=_loss(progress)
+            )
             if was_interrupted():
                 _stop(runs, f"after round {progress.rounds_done}", "simulate", out)
 

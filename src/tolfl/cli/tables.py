@@ -50,8 +50,10 @@ def _heading(summary: Summary) -> str:
     clusters = f" in {summary['n_clusters']} clusters" if summary["n_clusters"] > 1 else ""
     policy = f" ({summary['on_head_failure']})" if summary["fail"] and summary["on_head_failure"] else ""
     times = f", {len(summary['repetitions'])} repetitions" if summary.get("repetitions") else ""
+    what = summary.get("learn", "autoencoder")
+    learned = "" if what in {"autoencoder", summary["scheme"]} else f"{what} by "
     return (
-        f"{summary['scheme']}{policy} on {summary['data']}: {summary['n_devices']} devices{clusters}, "
+        f"{learned}{summary['scheme']}{policy} on {summary['data']}: {summary['n_devices']} devices{clusters}, "
         f"{summary['rounds']} rounds, seed {summary['seed']}{times}"
     )
 
@@ -79,14 +81,21 @@ def _models_table(summary: Summary) -> Table:
         table.add_row(chosen, number(summary["auroc_chosen"]))
         table.add_row("best single model (an oracle: by the test set)", number(summary["auroc_best"]))
     for name, value in per_model.items():
-        label = {"global": "the fleet's model"}.get(name, name)
+        label = {"global": "the fleet's model", "detector": "the fleet's detector"}.get(name, name)
         table.add_row(f"  {label}" if len(per_model) > 1 else label, number(value))
     if not per_model:
-        is_lost = not summary["survivors"] or summary["model_sha256"] is None
-        table.add_row("no model is left" if is_lost else "no test set", "-")
+        table.add_row(_why_no_score(summary), "-")
     for name, value in summary["baselines"].items():
         table.add_row(f"{name} (plain, all data in one place)", number(value))
     return table
+
+
+def _why_no_score(summary: Summary) -> str:
+    if not summary["survivors"]:
+        return "no model is left"
+    if summary["model_sha256"] is not None:
+        return "no test set"
+    return "no model is left" if summary.get("state_digest") is None else "nothing to score: see state.safetensors"
 
 
 def _facts(summary: Summary) -> list[str]:

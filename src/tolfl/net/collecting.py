@@ -25,7 +25,7 @@ from tolfl.runs.evaluation import score_models
 from tolfl.runs.ledger import Entry, Kind, Ledger
 from tolfl.runs.outcome import Held, fleet_of, last_update, lost_rounds, outcome_of
 from tolfl.runs.records import lines_of_devices, one_story
-from tolfl.runs.summary import in_the_end, scores_of, summarise
+from tolfl.runs.summary import in_the_end, scores_of, summarise, what_was_learned
 
 
 def collect(
@@ -43,7 +43,7 @@ def collect(
     summary = summarise(spec, data, outcome.results, outcome.holders, scores, records, ledger)
     summary |= in_the_end(records, last_update(outcome.history, records), outcome.n_dropped)
     times = [line.time_s for line in records if isinstance(line, RoundClosed)]
-    summary["rounds"] = learner.rounds
+    summary |= what_was_learned(spec, learner, outcome.state)
     summary["rounds_lost"] = lost_rounds([one.history for one in held], records)
     summary["seconds_per_round"] = (times[-1] - times[0]) / max(1, len(times) - 1) if times else 0.0
     summary["wall_s"] = summary.pop("virtual_s")

@@ -84,6 +84,7 @@ class FleetView:
     rounds_done: int = 0
     rounds: int = 0
     loss: float | None = None
+    stage: str = ""  #: of the last round that was closed
     heads: tuple[int, ...] = ()
     included: tuple[int, ...] = ()
     news: list[AnyRecord] = field(default_factory=list)  #: lines since the view was last shown
@@ -325,7 +326,7 @@ class Launcher:
                 self._progressed_s = time.monotonic()
                 n_done = (record.round or 0) + 1
                 if n_done >= view.rounds_done:
-                    view.rounds_done, view.loss = n_done, record.loss
+                    view.rounds_done, view.loss, view.stage = n_done, record.loss, record.stage
                     view.heads, view.included = record.heads, record.included
             case FailureHappened() if record.device == process.device:
                 process.has_told_its_death = True

@@ -11,8 +11,10 @@ from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded, Scored
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.learners import Scorer
+from tolfl.learners import Learner, Scorer, State
 from tolfl.learners.layouts import is_plain, layout, policy
+from tolfl.learners.learner import digest_of
+from tolfl.learners.registry import what_of
 from tolfl.runs.baselines import PLAIN_BASELINES
 from tolfl.runs.directory import models_sha256
 from tolfl.runs.evaluation import Scores, train_loss
@@ -85,6 +87,7 @@ _WITHOUT_MEAN = (
     "failures",
     "ended",
     "model_sha256",
+    "state_digest",
     "auroc_per_model",
     "chosen_model",
     "rounds_lost",
@@ -106,6 +109,16 @@ def in_the_end(records: Sequence[AnyRecord], last_round: str | None, n_dropped: 
         "clusters_in_use": len(last.groups) if any(record.groups for record in closed) else None,
         "devices_in_last_round": len(last.included),
         "devices_lost_with_head": n_dropped + list(last.missing.values()).count("orphaned"),
+    }
+
+
+def what_was_learned(spec: RunSpec, learner: Learner, state: State | None) -> dict[str, object]:
+    """Return what the fleet learned, in how many rounds, and a name of the state that it ends with."""
+    return {
+        "learn": what_of(spec),
+        "rounds": learner.rounds,
+        "stages": [list(stage) for stage in learner.all_stages()],
+        "state_digest": None if state is None else digest_of(state),
     }
 
 

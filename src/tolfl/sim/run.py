@@ -22,7 +22,14 @@ from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import score_models
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.outcome import data_for, fleet_of, last_update, lost_rounds
-from tolfl.runs.summary import in_the_end, plain_scores, scores_of, summarise, summarise_repetitions
+from tolfl.runs.summary import (
+    in_the_end,
+    plain_scores,
+    scores_of,
+    summarise,
+    summarise_repetitions,
+    what_was_learned,
+)
 from tolfl.sim.batch_trainer import BatchTrainer
 from tolfl.sim.simulation import Simulation
 
@@ -37,6 +44,11 @@ class Progress:
     stage: str = ""  #: of the last round that was closed; empty where the learner has none
     round_of_stage: int = 0
     rounds_of_stage: int = 0
+
+    @property
+    def stage_text(self) -> str:
+        """How far the stage is, as in `autoencoder 13/100`."""
+        return f"{self.stage} {self.round_of_stage + 1}/{self.rounds_of_stage}"
 
 
 @dataclass(frozen=True)
@@ -207,7 +219,7 @@ def _result(simulation: Simulation, seconds_per_round: float) -> Result:
     summary |= in_the_end(records, last_update(outcome.history, records), outcome.n_dropped)
     rounds_lost = lost_rounds([one.history for one in simulation.held()], records)
     summary |= {"rounds_lost": rounds_lost, "seconds_per_round": seconds_per_round}
-    summary |= {"rounds": simulation.learner.rounds}
+    summary |= what_was_learned(spec, simulation.learner, outcome.state)
     records = [*records, scores_of(summary, records[-1])]
     return Result(spec, summary, records, outcome.results, outcome.state, data, ledger)
 
@@ -218,5 +230,6 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
     ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
     summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
     summary |= in_the_end(ended, None, 0)
-    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0}
+    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0, "learn": spec.scheme, "stages": []}
+    summary |= {"state_digest": None}
     return Result(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, None, data, ledger)

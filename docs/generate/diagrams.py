@@ -8,8 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from docs.generate.watching import Entry, Happened, Lost, Said, Watched, watched
-from tolfl.protocol.effects import Announce, TakeOver, Train
-from tolfl.protocol.events import PeerFailed
+from tolfl.protocol.events import Announce, PeerFailed, TakeOver, Train
 from tolfl.protocol.injector import Die
 from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 

@@ -10,8 +10,7 @@ from tolfl.datasets import load
 from tolfl.learners.layouts import failure_plan
 from tolfl.learners.registry import learner_of
 from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Effect, Send, TakeOver, Train
-from tolfl.protocol.events import Event, PeerFailed, Received
+from tolfl.protocol.events import Announce, Effect, Event, PeerFailed, Received, Send, TakeOver, Train
 from tolfl.protocol.injector import Die
 from tolfl.protocol.messages import AnyMessage
 from tolfl.runs.outcome import fleet_of

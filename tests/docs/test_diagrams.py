@@ -11,8 +11,8 @@ import pytest
 from docs.generate.diagrams import PAGE, SCENARIOS, diagram, filled
 from docs.generate.watching import DEAD, state_of, watched
 from tests.protocol.fleets import clusters, started
+from tolfl.protocol.device import Device
 from tolfl.protocol.events import LeaveAsked
-from tolfl.protocol.speaker import Speaker
 
 PROTOCOL = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "protocol.md"
 INSIDE = ("member", "head", "closer")
@@ -73,7 +73,7 @@ def test_every_change_that_happens_is_drawn_and_every_one_that_is_drawn_happens(
 
 
 def test_the_states_are_the_roles_that_a_device_reports() -> None:
-    told = set(re.findall(r'(?:return|else) "(\w+)"', inspect.getsource(vars(Speaker)["role"].fget)))
+    told = set(re.findall(r'(?:return|else) "(\w+)"', inspect.getsource(vars(Device)["role"].fget)))
     stopped = {"over", "left", "dropped"}
     named = {name for change in drawn_changes() for name in change} - {"inside", DEAD}
 

@@ -25,7 +25,7 @@ from tolfl.core.records import (
     encode_records,
 )
 from tolfl.net.diary import Diary
-from tolfl.protocol.effects import Announce, TakeOver
+from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.ledger import Kind
 from tolfl.runs.records import RECORDS

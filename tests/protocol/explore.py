@@ -111,8 +111,8 @@ def _fingerprint(world: World, names: _Names) -> object:
         return (
             state.id, state.incarnation, names.of(state.record), state.stopped, state.is_private, state.fleet.dead,
             tuple(state.fleet.joiners.items()),
-            tuple(sorted(names.of(message) for message in state._ahead._kept.values())),
-            state._ahead._asked_for and names.of(state._ahead._asked_for), round_.own is None, round_.received_bits,
+            tuple(sorted(names.of(message) for message in state._newer.values())),
+            state._asked_for and names.of(state._asked_for), round_.own is None, round_.received_bits,
             round_.upstream and names.of(round_.upstream), round_.is_late, round_.reported_to, round_.passed_to,
             round_.passed_bits, round_.has_taken_over,
         )  # fmt: skip

@@ -8,9 +8,8 @@ from tests.protocol.world import Symbol, append, apply, merge
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
-from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Effect, Send
-from tolfl.protocol.events import Received, Started, Trained
+from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.events import Announce, Effect, Received, Send, Started, Trained
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.messages import (
     Ack,
@@ -26,7 +25,6 @@ from tolfl.protocol.messages import (
     Report,
     Want,
 )
-from tolfl.protocol.rules import Rules
 
 FIRST = Version(0, 0, 0, "")
 NOBODY: frozenset[Life] = frozenset()

@@ -26,8 +26,18 @@ from tests.protocol.fleets import (
     want,
 )
 from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.events import DeadlinePassed, PeerFailed, Started, Ticked
+from tolfl.protocol.events import (
+    Announce,
+    DeadlinePassed,
+    PeerFailed,
+    Send,
+    SetDeadline,
+    Started,
+    Stop,
+    TakeOver,
+    Ticked,
+    Train,
+)
 from tolfl.protocol.messages import Closed, Mean, Payload, Report
 
 # -- an undisturbed round (rules 4 to 7) ------------------------------------------------------------------------------

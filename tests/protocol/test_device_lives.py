@@ -24,8 +24,7 @@ from tests.protocol.fleets import (
     trained,
     want,
 )
-from tolfl.protocol.effects import Announce, KeepIncarnation, Stop
-from tolfl.protocol.events import LeaveAsked, PeerFailed, Started, Ticked
+from tolfl.protocol.events import Announce, KeepIncarnation, LeaveAsked, PeerFailed, Started, Stop, Ticked
 from tolfl.protocol.history import Roster
 
 # -- versions (rule 8) ------------------------------------------------------------------------------------------------

@@ -11,12 +11,10 @@ from tests.protocol.world import Setting, Violation
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Stop
-from tolfl.protocol.events import Trained
-from tolfl.protocol.membership import Membership
+from tolfl.protocol.events import Stop, Trained
+from tolfl.protocol.membership import Membership, Roles, roles_of
 from tolfl.protocol.messages import Closed, Mean
-from tolfl.protocol.roles import Roles, roles_of
-from tolfl.protocol.round import Round
+from tolfl.protocol.round_state import RoundState
 
 SCHEDULES_IN_CI = 1_000
 
@@ -87,9 +85,9 @@ def _keeps_its_old_life(patch: pytest.MonkeyPatch) -> None:
     """Without rule 3: who was declared dead comes back under the same name."""
 
     def same_life(self: Device) -> None:
-        self.round = Round()
+        self.round = RoundState()
 
-    patch.setattr(Device, "_next_life", same_life)
+    patch.setattr(Device, "_start_incarnation", same_life)
 
 
 def _appoints_heads_for_good(patch: pytest.MonkeyPatch) -> None:
@@ -112,28 +110,30 @@ def _merges_two_upstream_means(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: two means of the same clusters are added."""
     from tests.protocol.world import merge
 
-    def add(self: Round, mean: Mean) -> None:
+    def add(self: RoundState, mean: Mean) -> None:
         self.upstream = mean.total if self.upstream is None else merge([self.upstream, mean.total])
 
-    patch.setattr(Round, "offer_upstream", add)
+    patch.setattr(RoundState, "offer_upstream", add)
 
 
 def _does_not_wait_for_upstream(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: a head passes on its own cluster alone."""
-    patch.setattr(Round, "is_complete", lambda self, roles, cluster: not roles.members[cluster] & ~self.received_bits)
+    patch.setattr(
+        RoundState, "is_complete", lambda self, roles, cluster: not roles.members[cluster] & ~self.received_bits
+    )
 
 
 def _counts_a_duplicate(patch: pytest.MonkeyPatch) -> None:
     """Without rule 6: a report that arrives twice counts twice."""
     from tests.protocol.world import merge
 
-    def add(self: Round, device: int, contribution: Pending) -> None:
+    def add(self: RoundState, device: int, contribution: Pending) -> None:
         known = self.received.get(device)
         is_again = known is not None and contribution is known
         self.received[device] = merge([known, contribution]) if is_again and known is not None else contribution
         self.received_bits |= 1 << device
 
-    patch.setattr(Round, "collect", add)
+    patch.setattr(RoundState, "collect", add)
 
 
 def _forgets_its_members(patch: pytest.MonkeyPatch) -> None:
@@ -162,13 +162,13 @@ def _never_pulls(patch: pytest.MonkeyPatch) -> None:
     """Without rule 8: who falls behind stays behind."""
     patch.setattr(Device, "_pull", lambda *_: None)
     patch.setattr(Device, "_answer_old", lambda *_: None)
-    patch.setattr(Device, "_argue", lambda *_: None)
+    patch.setattr(Device, "_answer_failed_sender", lambda *_: None)
 
 
 def _never_steps_aside(patch: pytest.MonkeyPatch) -> None:
     """Without rule 9: both sides of a healed partition insist."""
     patch.setattr(Membership, "is_smaller_side", lambda *_: False)
-    patch.setattr(Device, "_argue", lambda *_: None)
+    patch.setattr(Device, "_answer_failed_sender", lambda *_: None)
 
 
 def _opens_no_roster(patch: pytest.MonkeyPatch) -> None:
@@ -200,14 +200,14 @@ def _leaves_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def _misnames_what_is_inside(patch: pytest.MonkeyPatch) -> None:
     """Provenance: a head claims a live member's samples that it never received."""
-    is_complete = Round.is_complete
+    is_complete = RoundState.is_complete
 
-    def impatient(self: Round, roles: Roles, cluster: int) -> bool:
+    def impatient(self: RoundState, roles: Roles, cluster: int) -> bool:
         if len(DeviceSet(roles.members[cluster] & ~self.received_bits)) == 1 and self.own is not None:
             self.received_bits |= roles.members[cluster]
         return is_complete(self, roles, cluster)
 
-    patch.setattr(Round, "is_complete", impatient)
+    patch.setattr(RoundState, "is_complete", impatient)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from tests.protocol.fleets import (
 )
 from tolfl.core.failures import Failure, Phase
 from tolfl.core.topology import Topology
-from tolfl.protocol.effects import Announce, Effect, Train
-from tolfl.protocol.events import Event, PeerFailed, Started
+from tolfl.protocol.events import Announce, Effect, Event, PeerFailed, Started, Train
 from tolfl.protocol.injector import Die, Injector
 
 STAR = clusters([0, 1, 2])

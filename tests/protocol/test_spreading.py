@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.fleets import FIRST, closed, clusters, first_record, heartbeat, next_record, sent, shares, started
 from tests.protocol.world import Setting, World
-from tolfl.protocol.effects import Send
-from tolfl.protocol.events import PeerFailed, Received
+from tolfl.protocol.events import PeerFailed, Received, Send
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import Closed
@@ -125,7 +124,7 @@ def test_what_a_death_sets_off_grows_with_the_number_of_heads_and_no_faster(
 
 def _waits_for_a_heartbeat(patch: pytest.MonkeyPatch) -> None:
     """Without the pull of another branch's record: it is thought to be on its way."""
-    patch.setattr(Version, "is_rival_of", lambda *_: False)
+    patch.setattr(Version, "conflicts_with", lambda *_: False)
 
 
 def _tells_its_neighbours_only(patch: pytest.MonkeyPatch) -> None:
@@ -220,7 +219,7 @@ def test_what_extends_a_record_is_never_its_rival(steps: list[set[int]]) -> None
         is_update = 0 in devices
         ancestors.append(last.after(shares(*devices), {}, roster, ()) if is_update else last.with_roster(roster))
 
-    assert not any(ancestors[-1].version.is_rival_of(earlier.version) for earlier in ancestors[:-1])
+    assert not any(ancestors[-1].version.conflicts_with(earlier.version) for earlier in ancestors[:-1])
     assert ancestors[-1].version > ancestors[-2].version
 
 
@@ -229,4 +228,4 @@ def test_two_records_that_extend_one_in_the_same_way_are_rivals(one: set[int], o
     assume(one != other)
     versions = [next_record(CHAIN, *inside).version for inside in (one, other)]
 
-    assert max(versions).is_rival_of(min(versions))
+    assert max(versions).conflicts_with(min(versions))

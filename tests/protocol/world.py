@@ -11,12 +11,25 @@ import msgspec
 from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
-from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, Train
-from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained
+from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.events import (
+    Announce,
+    DeadlinePassed,
+    Effect,
+    Event,
+    KeepIncarnation,
+    PeerFailed,
+    Received,
+    Send,
+    SetDeadline,
+    Started,
+    Stop,
+    Ticked,
+    Train,
+    Trained,
+)
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.messages import AnyMessage
-from tolfl.protocol.rules import Rules
 
 
 class Violation(AssertionError):  # noqa: N818  (it is a finding, not an error of the checker)

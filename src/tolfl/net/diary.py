@@ -19,7 +19,7 @@ from tolfl.core.records import (
     Traffic,
     encode_records,
 )
-from tolfl.protocol.effects import Announce, TakeOver
+from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.ledger import Kind
 from tolfl.runs.records import RECORDS

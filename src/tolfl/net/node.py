@@ -38,8 +38,24 @@ from tolfl.net.setting import Setting
 from tolfl.net.status import status_of
 from tolfl.net.trainer import Trainer
 from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.events import DeadlinePassed, Event, LeaveAsked, PeerFailed, Received, Started, Ticked, Trained
+from tolfl.protocol.events import (
+    Announce,
+    DeadlinePassed,
+    Effect,
+    Event,
+    KeepIncarnation,
+    LeaveAsked,
+    PeerFailed,
+    Received,
+    Send,
+    SetDeadline,
+    Started,
+    Stop,
+    TakeOver,
+    Ticked,
+    Train,
+    Trained,
+)
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report

@@ -21,7 +21,7 @@ from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
 from tolfl.net.node import Node
 from tolfl.net.setting import Setting
 from tolfl.net.trainer import Trainer
-from tolfl.protocol.rules import Rules
+from tolfl.protocol.device import Rules
 from tolfl.runs.outcome import fleet_of
 
 #: Schemes whose devices need nothing but their own samples and what is sent to them.

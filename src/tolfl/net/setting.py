@@ -10,7 +10,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
 from tolfl.net.trainer import Trainer
-from tolfl.protocol.rules import Rules
+from tolfl.protocol.device import Rules
 
 
 @dataclass(frozen=True)

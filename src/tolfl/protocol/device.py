@@ -6,24 +6,99 @@ nothing itself and holds no random generator, so the same events give the same e
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Self, assert_never
+
+import msgspec
 
 from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.device_set import DeviceSet
+from tolfl.core.topology import Topology
 from tolfl.protocol import events, messages
-from tolfl.protocol.catching_up import Ahead
-from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Roster
+from tolfl.protocol.events import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
+from tolfl.protocol.history import ClosedRound, Life, Models, Roster, Version
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import AnyMessage, Payload
-from tolfl.protocol.round import Round
-from tolfl.protocol.speaker import Speaker
+from tolfl.protocol.round_state import RoundState
 
 
-class Device(Speaker):
-    """One device through its lives; `handle` is all there is to call."""
+class Rules(msgspec.Struct, frozen=True):
+    """What all devices of a run have in common: the layout, the arithmetic and the limits."""
 
-    __slots__ = ()
+    topology: Topology
+    rounds: int
+    apply: Callable[[Models, Pending, Version, DeviceSet], Models]  #: the next models, from a mean and who goes on
+    #: the chain so far with a cluster appended, which is given as one contribution per device, in id order
+    merge: Callable[[Pending | None, Sequence[Pending]], Pending] = Contribution.appended
+    policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
+    min_devices: int = 1
+    min_samples: int = 1
+    has_deadline: bool = False
+
+
+class Device:
+    """One device through its incarnations; `handle` is all there is to call."""
+
+    __slots__ = (
+        "_asked_for",
+        "_effects",
+        "_newer",
+        "_outside",
+        "_rules",
+        "_ticks_outside",
+        "fleet",
+        "is_private",
+        "record",
+        "round",
+        "stopped",
+    )
+
+    def __init__(self, device: int, incarnation: int, record: ClosedRound, rules: Rules) -> None:
+        self.record, self._rules = record, rules
+        self.fleet = Membership(device, incarnation, record.roster, rules.topology, rules.policy != "elect")
+        self.round = RoundState()
+        self.stopped: str | None = None  #: why nothing more comes from this device
+        self.is_private = False  #: trains alone, for good
+        self._newer: dict[tuple[int, type], AnyMessage] = {}  #: of newer versions, kept until caught up (rule 8)
+        self._asked_for: Version | None = None  #: the newest version whose record was asked for
+        self._outside: dict[int, tuple[int, Version]] = {}  #: while outside, who is alive, and its version (rule 10)
+        self._ticks_outside = 0  #: with nobody inside a roster
+        self._effects: list[Effect] = []
+
+    @property
+    def id(self) -> int:
+        """The id of the device, the same in every life."""
+        return self.fleet.id
+
+    @property
+    def incarnation(self) -> int:
+        """The number of its life."""
+        return self.fleet.incarnation
+
+    @property
+    def version(self) -> Version:
+        """The version of the newest model it holds."""
+        return self.record.version
+
+    @property
+    def role(self) -> str:
+        """What it is to the others: member, head, closer; outside, until it is let in; alone, for good."""
+        if self.is_private:
+            return "alone"
+        if not self.fleet.is_inside:
+            return "outside"
+        roles = self.fleet.roles
+        if roles.closer == self.id:
+            return "closer"
+        return "head" if self.id in roles.heads else "member"
+
+    def clone(self) -> Self:
+        """Return an independent copy; records and messages are immutable and shared."""
+        other = copy(self)
+        other.round, other.fleet = self.round.clone(), copy(self.fleet)
+        other._newer, other._outside, other._effects = dict(self._newer), dict(self._outside), []
+        return other
 
     def handle(self, event: events.Event) -> list[Effect]:
         """Take in what happened and return what must be done about it, in order."""
@@ -39,7 +114,7 @@ class Device(Speaker):
             case events.Trained():
                 self._trained(event)
             case events.PeerFailed():
-                self._bury(frozenset({(event.device, event.incarnation)}))
+                self._mark_failed(frozenset({(event.device, event.incarnation)}))
             case events.Ticked():
                 self._tick()
             case events.DeadlinePassed():
@@ -138,13 +213,14 @@ class Device(Speaker):
     def _adopt(self, record: ClosedRound, sender: int | None) -> None:
         """Go on from a heavier record, dropping a lighter branch and any training on it (rules 8 and 9)."""
         was_inside = self.fleet.is_inside
-        self.record, self.round = record, Round()
+        self.record, self.round = record, RoundState()
         self.fleet.enter(record.roster)
         if was_inside and not self.fleet.is_inside and not record.is_over:
-            self._next_life()
+            self._start_incarnation()
         self._distribute(sender)
         self._begin_round()
-        for message in self._ahead.take_all():
+        newer, self._newer = self._newer, {}
+        for message in newer.values():
             if message.version >= self.version:
                 self._receive(message)
 
@@ -152,20 +228,20 @@ class Device(Speaker):
 
     def _receive(self, message: AnyMessage) -> None:
         fleet, life = self.fleet, (message.sender, message.incarnation)
-        if fleet.is_buried(life):
-            self._argue(message)
+        if fleet.has_failed(life):
+            self._answer_failed_sender(message)
             return
         if not fleet.is_inside:
-            self._gathering.hear(message)
+            self._outside[message.sender] = (message.incarnation, message.version)
         earlier = fleet.roster.incarnations.get(message.sender, message.incarnation)
         if message.incarnation > earlier:
-            self._bury(frozenset({(message.sender, earlier)}))
+            self._mark_failed(frozenset({(message.sender, earlier)}))
         if message.dead and message.version == self.version:
             if (self.id, self.incarnation) in message.dead:
                 if not self.record.is_over:
-                    self._step_aside(message)
+                    self._rejoin(message)
                 return
-            self._bury(message.dead)
+            self._mark_failed(message.dead)
         if self.stopped == "dropped" or self.is_private:
             return
         if message.version == self.version:
@@ -190,11 +266,11 @@ class Device(Speaker):
                 answer = messages.Ack if self.round.has(message) else messages.Want
                 self._send(message.sender, answer, what=message.what, included=message.included)
             case messages.Want():
-                self._send_again(message)
+                self._resend(message)
             case messages.Pull():
                 self._send_record(message.sender)
             case messages.Join():
-                self._let_in(message)
+                self._admit(message)
             case messages.Goodbye():
                 self._take_goodbye(message)
             case _:
@@ -219,7 +295,7 @@ class Device(Speaker):
     def _take_goodbye(self, message: messages.Goodbye) -> None:
         life = frozenset({(message.sender, message.incarnation)})
         self.fleet.left |= life
-        self._bury(life)
+        self._mark_failed(life)
 
     # -- older and newer versions (rule 8) ----------------------------------------------------------------------
 
@@ -227,12 +303,12 @@ class Device(Speaker):
         if isinstance(message, messages.Closed):
             self._adopt_from(message)
             return
-        self._ahead.keep(message)
+        self._newer[message.sender, type(message)] = message
         # In an undisturbed round the record is on its way already; a pull would move the model twice. The record of
         # another branch is not: whoever closed that branch may have died before telling everybody.
         fleet = self.fleet
         is_disturbed = not fleet.is_inside or fleet.has_losses or fleet.has_lost_more(message.dead)
-        if is_disturbed or message.version.is_rival_of(self.version):
+        if is_disturbed or message.version.conflicts_with(self.version):
             self._pull()
 
     def _adopt_from(self, message: messages.Closed) -> None:
@@ -246,7 +322,7 @@ class Device(Speaker):
             self._take_goodbye(message)
         elif isinstance(message, messages.Join):
             self._send_record(message.sender)
-            self._let_in(message)
+            self._admit(message)
         elif isinstance(message, messages.Heartbeat):
             # In mid-run the record is on its way already; after the end nobody else may be left to send it.
             if self.record.is_over:
@@ -255,7 +331,7 @@ class Device(Speaker):
                 # News of a death from somebody behind: perhaps of the one who should have sent the record.
                 self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Closed):
-            if self.version.is_rival_of(message.version):
+            if self.version.conflicts_with(message.version):
                 # The sender goes on from a lighter branch and has told everybody; it pulls, and tells them again.
                 self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Report | messages.Mean | messages.Offer | messages.Pull):
@@ -263,12 +339,11 @@ class Device(Speaker):
 
     # -- life and death (rules 3, 9, 11) ------------------------------------------------------------------------
 
-    def _bury(self, lives: frozenset[Life]) -> None:
+    def _mark_failed(self, lives: frozenset[Life]) -> None:
         """Note deaths, and do what now falls to this device."""
-        if not self.fleet.bury(lives):
+        if not self.fleet.mark_failed(lives):
             return
-        self._ahead.ask_again()
-        self._pull()
+        self._pull_again()
         if not self.fleet.is_inside:
             self._ask_to_join()
             return
@@ -276,7 +351,7 @@ class Device(Speaker):
             self._tell_heads()
         self._progress()
 
-    def _argue(self, message: AnyMessage) -> None:
+    def _answer_failed_sender(self, message: AnyMessage) -> None:
         """Answer somebody held for dead: the heavier history is right, then the larger side (rule 9)."""
         if message.version > self.version:
             if isinstance(message, messages.Closed):
@@ -287,24 +362,24 @@ class Device(Speaker):
             if not isinstance(message, messages.Closed | messages.Ack | messages.Goodbye):
                 self._send_record(message.sender)
         elif not self.record.is_over:
-            self._argue_as_equals(message)
+            self._resolve_mutual_suspicion(message)
 
-    def _argue_as_equals(self, message: AnyMessage) -> None:
+    def _resolve_mutual_suspicion(self, message: AnyMessage) -> None:
         is_told_dead = (self.id, self.incarnation) in message.dead
         if is_told_dead and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
-            self._step_aside(message)
+            self._rejoin(message)
         elif self.fleet.is_inside and (message.sender, message.incarnation) in self.fleet.dead:
             self._send(message.sender, messages.Heartbeat)
 
-    def _step_aside(self, message: AnyMessage) -> None:
+    def _rejoin(self, message: AnyMessage) -> None:
         """Accept to be dead: come back in a new life, with the beliefs of those who go on."""
         self.fleet.believe(message.dead, spared=self.fleet.roster.lives)
-        self._next_life()
+        self._start_incarnation()
         self._ask_to_join()
 
-    def _next_life(self) -> None:
-        self.fleet.next_life()
-        self.round = Round()
+    def _start_incarnation(self) -> None:
+        self.fleet.start_incarnation()
+        self.round = RoundState()
         self._effects.append(KeepIncarnation(self.incarnation))
 
     def _lose_cluster(self) -> None:
@@ -315,7 +390,7 @@ class Device(Speaker):
         self.is_private = True
         alone = Roster({self.id: self.incarnation})
         self.fleet = Membership(self.id, self.incarnation, alone, self._rules.topology, drops_clusters=False)
-        self._ahead = Ahead()
+        self._newer, self._asked_for = {}, None
         self._extend(self.record.with_roster(alone))
 
     def _leave(self) -> None:
@@ -329,13 +404,13 @@ class Device(Speaker):
 
     # -- coming in (rules 2 and 10) and heartbeats (rules 5 and 8) ----------------------------------------------
 
-    def _let_in(self, message: messages.Join) -> None:
+    def _admit(self, message: messages.Join) -> None:
         self.fleet.note_joiners({message.sender: message.incarnation})
         self._progress()
 
     def _open_roster(self) -> None:
         """Start again where nobody is inside a roster, or make oneself known to whoever will."""
-        roster = self._gathering.roster_to_open(self.fleet, self.version, self._rules.topology)
+        roster = self._roster_to_open()
         if roster is not None:
             self._extend(self.record.with_roster(roster))
             return
@@ -343,10 +418,22 @@ class Device(Speaker):
             if device != self.id:
                 self._send(device, messages.Join)
 
+    def _roster_to_open(self) -> Roster | None:
+        """Return the roster to open, if this device has the highest rank and has waited for a heartbeat or more."""
+        self._ticks_outside += 1
+        fleet = self.fleet
+        alive = {device: heard for device, heard in self._outside.items() if not fleet.has_failed((device, heard[0]))}
+        lives = {device: life for device, (life, _) in alive.items()} | {fleet.id: fleet.incarnation}
+        is_first = self._rules.topology.heads(set(lives))[-1] == fleet.id
+        has_newest = all(heard <= self.version for _, heard in alive.values())
+        if not (is_first and has_newest and self._ticks_outside > 1):
+            return None
+        self._ticks_outside = 0
+        return Roster(dict(sorted(lives.items())))
+
     def _tick(self) -> None:
         """Say hello on the links at rest, and offer again what was never acknowledged."""
-        self._ahead.ask_again()
-        self._pull()
+        self._pull_again()
         if not self.fleet.is_inside and not self.record.is_over:
             if self.fleet.roles.closer is None:
                 self._open_roster()
@@ -356,4 +443,89 @@ class Device(Speaker):
         # Those held for dead may be alive after all: without a word to them, a healed partition would stay apart.
         for peer in sorted({*self.fleet.neighbours(), *(device for device, _ in self.fleet.dead)} - {self.id}):
             self._send(peer, messages.Heartbeat)
-        self._offer_again()
+        self._offer_unacknowledged()
+
+    # -- any message ----------------------------------------------------------------------------------------------
+
+    def _message(self, kind: type[AnyMessage], **fields: object) -> AnyMessage:
+        fleet = self.fleet
+        header = (fleet.id, fleet.incarnation, self.record.version, fleet.dead)
+        return kind(*header, **fields)  # type: ignore[arg-type]
+
+    def _send(self, to: int, kind: type[AnyMessage], **fields: object) -> None:
+        self._effects.append(Send(to, self._message(kind, **fields)))
+
+    # -- records (rules 5 and 8) ----------------------------------------------------------------------------------
+
+    def _distribute(self, sender: int | None) -> None:
+        """Pass the newest record on (rule 5): the closer to all heads, every head to its members."""
+        if not self.fleet.is_inside:
+            return
+        is_head = self.fleet.roles.head_of.get(self.fleet.cluster) == self.id
+        receivers = [head for head in self.fleet.roles.heads if head != self.id] if sender is None else []
+        receivers += self.fleet.members() if is_head else []
+        if receivers:
+            closed = self._message(messages.Closed, record=self.record)
+            self._effects += [Send(to, closed) for to in receivers if to != sender]
+        if sender is not None and is_head and self.fleet.has_losses:
+            self._tell_heads()
+
+    def _tell_heads(self) -> None:
+        # A closer may have died half way through distributing: all heads learn the version from whoever has it.
+        for head in self.fleet.heads_to_tell():
+            self._send(head, messages.Heartbeat)
+
+    def _send_record(self, to: int) -> None:
+        self._send(to, messages.Closed, record=self.record)
+
+    def _pull(self) -> None:
+        """Ask senders of newer versions for the record, once per version."""
+        for message in self._newer.values():
+            is_new = self._asked_for is None or self._asked_for < message.version
+            if is_new and not self.fleet.has_failed((message.sender, message.incarnation)):
+                self._asked_for = message.version
+                self._send(message.sender, messages.Pull)
+
+    def _pull_again(self) -> None:
+        """Ask again: whoever was asked may have failed."""
+        self._asked_for = None
+        self._pull()
+
+    # -- debts (rule 5) -------------------------------------------------------------------------------------------
+
+    def _send_report(self, head: int, contribution: Pending) -> None:
+        self._send(head, messages.Report, contribution=contribution, joiners=self.fleet.joiners)
+
+    def _send_mean(self, following: int) -> None:
+        total, missing = self.round.running_mean(self._rules.merge), self.round.missing(self.fleet)
+        self._send(following, messages.Mean, total=total, missing=missing, joiners=self.fleet.joiners)
+
+    def _resend(self, message: messages.Want) -> None:
+        round_ = self.round
+        if message.what is Payload.REPORT and round_.own is not None and message.sender == round_.reported_to:
+            self._send_report(message.sender, round_.own)
+        elif message.what is Payload.MEAN and message.sender == round_.passed_to:
+            self._send_mean(message.sender)
+
+    def _offer_unacknowledged(self) -> None:
+        """Offer what was sent and never acknowledged; it moves again only if it is wanted (rule 5)."""
+        round_ = self.round
+        if round_.reported_to is not None and round_.own is not None and not round_.reported_acked:
+            self._send(round_.reported_to, messages.Offer, what=Payload.REPORT, included=round_.own.included)
+        if round_.passed_to is not None and not round_.passed_acked:
+            self._send(round_.passed_to, messages.Offer, what=Payload.MEAN, included=DeviceSet(round_.passed_bits))
+
+    # -- coming and going (rules 2 and 11) ------------------------------------------------------------------------
+
+    def _ask_to_join(self) -> None:
+        if self.record.is_over:
+            return
+        closer = self.fleet.roles.closer
+        if closer is not None and closer != self.id:
+            self._send(closer, messages.Join)
+
+    def _decline(self, message: AnyMessage) -> None:
+        """Tell whoever counts on a device that stopped, or goes on alone, not to wait for it."""
+        if isinstance(message, messages.Closed) and (self.id, self.incarnation) in message.record.roster.lives:
+            goodbye = messages.Goodbye(self.id, self.incarnation, message.version, frozenset())
+            self._effects.append(Send(message.sender, goodbye))

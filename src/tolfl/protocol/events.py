@@ -1,11 +1,15 @@
-"""What can happen to a device. Past tense: it has happened, and the device says what follows."""
+"""What can happen to a device, and what it wants done about it.
+
+Events are past tense: they have happened. Effects are imperative: the driver carries them out in the order in which it
+gets them, and reports back by events.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from tolfl.core.contribution import Pending
-from tolfl.protocol.history import Version
+from tolfl.protocol.history import ClosedRound, Models, Version
 from tolfl.protocol.messages import AnyMessage
 
 
@@ -48,3 +52,54 @@ class LeaveAsked(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 Event = Received | Trained | PeerFailed | Ticked | DeadlinePassed | Started | LeaveAsked
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a message to a device."""
+
+    to: int
+    message: AnyMessage
+
+
+class Train(msgspec.Struct, frozen=True, gc=False):
+    """Train on your own samples from this version; answer with `Trained`. Drops any training still under way."""
+
+    version: Version
+    models: Models
+
+
+class SetDeadline(msgspec.Struct, frozen=True, gc=False):
+    """Answer with `DeadlinePassed` when a head has waited long enough in the round of this version."""
+
+    version: Version
+
+
+class Announce(msgspec.Struct, frozen=True, gc=False):
+    """Write down that this device closed a round. Precedes the messages that tell others."""
+
+    record: ClosedRound
+    total: Pending | None  #: what went into the model; None if only the roster changed
+    heads: tuple[int, ...]
+    joined: tuple[tuple[int, int], ...]
+
+
+class TakeOver(msgspec.Struct, frozen=True, gc=False):
+    """Write down that this device is now the head of its cluster."""
+
+    cluster: int
+    previous: int
+
+
+class KeepIncarnation(msgspec.Struct, frozen=True, gc=False):
+    """Keep this number on disk before anything else: the next life must be a later one."""
+
+    incarnation: int
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """Nothing more will come from this device: the run is `over`, it `left`, or its cluster was `dropped`."""
+
+    reason: str
+
+
+Effect = Send | Train | SetDeadline | Announce | TakeOver | KeepIncarnation | Stop

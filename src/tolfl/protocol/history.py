@@ -25,7 +25,7 @@ class Version(msgspec.Struct, frozen=True, order=True, gc=False):
     revision: int  #: roster changes without an update since the last round
     history: str  #: hash chain of the included sets and rosters
 
-    def is_rival_of(self, other: Version) -> bool:
+    def conflicts_with(self, other: Version) -> bool:
         """Tell whether this version, the heavier one, is surely on another branch: to extend is to count further."""
         return (self.round, self.revision) <= (other.round, other.revision)
 

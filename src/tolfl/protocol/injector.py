@@ -13,8 +13,7 @@ import msgspec
 
 from tolfl.core.failures import Failure, Phase
 from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Effect, Send, Stop, Train
-from tolfl.protocol.events import Event, Received, Trained
+from tolfl.protocol.events import Announce, Effect, Event, Received, Send, Stop, Train, Trained
 from tolfl.protocol.history import ClosedRound
 from tolfl.protocol.messages import Ack, Closed, Mean, Payload
 

@@ -1,12 +1,76 @@
-"""Who is in, who is dead and who wants in, as far as one device knows. Beliefs only: no messages, no effects."""
+"""Who is in, who has failed and who is joining, as far as one device knows; and who does what (rule 4).
+
+Beliefs only: no messages, no effects. Roles are functions of who is alive: nobody is appointed, nothing is counted up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
+from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.history import Life, Roster
-from tolfl.protocol.roles import Roles, roles_of
+
+
+class Roles:
+    """Who heads which cluster, in what order the chain runs, and who closes the round."""
+
+    __slots__ = (
+        "dropped",
+        "earlier",
+        "head_of",
+        "heads",
+        "live",
+        "member_lists",
+        "members",
+        "next_head",
+        "so_far",
+        "takes_over",
+    )
+
+    def __init__(self, topology: Topology, roster: Roster, dead: frozenset[Life], drops_clusters: bool) -> None:
+        # A later life that is over ends the earlier ones too.
+        fallen = {device for device, life in dead if roster.incarnations.get(device, life + 1) <= life}
+        self.head_of: dict[int, int] = {}  #: cluster -> its head
+        self.members: dict[int, int] = {}  #: cluster -> bits of its live devices
+        self.member_lists: dict[int, tuple[int, ...]] = {}  #: the same devices, first the head
+        self.earlier: dict[int, int] = {}  #: cluster -> bits of the live devices of earlier clusters
+        self.takes_over: dict[int, int] = {}  #: cluster -> the head of the roster, if that one is gone
+        self.so_far: dict[int, int] = {}  #: cluster -> bits of the roster's devices up to it, dead ones too
+        dropped = live = so_far = 0
+        for index, cluster in enumerate(topology.clusters):
+            present = [device for device in cluster if device in roster.incarnations]
+            alive = [device for device in present if device not in fallen]
+            so_far |= DeviceSet.of(present).bits
+            self.so_far[index] = so_far
+            if drops_clusters and present and present[0] in fallen:
+                # Rule 11, the paper's: a dead head takes its cluster with it.
+                dropped |= DeviceSet.of(alive).bits
+                continue
+            self.earlier[index] = live
+            if not alive:
+                continue
+            self.head_of[index] = alive[0]
+            if alive[0] != present[0]:
+                self.takes_over[index] = present[0]
+            self.members[index] = DeviceSet.of(alive).bits
+            self.member_lists[index] = tuple(alive)
+            live |= self.members[index]
+        self.live, self.dropped = DeviceSet(live), DeviceSet(dropped)
+        self.heads = tuple(self.head_of.values())
+        self.next_head = dict(zip(self.heads, self.heads[1:], strict=False))
+
+    @property
+    def closer(self) -> int | None:
+        """The last live head: it closes the round."""
+        return self.heads[-1] if self.heads else None
+
+
+@lru_cache(maxsize=256)
+def roles_of(topology: Topology, roster: Roster, dead: frozenset[Life], drops_clusters: bool) -> Roles:
+    """Return the roles; computed once per membership change and shared by all devices of a simulation."""
+    return Roles(topology, roster, dead, drops_clusters)
 
 
 class Membership:
@@ -53,12 +117,12 @@ class Membership:
         """Tell whether somebody of the roster who is alive as far as this device knows is among the dead of others."""
         return not (dead - self.dead).isdisjoint(self.roster.lives)
 
-    def is_buried(self, life: Life) -> bool:
+    def has_failed(self, life: Life) -> bool:
         """Tell whether a life is over: known dead, or followed by a later one in the roster (rule 3)."""
         return life in self.dead or life[1] < self.roster.incarnations.get(life[0], 0)
 
-    def bury(self, lives: frozenset[Life]) -> bool:
-        """Note deaths; tell whether any is news. Nobody believes in the own death: that is for `next_life`."""
+    def mark_failed(self, lives: frozenset[Life]) -> bool:
+        """Note deaths; tell whether any is news. Nobody believes in the own death: that is for `start_incarnation`."""
         new = lives - self.dead - {(self.id, self.incarnation)}
         if not new:
             return False
@@ -112,7 +176,7 @@ class Membership:
         self._roles = None
         self._find_oneself()
 
-    def next_life(self) -> None:
+    def start_incarnation(self) -> None:
         """Accept to be dead and begin the next life (rule 3)."""
         self.dead |= {(self.id, self.incarnation)}
         self.incarnation += 1

@@ -12,7 +12,7 @@ from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import Account, Learner
 from tolfl.learners.layouts import failure_plan, hosts, protocol_policy, wiring
-from tolfl.protocol.rules import Rules
+from tolfl.protocol.device import Rules
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.evaluation import score_models
 from tolfl.runs.outcome import Held, Outcome, holders_of, outcome_of

@@ -15,13 +15,27 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
 from tolfl.core.records import AnyRecord, FailureHappened, Joined, RosterChanged, RunEnded, TakenOver
 from tolfl.core.spec import LinkModel, Timing
-from tolfl.protocol.device import Device
-from tolfl.protocol.effects import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.events import DeadlinePassed, Event, PeerFailed, Received, Started, Ticked, Trained
+from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.events import (
+    Announce,
+    DeadlinePassed,
+    Effect,
+    Event,
+    KeepIncarnation,
+    PeerFailed,
+    Received,
+    Send,
+    SetDeadline,
+    Started,
+    Stop,
+    TakeOver,
+    Ticked,
+    Train,
+    Trained,
+)
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
-from tolfl.protocol.rules import Rules
 from tolfl.runs.ledger import Entry, Kind, Ledger
 from tolfl.sim.closing import Closing
 from tolfl.sim.links import CONTROL_BYTES, LinkClock

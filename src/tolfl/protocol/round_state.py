@@ -1,4 +1,4 @@
-"""What a device has in hand in the round of one version: contributions received, the mean from upstream, debts."""
+"""What a device has in hand in the round of one version: contributions, the mean from upstream, what was sent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from copy import copy
 
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
-from tolfl.protocol.membership import Membership
+from tolfl.protocol.membership import Membership, Roles
 from tolfl.protocol.messages import Ack, Mean, Offer, Payload
-from tolfl.protocol.roles import Roles
 
 
-class Round:
+class RoundState:
     """The working state of one round; a new version starts with a new one."""
 
     __slots__ = (
@@ -109,7 +108,7 @@ class Round:
         upstream = self.upstream_missing.get(device, "late")
         return upstream if upstream == "left" else fleet.why_missing(device) or upstream
 
-    def clone(self) -> Round:
+    def clone(self) -> RoundState:
         """Return an independent copy; what it holds is immutable and shared."""
         other = copy(self)
         other.received = dict(self.received)

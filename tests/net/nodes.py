@@ -174,7 +174,7 @@ class Fleet:
 
     def params(self, device: int) -> Vector:
         """Return the model that a device holds."""
-        models = self.nodes[device].device.record.models
+        models = self.nodes[device].device.record.state
         assert isinstance(models, dict)
         params: Vector = models[GLOBAL]
         return params

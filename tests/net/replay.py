@@ -61,7 +61,7 @@ def held_by(out: Path, devices: Iterable[int]) -> list[Held]:
         record, stored = read_round(out / "devices" / str(device) / "round.safetensors")
         version = record.version
         name = Name(version.work, version.round, version.revision, version.history)
-        models = record.models
+        models = record.state
         assert isinstance(models, dict)
         held.append(Held(device, name, stored.stopped, models[GLOBAL]))
     return held

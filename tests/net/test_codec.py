@@ -80,7 +80,7 @@ def test_a_light_record_is_the_record_without_its_models(data: st.DataObject) ->
     encoded, tensors = encode(message, is_light=True)
     decoded = decode(over_the_wire(encoded), tensors, fleet)
 
-    light = msgspec.structs.replace(message, record=msgspec.structs.replace(message.record, models={}))
+    light = msgspec.structs.replace(message, record=msgspec.structs.replace(message.record, state={}))
     assert tensors == []
     assert plain(decoded) == plain(light)
 
@@ -236,7 +236,7 @@ def test_a_model_that_is_not_finite_is_refused(make: Callable[[], AnyMessage], v
 
 def test_a_part_of_the_models_is_no_record() -> None:
     fleet = Expected(FLEET.topology, ("a", "b"), 3, FLEET.dtype)
-    record = msgspec.structs.replace(closed().record, models={"a": VECTOR})
+    record = msgspec.structs.replace(closed().record, state={"a": VECTOR})
     encoded, tensors = encode(msgspec.structs.replace(closed(), record=record))
     with pytest.raises(RefusedMessageError) as refusal:
         decode(encoded, tensors, fleet)

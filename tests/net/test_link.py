@@ -134,7 +134,7 @@ def test_a_model_arrives_as_it_was_beside_small_messages() -> None:
     fleet = Expected(FLEET.topology, ("global",), CHUNK_BYTES, FLEET.dtype)
     params = np.random.default_rng(0).standard_normal(fleet.n_params).astype(np.float32)
     sent = Closed(
-        1, 0, closed().version, frozenset(), msgspec.structs.replace(closed().record, models={"global": params})
+        1, 0, closed().version, frozenset(), msgspec.structs.replace(closed().record, state={"global": params})
     )
 
     async def live() -> None:

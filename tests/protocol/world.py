@@ -261,7 +261,7 @@ class World:
             raise Violation(f"devices {stuck} never finished")
         if len({state.record.version for state in running}) > 1:
             raise Violation(f"histories differ: {[(state.id, str(state.record.version)) for state in running]}")
-        history = running[0].record.models
+        history = running[0].record.state
         assert isinstance(history, tuple)
         for version, included in history:
             if len(set(included)) != len(included):

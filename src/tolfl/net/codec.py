@@ -119,7 +119,7 @@ def _contribution(contribution: Contribution, tensors: list[Vector]) -> pb.Contr
 
 
 def _closed(record: ClosedRound, is_light: bool, tensors: list[Vector]) -> pb.Closed:
-    models = {} if is_light else cast("dict[str, Vector]", record.models)
+    models = {} if is_light else cast("dict[str, Vector]", record.state)
     return pb.Closed(
         version=_version(record.version),
         roster=_lives(record.roster.lives),

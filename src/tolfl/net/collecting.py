@@ -54,7 +54,7 @@ def collect(
 
 
 def _held(device: int, record: ClosedRound, stored: StoredRound) -> Held:
-    state = cast("State", record.models)
+    state = cast("State", record.state)
     return Held(device, record.version, record.version.history, state, stored.is_private, stored.stopped)
 
 

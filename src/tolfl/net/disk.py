@@ -100,7 +100,7 @@ class DeviceDisk:
             return None
         record = read_round(path)[0]
         if expected is not None:
-            sizes = {key: len(params) for key, params in cast("dict[str, Vector]", record.models).items()}
+            sizes = {key: len(params) for key, params in cast("dict[str, Vector]", record.state).items()}
             if sizes != dict.fromkeys(expected.keys, expected.n_params):
                 raise RunDirectoryError(self.folder, "holds a round of another model; choose another state folder")
         return record
@@ -119,7 +119,7 @@ def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = Fals
         stopped,
         is_private,
     )
-    models = cast("dict[str, Vector]", record.models)
+    models = cast("dict[str, Vector]", record.state)
     tensors = {key: np.ascontiguousarray(params) for key, params in models.items()}
     return safetensors.numpy.save(tensors, metadata={"round": msgspec.json.encode(stored).decode()})
 

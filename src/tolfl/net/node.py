@@ -177,7 +177,7 @@ class Node:
             await self._say_last_words()
             self.diary.flush_traffic(self.now_s, self.device.record.parent)
             self.diary.ended(self.now_s, self.device.record, reason)
-            results = self._trainer.results(self.device.record.models)
+            results = self._trainer.results(self.device.record.state)
             self.keeper.leave_behind(self.device.record, reason, self.device.is_private, results)
             return reason
 
@@ -225,7 +225,7 @@ class Node:
             case Send():
                 self._send(effect.to, effect.message)
             case Train():
-                self._trainer.start(effect.version, effect.models, lambda done: self._from_thread(effect.version, done))
+                self._trainer.start(effect.version, effect.state, lambda done: self._from_thread(effect.version, done))
             case SetDeadline():
                 if self.setting.spec.deadline_s is not None:
                     self._loop.call_later(self.setting.spec.deadline_s, self._handle, DeadlinePassed(effect.version))
@@ -302,7 +302,7 @@ class Node:
         if is_old or message.incarnation < self._lives.get(peer, 0):
             self.server.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
         self._lives[peer] = max(self._lives.get(peer, 0), message.incarnation)
-        if isinstance(message, Closed) and not message.record.models:
+        if isinstance(message, Closed) and not message.record.state:
             message = self._with_models(message)
         self._handle(Received(message))
 
@@ -310,7 +310,7 @@ class Node:
         """Fill in the models of a record that has those of its parent; without the parent it is only news of it."""
         own, record = self.device.record, message.record
         if own.version.history in (record.parent, record.version.history):
-            return msgspec.structs.replace(message, record=msgspec.structs.replace(record, models=own.models))
+            return msgspec.structs.replace(message, record=msgspec.structs.replace(record, state=own.state))
         return Heartbeat(message.sender, message.incarnation, message.version, message.dead)
 
     # -- what links and the server ask for ----------------------------------------------------------------------

@@ -55,7 +55,7 @@ class RoundScorer:
 
     def _score(self, path: Path) -> AnyRecord:
         record, _ = read_round(path)
-        results = self._learner.results(cast("State", record.models))
+        results = self._learner.results(cast("State", record.state))
         scores = score_models(results, self._data, holders_of(results, record.included))
         return Evaluated(
             time_s=self._now_s(), round=record.version.round - 1, version=str(record.version), auroc=scores.auroc

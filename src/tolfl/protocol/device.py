@@ -17,7 +17,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol import events, messages
 from tolfl.protocol.events import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Models, Roster, Version
+from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round_state import RoundState
@@ -28,7 +28,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     topology: Topology
     rounds: int
-    apply: Callable[[Models, Pending, Version, DeviceSet], Models]  #: the next models, from a mean and who goes on
+    apply: Callable[[State, Pending, Version, DeviceSet], State]  #: the next state, from a mean and who goes on
     #: the chain so far with a cluster appended, which is given as one contribution per device, in id order
     merge: Callable[[Pending | None, Sequence[Pending]], Pending] = Contribution.appended
     policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
@@ -141,7 +141,7 @@ class Device:
             self._ask_to_join()
             return
         if self.version.round < self._rules.rounds:
-            self._effects.append(Train(self.version, self.record.models))
+            self._effects.append(Train(self.version, self.record.state))
         else:
             # Rule 12: the end is one more round in which nobody trains and everybody says "I hold the last model".
             self.round.own = Contribution(DeviceSet.of([self.id]), 0, {})
@@ -201,8 +201,8 @@ class Device:
         else:
             total = round_.running_mean(rules.merge)
             roster = self.fleet.next_roster()
-            models = rules.apply(self.record.models, total, self.version, roster.devices)
-            self._extend(self.record.after(total, self.round.missing(self.fleet), roster, models), total)
+            state = rules.apply(self.record.state, total, self.version, roster.devices)
+            self._extend(self.record.after(total, self.round.missing(self.fleet), roster, state), total)
 
     def _extend(self, record: ClosedRound, total: Pending | None = None) -> None:
         """Announce a record of one's own and go on from it."""

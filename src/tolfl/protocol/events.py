@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tolfl.core.contribution import Pending
-from tolfl.protocol.history import ClosedRound, Models, Version
+from tolfl.protocol.history import ClosedRound, State, Version
 from tolfl.protocol.messages import AnyMessage
 
 
@@ -65,7 +65,7 @@ class Train(msgspec.Struct, frozen=True, gc=False):
     """Train on your own samples from this version; answer with `Trained`. Drops any training still under way."""
 
     version: Version
-    models: Models
+    state: State
 
 
 class SetDeadline(msgspec.Struct, frozen=True, gc=False):

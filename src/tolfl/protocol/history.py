@@ -10,8 +10,9 @@ import msgspec
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
 
-#: What a driver means by models: arrays in a network, a promise in the simulator. Devices pass it on unopened.
-Models = object
+#: What a driver means by the state of training: arrays, or a handle to what is not computed yet. Devices pass it on
+#: unopened.
+State = object
 
 #: One life of a device: its id and its incarnation. Death is of a life and is final.
 Life = tuple[int, int]
@@ -66,7 +67,7 @@ class ClosedRound(msgspec.Struct, frozen=True, gc=False):
 
     version: Version
     roster: Roster  #: of the next round
-    models: Models
+    state: State
     parent: str = ""  #: the history that this record extends
     included: DeviceSet = DeviceSet()
     missing: dict[int, str] = {}
@@ -74,12 +75,12 @@ class ClosedRound(msgspec.Struct, frozen=True, gc=False):
     is_over: bool = False  #: the run is finished: everybody holds the last model
 
     @classmethod
-    def first(cls, roster: Roster, models: Models) -> ClosedRound:
+    def first(cls, roster: Roster, state: State) -> ClosedRound:
         """Return what everybody holds before the first round."""
-        return cls(Version(0, 0, 0, ""), roster, models)
+        return cls(Version(0, 0, 0, ""), roster, state)
 
-    def after(self, total: Pending, missing: dict[int, str], roster: Roster, models: Models) -> ClosedRound:
-        """Return the record of the next round: `total` went into `models`, `roster` goes on."""
+    def after(self, total: Pending, missing: dict[int, str], roster: Roster, state: State) -> ClosedRound:
+        """Return the record of the next round: `total` led to `state`, `roster` goes on."""
         version = Version(
             self.version.work + total.n_samples,
             self.version.round + 1,
@@ -87,13 +88,13 @@ class ClosedRound(msgspec.Struct, frozen=True, gc=False):
             self._extend(total.included, roster, "update"),
         )
         parent = self.version.history
-        return ClosedRound(version, roster, models, parent, total.included, missing, total.n_samples)
+        return ClosedRound(version, roster, state, parent, total.included, missing, total.n_samples)
 
     def with_roster(self, roster: Roster, is_over: bool = False) -> ClosedRound:
         """Return a record that changes the roster and not the model (rule 10)."""
         history = self._extend(DeviceSet(), roster, "over" if is_over else "roster")
         version = Version(self.version.work, self.version.round, self.version.revision + 1, history)
-        return ClosedRound(version, roster, self.models, self.version.history, is_over=is_over)
+        return ClosedRound(version, roster, self.state, self.version.history, is_over=is_over)
 
     def _extend(self, included: DeviceSet, roster: Roster, what: str) -> str:
         # The roster is part of the name: two records with one name and two rosters would never be reconciled.

@@ -145,7 +145,7 @@ class Simulation:
         """Return what the live devices hold."""
         found = []
         for injector in self.timeline.devices.values():
-            device, step = injector.device, injector.device.record.models
+            device, step = injector.device, injector.device.record.state
             if not isinstance(step, Step) or step.state is None:
                 raise LookupError(f"the model of device {device.id} has not been computed")
             version = device.version

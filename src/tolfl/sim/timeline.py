@@ -227,7 +227,7 @@ class Timeline:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _announce(self, device: int, announced: Announce) -> None:
-        record, step = announced.record, announced.record.models
+        record, step = announced.record, announced.record.state
         assert isinstance(step, Step)
         version = record.version
         started_s = self._closed_at.get(record.parent, 0.0)

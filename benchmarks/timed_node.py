@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -26,18 +25,19 @@ def time_training(log: Path) -> None:
     """Let every trainer of this process write down the seconds from the start of a training to its end."""
     untimed = Trainer.start
 
-    def start(trainer: Trainer, version: Version, models: object, done: Callable[[Future[Contribution]], None]) -> None:
+    def start(trainer: Trainer, version: Version, state: object) -> Future[Contribution]:
         began = time.perf_counter()
 
         def note(result: Future[Contribution]) -> None:
             if not result.cancelled():
                 with log.open("a") as file:
                     file.write(f"{version.round} {time.perf_counter() - began:.6f}\n")
-            done(result)
 
-        untimed(trainer, version, models, note)
+        training = untimed(trainer, version, state)
+        training.add_done_callback(note)
+        return training
 
-    Trainer.start = start  # type: ignore[method-assign, assignment]
+    Trainer.start = start  # type: ignore[method-assign]
 
 
 async def live(config: NodeConfig) -> str:

@@ -114,13 +114,14 @@ def _fingerprint(world: World, names: _Names) -> object:
             tuple(sorted(names.of(message) for message in state._newer.values())),
             state._asked_for and names.of(state._asked_for), round_.own is None, round_.received_bits,
             round_.upstream and names.of(round_.upstream), round_.is_late, round_.reported_to, round_.passed_to,
-            round_.passed_bits, round_.has_taken_over,
+            round_.passed_bits, round_.has_taken_over, round_.closing and names.of(round_.closing),
         )  # fmt: skip
 
     return (
         tuple(of_device(state) for _, state in sorted(world.devices.items())),
         tuple(sorted((to, names.of(message)) for to, message in world.flying)),
         tuple(sorted((device, names.of(version)) for device, version in world.training)),
+        tuple(sorted((device, names.of(effect)) for device, effect in world.applying)),
         frozenset(world.unnoticed),
         tuple(sorted((device, names.of(version)) for device, version in world.deadlines)),
     )

@@ -9,8 +9,9 @@ from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device, Rules
-from tolfl.protocol.events import Announce, Effect, Received, Send, Started, Trained
+from tolfl.protocol.events import Announce, Applied, Apply, Effect, Event, Received, Send, Started, Trained
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.injector import Die
 from tolfl.protocol.messages import (
     Ack,
     AnyMessage,
@@ -51,7 +52,7 @@ def device_in(
     incarnation: int = 0,
 ) -> Device:
     """Return a device before its first round."""
-    rules = Rules(topology, rounds, apply, append, policy, min_devices, 1, has_deadline)
+    rules = Rules(topology, rounds, append, policy, min_devices, 1, has_deadline)
     return Device(id, incarnation, first_record(topology), rules)
 
 
@@ -148,7 +149,19 @@ def next_record(topology: Topology, *inside: int, without: Sequence[int] = ()) -
     return record.after(shares(*inside), {}, roster, ())
 
 
-# -- what the device says ---------------------------------------------------------------------------------------------
+# -- what the device does ---------------------------------------------------------------------------------------------
+
+
+def closing(device: Device, event: Event) -> list[Effect]:
+    """Let a device handle an event by which it has everything, and the `Applied` that follows; return all effects."""
+    effects = device.handle(event)
+    return [*effects, *device.handle(applied(effects))]
+
+
+def applied(effects: Sequence[Effect | Die]) -> Applied:
+    """Return the answer to the one `Apply` among effects."""
+    (effect,) = [effect for effect in effects if isinstance(effect, Apply)]
+    return Applied(effect.version, apply(effect))
 
 
 def sent(effects: Sequence[Effect]) -> list[tuple[int, str]]:

@@ -12,6 +12,7 @@ from tests.protocol.fleets import (
     ack,
     announced,
     closed,
+    closing,
     clusters,
     device_in,
     mean,
@@ -89,11 +90,11 @@ def test_the_closer_announces_the_round_before_it_tells_anybody_and_goes_on() ->
     closer = started(TWO, 2)
     closer.handle(trained(2))
     closer.handle(report(3))
-    effects = closer.handle(mean(0, 0, 1))
+    effects = closing(closer, mean(0, 0, 1))
 
     assert sent(effects) == [(0, "Ack"), (0, "Closed"), (3, "Closed")]
     kinds = [type(effect).__name__ for effect in effects]
-    assert kinds == ["Send", "Announce", "Send", "Send", "Train"]
+    assert kinds == ["Send", "Apply", "Announce", "Send", "Send", "Train"]
     record = announced(effects).record
     assert list(record.included) == [0, 1, 2, 3]
     assert (record.version.work, record.version.round, record.missing) == (1 + 2 + 3 + 4, 1, {})
@@ -120,7 +121,7 @@ def test_what_arrives_twice_counts_once() -> None:
     closer.handle(report(1))
     closer.handle(report(1))
     closer.handle(trained(0))
-    effects = closer.handle(report(2))
+    effects = closing(closer, report(2))
 
     assert list(announced(effects).record.included) == [0, 1, 2]
     assert closer.handle(report(2)) == messages_back(closer, 2)
@@ -153,7 +154,7 @@ def test_of_two_upstream_means_the_larger_is_used_and_they_are_never_merged() ->
     closer.handle(trained(3))
     closer.handle(PeerFailed(2, 0))
     closer.handle(PeerFailed(1, 0))
-    effects = closer.handle(mean(0, 0, 1))
+    effects = closing(closer, mean(0, 0, 1))
 
     assert list(announced(effects).record.included) == [0, 1, 3]
 
@@ -180,10 +181,10 @@ def test_the_next_in_line_takes_over_and_says_so_once() -> None:
 
     assert effects == [TakeOver(cluster=0, previous=0)]
     assert heir.handle(PeerFailed(0, 0)) == []
-    closing = heir.handle(report(2, dead=frozenset({(0, 0)})))
-    assert list(announced(closing).record.included) == [1, 2]
-    assert announced(closing).record.missing == {0: "failed"}
-    assert list(announced(closing).record.roster.incarnations) == [1, 2]
+    closed_without = announced(closing(heir, report(2, dead=frozenset({(0, 0)}))))
+    assert list(closed_without.record.included) == [1, 2]
+    assert closed_without.record.missing == {0: "failed"}
+    assert list(closed_without.record.roster.incarnations) == [1, 2]
 
 
 def test_a_death_is_learned_from_anybodys_message() -> None:
@@ -204,7 +205,7 @@ def test_the_last_live_head_closes() -> None:
     head = started(CHAIN, 0)
     head.handle(trained(0))
     head.handle(PeerFailed(1, 0))
-    effects = head.handle(PeerFailed(2, 0))
+    effects = closing(head, PeerFailed(2, 0))
 
     record = announced(effects).record
     assert (list(record.included), record.missing) == ([0], {1: "failed", 2: "failed"})
@@ -215,7 +216,7 @@ def test_what_was_received_counts_even_if_its_owner_has_died_since() -> None:
     head.handle(report(1))
     head.handle(PeerFailed(1, 0))
     head.handle(trained(0))
-    effects = head.handle(report(2))
+    effects = closing(head, report(2))
 
     record = announced(effects).record
     assert list(record.included) == [0, 1, 2]
@@ -226,7 +227,7 @@ def test_a_mean_need_not_cover_what_its_sender_knows_to_be_missing() -> None:
     closer = started(TWO, 2)
     closer.handle(trained(2))
     closer.handle(report(3))
-    effects = closer.handle(mean(0, 0, missing={1: "late"}))
+    effects = closing(closer, mean(0, 0, missing={1: "late"}))
 
     assert announced(effects).record.missing == {1: "late"}
     assert 1 in announced(effects).record.roster.incarnations
@@ -258,7 +259,7 @@ def test_without_the_cluster_that_was_dropped_the_others_close() -> None:
     closer = started(TWO, 2, policy="drop")
     closer.handle(trained(2))
     closer.handle(report(3))
-    effects = closer.handle(PeerFailed(0, 0))
+    effects = closing(closer, PeerFailed(0, 0))
 
     record = announced(effects).record
     assert (list(record.included), record.missing) == ([2, 3], {0: "failed", 1: "dropped"})
@@ -272,7 +273,7 @@ def test_an_isolated_member_trains_alone_and_answers_nobody() -> None:
     assert [type(effect) for effect in effects] == [Announce, Train]
     assert member.is_private
     version = member.version
-    alone = member.handle(trained(1, version))
+    alone = closing(member, trained(1, version))
     assert list(announced(alone).record.included) == [1]
     assert sent(alone) == []
     assert member.handle(report(2)) == []
@@ -283,7 +284,7 @@ def test_a_member_that_fails_is_no_reason_to_drop_a_cluster() -> None:
     head = started(STAR, 0, policy="drop")
     head.handle(trained(0))
     head.handle(report(2))
-    effects = head.handle(PeerFailed(1, 0))
+    effects = closing(head, PeerFailed(1, 0))
 
     assert announced(effects).record.missing == {1: "failed"}
 
@@ -296,7 +297,7 @@ def test_a_head_sets_a_deadline_and_goes_on_without_those_who_are_late() -> None
     assert head.handle(Started()) == [Train(FIRST, ()), SetDeadline(FIRST)]
     head.handle(trained(0))
     head.handle(report(2))
-    effects = head.handle(DeadlinePassed(FIRST))
+    effects = closing(head, DeadlinePassed(FIRST))
 
     record = announced(effects).record
     assert (list(record.included), record.missing) == ([0, 2], {1: "late"})

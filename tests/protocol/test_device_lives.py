@@ -8,6 +8,7 @@ from tests.protocol.fleets import (
     ack,
     announced,
     closed,
+    closing,
     clusters,
     device_in,
     first_record,
@@ -99,7 +100,7 @@ def test_whoever_wants_in_is_in_the_next_roster() -> None:
     head = started(clusters([0, 1]), 0)
     head.handle(PeerFailed(1, 0))
     head.handle(join(1, incarnation=1))
-    effects = head.handle(trained(0))
+    effects = closing(head, trained(0))
 
     record = announced(effects).record
     assert record.roster == Roster({0: 0, 1: 1})
@@ -111,13 +112,13 @@ def test_a_join_is_the_end_of_the_life_before_it() -> None:
     head = started(STAR, 0)
     head.handle(trained(0))
     head.handle(report(2))
-    effects = head.handle(join(1, incarnation=1))
+    effects = closing(head, join(1, incarnation=1))
 
     assert announced(effects).record.missing == {1: "failed"}
     assert (1, "Closed") in sent(effects)
     assert list(head.record.roster.incarnations) == [0, 2]  # the round was waiting for nobody else: too late for it
     head.handle(trained(0, head.version))
-    later = announced(head.handle(report(2, version=head.version)))
+    later = announced(closing(head, report(2, version=head.version)))
     assert later.record.roster == Roster({0: 0, 1: 1, 2: 0})
 
 
@@ -131,10 +132,10 @@ def test_a_device_that_comes_back_asks_the_closer_to_let_it_in() -> None:
 def test_a_join_at_an_older_version_is_answered_with_the_record_and_remembered() -> None:
     closer = started(clusters([0], [1]), 1)
     closer.handle(PeerFailed(0, 0))
-    closer.handle(trained(1))
+    closing(closer, trained(1))
 
     assert (0, "Closed") in sent(closer.handle(join(0, incarnation=1)))
-    effects = closer.handle(trained(1, closer.version))
+    effects = closing(closer, trained(1, closer.version))
     assert announced(effects).record.roster == Roster({0: 1, 1: 0})
 
 
@@ -153,7 +154,7 @@ def test_a_goodbye_is_a_death_by_choice() -> None:
     head = started(STAR, 0)
     head.handle(trained(0))
     head.handle(report(2))
-    effects = head.handle(goodbye(1))
+    effects = closing(head, goodbye(1))
 
     assert announced(effects).record.missing == {1: "left"}
 
@@ -201,7 +202,7 @@ def test_when_nobody_is_inside_the_first_on_the_ladder_opens_a_roster() -> None:
 def test_the_run_is_over_when_everybody_holds_the_last_model() -> None:
     closer = started(clusters([0, 1]), 0, rounds=1)
     closer.handle(trained(0))
-    closer.handle(report(1))
+    closing(closer, report(1))
     last = closer.version
     assert (last.round, closer.stopped) == (1, None)
     effects = closer.handle(report(1, version=last))
@@ -214,7 +215,7 @@ def test_the_run_is_over_when_everybody_holds_the_last_model() -> None:
 def test_after_the_end_the_record_goes_to_whoever_is_behind() -> None:
     alone = started(clusters([0, 1]), 0, rounds=1)
     alone.handle(PeerFailed(1, 0))
-    alone.handle(trained(0))
+    closing(alone, trained(0))
     assert alone.stopped == "over"
 
     assert sent(alone.handle(heartbeat(1, incarnation=1))) == [(1, "Closed")]
@@ -225,8 +226,8 @@ def test_a_copy_lives_a_life_of_its_own() -> None:
     head.handle(report(1))
     other = head.clone()
     other.handle(trained(0))
-    other.handle(report(2))
+    closing(other, report(2))
 
     assert (head.version.round, other.version.round) == (0, 1)
     head.handle(trained(0))
-    assert announced(head.handle(report(2))).record == other.record
+    assert announced(closing(head, report(2))).record == other.record

@@ -8,9 +8,11 @@ import pytest
 
 from tests.protocol.fleets import (
     ack,
+    applied,
     closed,
     clusters,
     device_in,
+    first_record,
     heartbeat,
     mean,
     next_record,
@@ -77,10 +79,14 @@ def test_in_chain_the_closer_dies_before_its_record_leaves_and_the_round_never_h
     closer.handle(Started())
     closer.handle(trained(0))
     closer.handle(report(1))
-    effects = closer.handle(report(2))
+    before = closer.handle(report(2))
+    effects = closer.handle(applied(before))
 
+    assert [type(effect).__name__ for effect in before] == ["Send", "Apply"]
     assert not any(isinstance(effect, Announce) for effect in effects)
     assert dies(effects)
+    assert isinstance(effects[0], Die)
+    assert effects[0].record == first_record(STAR)
 
 
 def test_in_chain_a_member_dies_once_its_report_is_acknowledged() -> None:
@@ -96,15 +102,18 @@ def test_in_distribute_the_closer_dies_once_one_device_has_the_record() -> None:
     closer.handle(Started())
     closer.handle(trained(2))
     closer.handle(report(3))
-    effects = closer.handle(mean(0, 0, 1))
+    effects = closer.handle(applied(closer.handle(mean(0, 0, 1))))
 
-    assert [type(effect).__name__ for effect in effects] == ["Send", "Announce", "Send", "Die"]
+    assert [type(effect).__name__ for effect in effects] == ["Announce", "Send", "Die"]
+    assert isinstance(effects[0], Announce)
+    assert isinstance(effects[-1], Die)
+    assert effects[-1].record == effects[0].record
 
 
 def test_in_distribute_a_closer_without_anybody_to_tell_dies_after_announcing() -> None:
     alone = doomed(clusters([0]), 0, Phase.DISTRIBUTE)
     alone.handle(Started())
-    effects = alone.handle(trained(0))
+    effects = alone.handle(applied(alone.handle(trained(0))))
 
     assert [type(effect).__name__ for effect in effects] == ["Announce", "Die"]
 
@@ -142,7 +151,7 @@ def test_a_device_whose_moment_never_came_in_the_last_round_dies_with_the_run() 
     device = doomed(clusters([0]), 0, Phase.CHAIN, rounds=1)
     device.handle(Started())
 
-    assert dies(device.handle(trained(0)))
+    assert dies(device.handle(applied(device.handle(trained(0)))))
 
 
 def test_a_device_without_a_plan_is_left_alone() -> None:

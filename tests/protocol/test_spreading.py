@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.fleets import FIRST, closed, clusters, first_record, heartbeat, next_record, sent, shares, started
 from tests.protocol.world import Setting, World
-from tolfl.protocol.events import PeerFailed, Received, Send
+from tolfl.protocol.events import Apply, Event, PeerFailed, Received, Send
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import Closed
@@ -50,6 +50,7 @@ def closer_at_work() -> tuple[World, list[Send]]:
             world.happen(device, event)
             continue
         effects = world.devices[CLOSER].handle(event)
+        world.applying += [(CLOSER, effect) for effect in effects if isinstance(effect, Apply)]
         if world.devices[CLOSER].version != FIRST:
             return world, [effect for effect in effects if isinstance(effect, Send)]
 
@@ -61,11 +62,11 @@ def after_the_death(told: set[int], witnesses: set[int], order: random.Random) -
     world.die(CLOSER)
     for send in sends:
         if isinstance(send.message, Closed) and send.to in told:
-            world.happen(send.to, Received(send.message))
+            happen(world, send.to, Received(send.message))
     (life,) = {life for _, life in world.unnoticed}
     world.unnoticed.clear()
     for witness in sorted(witnesses):
-        world.happen(witness, PeerFailed(*life))
+        happen(world, witness, PeerFailed(*life))
     aftermath = Aftermath(None, Counter())
     for delays in itertools.count():
         if aftermath.delays is None and all(state.version == heavier for state in world.devices.values()):
@@ -77,15 +78,24 @@ def after_the_death(told: set[int], witnesses: set[int], order: random.Random) -
     return aftermath
 
 
+def happen(world: World, device: int, event: Event) -> None:
+    """Let something happen; the state after a round is computed in no time."""
+    world.happen(device, event)
+    while world.applying:
+        step = world.target(("apply", 0, None))
+        assert step is not None
+        world.happen(*step)
+
+
 def pass_on(world: World, order: random.Random) -> None:
     """Let everything arrive that is on its way now, in any order, and refused connections be noticed."""
     flying, world.flying = world.flying, []
     refused, world.unnoticed = sorted(world.unnoticed), set()
     order.shuffle(flying)
     for to, message in flying:
-        world.happen(to, Received(message))
+        happen(world, to, Received(message))
     for observer, dead in refused:
-        world.happen(observer, PeerFailed(*dead))
+        happen(world, observer, PeerFailed(*dead))
 
 
 some_survivors = st.sets(st.sampled_from(SURVIVORS), min_size=1)

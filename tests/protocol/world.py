@@ -14,6 +14,8 @@ from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import (
     Announce,
+    Applied,
+    Apply,
     DeadlinePassed,
     Effect,
     Event,
@@ -61,9 +63,10 @@ def append(upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
     return merge(cluster if upstream is None else [upstream, *cluster])
 
 
-def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:
-    """Append a round to the model: here a model *is* the list of what went into it."""
-    assert isinstance(models, tuple)
+def apply(effect: Apply) -> object:
+    """Append a round to the state: here a state *is* the list of what went into it."""
+    version, total = effect.version, effect.total
+    assert isinstance(effect.state, tuple)
     assert isinstance(total, Symbol)
     devices = [device for (device, _), count in total.counts for _ in range(count)]
     if len(devices) > len(set(devices)):
@@ -72,7 +75,7 @@ def apply(models: object, total: Pending, version: Version, present: DeviceSet) 
         raise Violation(f"a contribution to another version than {version} is inside: {total.counts}")
     if set(devices) != set(total.included):
         raise Violation(f"provenance {list(total.included)} does not match what is inside: {total.counts}")
-    return (*models, (version, tuple(total.included)))
+    return (*effect.state, (version, tuple(total.included)))
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class World:
     devices: dict[int, Device]
     flying: list[tuple[int, AnyMessage]] = field(default_factory=list)
     training: list[tuple[int, Version]] = field(default_factory=list)  #: also what nobody waits for any more
+    applying: list[tuple[int, Apply]] = field(default_factory=list)
     deadlines: list[tuple[int, Version]] = field(default_factory=list)
     unnoticed: set[tuple[int, Life]] = field(default_factory=set)  #: (observer, life that is over)
     disk: dict[int, tuple[int, ClosedRound]] = field(default_factory=dict)  #: what a dead device left behind
@@ -126,9 +130,7 @@ class World:
     @classmethod
     def new(cls, setting: Setting, kind: DeviceType = Device) -> World:
         topology = Topology.contiguous(setting.n_devices, setting.n_clusters)
-        rules = Rules(
-            topology, setting.rounds, apply, append, setting.policy, setting.min_devices, 1, setting.has_deadline
-        )
+        rules = Rules(topology, setting.rounds, append, setting.policy, setting.min_devices, 1, setting.has_deadline)
         record = ClosedRound.first(Roster(dict.fromkeys(range(setting.n_devices), 0)), ())
         devices = {device: kind(device, 0, record, rules) for device in range(setting.n_devices)}
         world = cls(setting, rules, devices, kind=kind)
@@ -139,9 +141,9 @@ class World:
     def clone(self) -> World:
         devices = {device: state.clone() for device, state in self.devices.items()}
         return World(
-            self.setting, self.rules, devices, list(self.flying), list(self.training), list(self.deadlines),
-            set(self.unnoticed), dict(self.disk), self.cut, self.crashes, self.suspicions, self.cuts, self.restarts,
-            self.ticks, self.blackouts, self.fair_from, self.kind,
+            self.setting, self.rules, devices, list(self.flying), list(self.training), list(self.applying),
+            list(self.deadlines), set(self.unnoticed), dict(self.disk), self.cut, self.crashes, self.suspicions,
+            self.cuts, self.restarts, self.ticks, self.blackouts, self.fair_from, self.kind,
         )  # fmt: skip
 
     # -- one step -----------------------------------------------------------------------------------------------
@@ -169,6 +171,8 @@ class World:
                     self.unnoticed.add((device, (effect.to, incarnation)))
             case Train():
                 self.training.append((device, effect.version))
+            case Apply():
+                self.applying.append((device, effect))
             case SetDeadline():
                 self.deadlines.append((device, effect.version))
             case Announce() | KeepIncarnation() | Stop() | _:
@@ -178,6 +182,7 @@ class World:
         state = self.devices.pop(device)
         self.disk[device] = (state.incarnation, state.record)
         self.training = [(trainee, version) for trainee, version in self.training if trainee != device]
+        self.applying = [(closer, effect) for closer, effect in self.applying if closer != device]
         self.flying = [(to, message) for to, message in self.flying if to != device]
         life = (device, state.incarnation)
         self.unnoticed |= {(observer, life) for observer in self.devices}
@@ -197,6 +202,8 @@ class World:
             yield "deliver", index, None
         for index in range(len(self.training)):
             yield "train", index, None
+        for index in range(len(self.applying)):
+            yield "apply", index, None
         for device, life in sorted(self.unnoticed):
             yield "notice", device, life
         for index in range(len(self.deadlines)):
@@ -213,6 +220,9 @@ class World:
                 device, version = self.training.pop(index)
                 symbol = Symbol(DeviceSet.of([device]), device + 1, (((device, version), 1),))
                 return device, Trained(version, symbol)
+            case "apply":
+                device, effect = self.applying.pop(index)
+                return device, Applied(effect.version, apply(effect))
             case "notice":
                 assert isinstance(detail, tuple)
                 self.unnoticed.discard((index, detail))

@@ -6,7 +6,6 @@ import statistics
 from pathlib import Path
 from typing import BinaryIO
 
-from tolfl.core.contribution import Pending
 from tolfl.core.records import (
     AnyRecord,
     FailureHappened,
@@ -63,7 +62,7 @@ class Diary:
         """Note that something happened in the present round: its duration is no measure for others."""
         self._is_disturbed = True
 
-    def closed(self, now_s: float, announced: Announce) -> None:
+    def closed(self, now_s: float, announced: Announce, loss: float | None = None) -> None:
         """Note that this device closed a round, before anybody hears of it."""
         record, version = announced.record, str(announced.record.version)
         joined = [
@@ -94,7 +93,7 @@ class Diary:
                 included=tuple(record.included),
                 missing={str(device): reason for device, reason in sorted(record.missing.items())},
                 n_samples=record.n_samples,
-                loss=_loss(announced.total),
+                loss=loss,
                 bytes=0,
                 messages={},
                 heads=announced.heads,
@@ -180,7 +179,3 @@ def _drop_piece(file: BinaryIO) -> None:
     """Drop what a process that was killed, or a full disk, left of a line: the next one would be glued to it."""
     file.seek(0)
     file.truncate(file.read().rfind(b"\n") + 1)
-
-
-def _loss(total: Pending) -> float | None:
-    return total.resolve().loss

@@ -8,9 +8,12 @@ import os
 import signal
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import grpc.aio
 import msgspec
@@ -20,6 +23,7 @@ from tolfl.core.errors import RunDirectoryError
 from tolfl.core.failures import Failure
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import Timing
+from tolfl.learners import Account
 from tolfl.net import wire_pb2 as pb
 from tolfl.net.addresses import Addresses
 from tolfl.net.arrival import Arrival
@@ -40,6 +44,8 @@ from tolfl.net.trainer import Trainer
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import (
     Announce,
+    Applied,
+    Apply,
     DeadlinePassed,
     Effect,
     Event,
@@ -56,13 +62,14 @@ from tolfl.protocol.events import (
     Train,
     Trained,
 )
-from tolfl.protocol.history import ClosedRound, Roster, Version
+from tolfl.protocol.history import ClosedRound, Roster, State, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
 from tolfl.runs.directory import write_file
 
 #: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
 _MAX_EARLY = 256
+T = TypeVar("T")
 _REVOKED = "device {} was revoked; enrol it anew to let it in again"
 
 
@@ -73,7 +80,7 @@ class Node:
         config = setting.config
         self.id, self.fleet, self.expected = config.device, setting.fleet, setting.expected
         self.setting, self.timing = setting, Timing.preset(setting.spec.timing)
-        self.rules = setting.rules(trainer)
+        self.rules = setting.rules
         self._disk = DeviceDisk(Path(config.state), self.id)
         self.diary = Diary(Path(config.state), self.id)
         self._trainer, self._credentials = trainer, credentials
@@ -99,6 +106,9 @@ class Node:
         self._record_before = record
         self._ended = asyncio.Event()
         self._error: Exception | None = None
+        self._computing: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()  #: of these, sums that are sent once they are added up
+        self._account = Account()  #: of the round that was applied last
 
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.expected.topology.cluster_of), 0))
@@ -134,6 +144,9 @@ class Node:
         finally:
             if beat is not None:
                 beat.cancel()
+            for task in self._computing:
+                task.cancel()
+            await asyncio.gather(*self._computing, return_exceptions=True)
             if discovery is not None:
                 await discovery.stop()
             await metrics.stop()
@@ -192,6 +205,7 @@ class Node:
             await self.outbox.close_idle()
 
     async def _say_last_words(self) -> None:
+        await asyncio.gather(*self._sending, return_exceptions=True)
         await self.outbox.say_last_words({device for device, _ in self.device.fleet.dead})
 
     @property
@@ -225,7 +239,13 @@ class Node:
             case Send():
                 self._send(effect.to, effect.message)
             case Train():
-                self._trainer.start(effect.version, effect.state, lambda done: self._from_thread(effect.version, done))
+                self._when_computed(
+                    self._trainer.start(effect.version, effect.state), partial(self._trained, effect.version)
+                )
+            case Apply():
+                self._when_computed(
+                    self._trainer.compute(partial(self._trainer.apply, effect)), partial(self._applied, effect.version)
+                )
             case SetDeadline():
                 if self.setting.spec.deadline_s is not None:
                     self._loop.call_later(self.setting.spec.deadline_s, self._handle, DeadlinePassed(effect.version))
@@ -243,23 +263,31 @@ class Node:
                 self._is_dying = True
                 self._dying = asyncio.create_task(self._die(effect))
 
-    def _from_thread(self, version: Version, done: Future[Contribution]) -> None:
-        if not done.cancelled():
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
-                self._loop.call_soon_threadsafe(self._trained, version, done)
+    def _when_computed(self, computing: Future[T], then: Callable[[T], None]) -> asyncio.Task[None]:
+        """Go on with what the training thread computes, on the event loop; an error there ends the device."""
+        task = asyncio.create_task(self._await(computing, then))
+        self._computing.add(task)
+        task.add_done_callback(self._computing.discard)
+        return task
 
-    def _trained(self, version: Version, done: Future[Contribution]) -> None:
-        error = done.exception()
-        if error is not None:
-            self._error = error if isinstance(error, Exception) else RuntimeError(str(error))
+    async def _await(self, computing: Future[T], then: Callable[[T], None]) -> None:
+        try:
+            then(await asyncio.wrap_future(computing))
+        except Exception as error:
+            self._error = error
             self._ended.set()
-            return
-        self.loss = done.result().loss
-        self._handle(Trained(version, done.result()))
+
+    def _trained(self, version: Version, contribution: Contribution) -> None:
+        self.loss = contribution.loss
+        self._handle(Trained(version, contribution))
+
+    def _applied(self, version: Version, result: tuple[State, Account]) -> None:
+        state, self._account = result
+        self._handle(Applied(version, state))
 
     def _announce(self, announced: Announce) -> None:
         record, every = announced.record, self.setting.config.keep_models_every
-        self.diary.closed(self.now_s, announced)
+        self.diary.closed(self.now_s, announced, self._account.loss)
         if announced.total is not None and every and record.version.round % every == 0:
             self.keeper.keep_as(record, kept_name(record.version))
 
@@ -282,10 +310,20 @@ class Node:
         if self.cuts.is_cut(to, self.device.version.round):
             self.outbox.link_to(to)  # nothing passes, but somebody waits for an answer and must notice that none comes
             return
+        if isinstance(message, Mean) and not isinstance(message.total, Contribution):
+            sending = self._when_computed(
+                self._trainer.compute(message.total.resolve), partial(self._send_total, to, message)
+            )
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+            return
         # Whoever is told of the end has the last model, as a rule; whoever asks afterwards may not.
         is_news = self.device.record is not self._record_before
         is_light = isinstance(message, Closed) and message.record.is_over and is_news
         self.outbox.send(to, message, is_light)
+
+    def _send_total(self, to: int, message: Mean, total: Contribution) -> None:
+        self.outbox.send(to, msgspec.structs.replace(message, total=total), is_light=False)
 
     def dial(self, address: str) -> grpc.aio.Channel:
         """Return a channel to an address of which it is not known who answers there."""

@@ -12,7 +12,7 @@ from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
-from tolfl.learners.layouts import failure_plan, layout, policy, protocol_policy, wiring
+from tolfl.learners.layouts import failure_plan, layout, policy, wiring
 from tolfl.learners.registry import learner_of
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
 from tolfl.net.codec import Expected
@@ -57,19 +57,7 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     start = trainer.first_state()[GLOBAL]
     cap = spec.defence.max_samples
     expected = Expected(topology, (GLOBAL,), len(start), start.dtype, spec.rounds, cap * spec.devices if cap else None)
-
-    def rules(trainer: Trainer) -> Rules:
-        return Rules(
-            topology,
-            learner.rounds,
-            trainer.apply,
-            trainer.merge,
-            policy=protocol_policy(spec),
-            min_devices=spec.min_devices,
-            min_samples=spec.min_samples,
-            has_deadline=spec.deadline_s is not None,
-        )
-
+    rules = Rules.of(spec, learner)
     name = fleet_name(spec, len(start))
     setting = Setting(
         config, spec, failure_plan(spec, learner.all_stages()), rules, expected, name, len(samples), data.name

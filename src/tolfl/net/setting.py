@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tolfl.core.failures import FailurePlan
 from tolfl.core.spec import RunSpec
 from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
-from tolfl.net.trainer import Trainer
 from tolfl.protocol.device import Rules
 
 
@@ -20,7 +18,7 @@ class Setting:
     config: NodeConfig
     spec: RunSpec
     plan: FailurePlan
-    rules: Callable[[Trainer], Rules]
+    rules: Rules
     expected: Expected
     fleet: str
     n_samples: int

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 
 from tolfl.core.byzantine import parse_liars
-from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.defence import combine
-from tolfl.core.device_set import DeviceSet
+from tolfl.core.contribution import Contribution
 from tolfl.core.errors import DivergedError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
-from tolfl.learners import Closing, Learner, Scorer, State, Turn
+from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
 from tolfl.learners.learner import check_contribution, contributions_of
+from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
+
+T = TypeVar("T")
 
 
 class Trainer:
@@ -35,12 +36,16 @@ class Trainer:
         """Return the state before the first round, from the seed that everybody knows."""
         return self.learner.start({})
 
-    def start(self, version: Version, state: object, done: Callable[[Future[Contribution]], None]) -> None:
-        """Compute what this device adds to the round of a version; `done` is called from the thread."""
+    def start(self, version: Version, state: object) -> Future[Contribution]:
+        """Compute what this device adds to a round; what has not begun is dropped when a newer round comes."""
         if self._waiting is not None:
             self._waiting.cancel()
-        self._waiting = self._thread.submit(self._contribute, version, cast("State", state))
-        self._waiting.add_done_callback(done)
+        self._waiting = self.compute(lambda: self._contribute(version, cast("State", state)))
+        return self._waiting
+
+    def compute(self, work: Callable[[], T]) -> Future[T]:
+        """Do work in the thread, after what it does already."""
+        return self._thread.submit(work)
 
     def _contribute(self, version: Version, state: State) -> Contribution:
         turn = Turn(self._spec.seed, self._device, version.round, state, self._rows)
@@ -48,20 +53,13 @@ class Trainer:
         own = check_contribution(self.learner, turn, own)
         return own if self._tampering is None else self._tampering.reported(own)
 
-    def merge(self, upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
-        """Return the chain so far with a cluster appended, under the defence of the run."""
-        if not self._spec.defence.is_on:
-            return Contribution.appended(upstream, cluster)
-        chain = None if upstream is None else upstream.resolve()
-        return combine(self._spec.defence, chain, [device.resolve() for device in cluster])
-
-    def apply(self, state: object, total: Pending, version: Version, present: DeviceSet) -> object:
-        """Return the state after a round."""
-        closing = Closing(self._spec.seed, version.round, present)
-        after = self.learner.apply(cast("State", state), total.resolve(), closing)
+    def apply(self, effect: Apply) -> tuple[State, Account]:
+        """Return the state after a round, and what its record says of it."""
+        round_index, total, before = effect.version.round, effect.total.resolve(), cast("State", effect.state)
+        after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
         if not all(np.isfinite(array).all() for array in after.values()):
-            raise DivergedError.of_model(version.round)
-        return after
+            raise DivergedError.of_model(round_index)
+        return after, self.learner.account(before, after, total, round_index)
 
     def results(self, state: object) -> dict[str, Scorer]:
         """Return what a state leaves to be used."""

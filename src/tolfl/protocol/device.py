@@ -13,11 +13,15 @@ from typing import Self, assert_never
 import msgspec
 
 from tolfl.core.contribution import Contribution, Pending
+from tolfl.core.deferred_sum import deferred_merge
 from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
+from tolfl.learners.layouts import protocol_policy, wiring
+from tolfl.learners.learner import Learner
 from tolfl.protocol import events, messages
-from tolfl.protocol.events import Announce, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
+from tolfl.protocol.events import Announce, Apply, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
+from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round_state import RoundState
@@ -28,13 +32,25 @@ class Rules(msgspec.Struct, frozen=True):
 
     topology: Topology
     rounds: int
-    apply: Callable[[State, Pending, Version, DeviceSet], State]  #: the next state, from a mean and who goes on
     #: the chain so far with a cluster appended, which is given as one contribution per device, in id order
     merge: Callable[[Pending | None, Sequence[Pending]], Pending] = Contribution.appended
     policy: str = "elect"  #: when a head dies: elect, drop, isolate or freeze
     min_devices: int = 1
     min_samples: int = 1
     has_deadline: bool = False
+
+    @classmethod
+    def of(cls, spec: RunSpec, learner: Learner) -> Rules:
+        """Return the rules of a run, the same for both drivers."""
+        return cls(
+            wiring(spec),
+            learner.rounds,
+            deferred_merge(spec.defence),
+            protocol_policy(spec),
+            spec.min_devices,
+            spec.min_samples,
+            spec.deadline_s is not None,
+        )
 
 
 class Device:
@@ -104,7 +120,9 @@ class Device:
         """Take in what happened and return what must be done about it, in order."""
         effects: list[Effect] = []
         self._effects = effects
-        if self.stopped in ("left", "dropped") or (self.is_private and not isinstance(event, events.Trained)):
+        if self.stopped in ("left", "dropped") or (
+            self.is_private and not isinstance(event, events.Trained | events.Applied)
+        ):
             if isinstance(event, events.Received):
                 self._decline(event.message)
             return effects
@@ -113,6 +131,8 @@ class Device:
                 self._receive(event.message)
             case events.Trained():
                 self._trained(event)
+            case events.Applied():
+                self._applied(event)
             case events.PeerFailed():
                 self._mark_failed(frozenset({(event.device, event.incarnation)}))
             case events.Ticked():
@@ -188,8 +208,10 @@ class Device:
             self._send_mean(following)
 
     def _close(self) -> None:
-        """Apply the mean, form the record and distribute it (rule 7); or wait, if too few are in it (rule 10)."""
+        """Have the mean applied (rule 7); or wait, if too few are in it (rule 10)."""
         round_, rules = self.round, self._rules
+        if round_.closing is not None:
+            return
         if self.version.round >= rules.rounds:
             # With the roster as it was, so that the end has one name, whoever of two closers in a row declares it.
             self._extend(self.record.with_roster(self.record.roster, is_over=True))
@@ -199,10 +221,18 @@ class Device:
             if self.fleet.joiners:
                 self._extend(self.record.with_roster(self.fleet.next_roster()))
         else:
-            total = round_.running_mean(rules.merge)
-            roster = self.fleet.next_roster()
-            state = rules.apply(self.record.state, total, self.version, roster.devices)
-            self._extend(self.record.after(total, self.round.missing(self.fleet), roster, state), total)
+            total, roster = round_.running_mean(rules.merge), self.fleet.next_roster()
+            round_.closing = (total, round_.missing(self.fleet), roster)
+            self._effects.append(Apply(self.version, self.record.state, total, roster.devices))
+
+    def _applied(self, event: events.Applied) -> None:
+        """Form the record and distribute it (rule 7), unless another one was adopted meanwhile (rule 8)."""
+        if event.version == self.version and self.round.closing is not None:
+            total, missing, roster = self.round.closing
+            self._extend(self.record.after(total, missing, roster, event.state), total)
+            for device in self.fleet.joiners:
+                # Who asked to join while the state was computed is behind now, and in the roster of the next round.
+                self._send_record(device)
 
     def _extend(self, record: ClosedRound, total: Pending | None = None) -> None:
         """Announce a record of one's own and go on from it."""

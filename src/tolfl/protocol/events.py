@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tolfl.core.contribution import Pending
+from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.history import ClosedRound, State, Version
 from tolfl.protocol.messages import AnyMessage
 
@@ -22,6 +23,13 @@ class Trained(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     version: Version
     contribution: Pending
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The state after the round of a version is computed, or can be had from now on."""
+
+    version: Version
+    state: State
 
 
 class Received(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -51,7 +59,7 @@ class LeaveAsked(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The operator wants the device to leave in good order."""
 
 
-Event = Received | Trained | PeerFailed | Ticked | DeadlinePassed | Started | LeaveAsked
+Event = Received | Trained | Applied | PeerFailed | Ticked | DeadlinePassed | Started | LeaveAsked
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +74,15 @@ class Train(msgspec.Struct, frozen=True, gc=False):
 
     version: Version
     state: State
+
+
+class Apply(msgspec.Struct, frozen=True, gc=False):
+    """Compute the state after the round of this version; answer with `Applied`."""
+
+    version: Version
+    state: State  #: of the version
+    total: Pending  #: what the round contributes
+    present: DeviceSet  #: who goes on from it
 
 
 class SetDeadline(msgspec.Struct, frozen=True, gc=False):
@@ -102,4 +119,4 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Effect = Send | Train | SetDeadline | Announce | TakeOver | KeepIncarnation | Stop
+Effect = Send | Train | Apply | SetDeadline | Announce | TakeOver | KeepIncarnation | Stop

@@ -7,6 +7,7 @@ from copy import copy
 
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
+from tolfl.protocol.history import Roster
 from tolfl.protocol.membership import Membership, Roles
 from tolfl.protocol.messages import Ack, Mean, Offer, Payload
 
@@ -15,6 +16,7 @@ class RoundState:
     """The working state of one round; a new version starts with a new one."""
 
     __slots__ = (
+        "closing",
         "has_taken_over",
         "is_late",
         "own",
@@ -44,6 +46,8 @@ class RoundState:
         self.passed_bits = -1  #: whose samples were in the running mean last passed on
         self.passed_acked = False
         self.has_taken_over = False
+        #: total, missing and next roster; fixed while the next state is computed: a failure meanwhile is found later
+        self.closing: tuple[Pending, dict[int, str], Roster] | None = None
 
     def collect(self, device: int, contribution: Pending) -> None:
         """Keep a member's contribution; what was received counts, even if its owner dies later (rule 6)."""

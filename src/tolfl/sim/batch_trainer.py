@@ -13,7 +13,7 @@ from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import Closing, Learner, State, Turn, contributions_of
 from tolfl.models.threads import one_torch_thread
-from tolfl.sim.promises import Share, Step
+from tolfl.sim.promises import Share, Step, shares_of
 
 #: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
 #: at once, and memory that is still warm is used again.
@@ -43,7 +43,7 @@ class Work:
         assert step.version is not None
         return [
             (share, Turn(self.seed, share.device, step.version.round, self.parent, data.slice_of(share.device)))
-            for share in step.total.shares()
+            for share in shares_of(step.total)
         ]
 
 

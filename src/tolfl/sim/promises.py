@@ -7,14 +7,14 @@ together as one batch, and from a checkpoint none that are known already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.defence import combine, counted
+from tolfl.core.contribution import Contribution
+from tolfl.core.deferred_sum import DeferredSum
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.spec import DefenceSpec
 from tolfl.learners.learner import Account, State
+from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
 
@@ -38,64 +38,13 @@ class Share:
         return value
 
 
-class Sum:
-    """The merged contribution of several devices: the chain so far, and a cluster that was appended to it."""
-
-    __slots__ = ("defence", "included", "n_samples", "parts", "upstream")
-
-    def __init__(
-        self, upstream: Pending | None, cluster: Sequence[Pending], defence: DefenceSpec | None = None
-    ) -> None:
-        self.upstream, self.defence = upstream, defence
-        self.parts = tuple(cluster) if upstream is None else (upstream, *cluster)
-        bits = n_samples = 0
-        for part in self.parts:
-            bits |= part.included.bits
-            n_samples += part.n_samples if defence is None else counted(defence, part.n_samples, len(part.included))
-        self.included, self.n_samples = DeviceSet(bits), n_samples
-
-    def resolve(self) -> Contribution:
-        """Merge now, device by device in the order in which the devices merged; under a defence hop by hop."""
-        if self.defence is None:
-            return Contribution.total(self.leaves())
-        hops, at = [self], self.upstream
-        while isinstance(at, Sum):
-            hops.append(at)
-            at = at.upstream
-        total = None if at is None else at.resolve()
-        for hop in reversed(hops):
-            total = combine(self.defence, total, [device.resolve() for device in hop.cluster])
-        return total or Contribution.empty()
-
-    @property
-    def cluster(self) -> tuple[Pending, ...]:
-        """The devices of the last hop."""
-        return self.parts if self.upstream is None else self.parts[1:]
-
-    def leaves(self) -> list[Pending]:
-        """Return the contributions inside, in merge order. A chain of 10,000 heads is 10,000 deep: no recursion."""
-        found: list[Pending] = []
-        stack: list[Pending] = [self]
-        while stack:
-            part = stack.pop()
-            if isinstance(part, Sum):
-                stack.extend(reversed(part.parts))
-            else:
-                found.append(part)
-        return found
-
-    def shares(self) -> list[Share]:
-        """Return the devices' own contributions inside, in merge order."""
-        return [leaf for leaf in self.leaves() if isinstance(leaf, Share)]
-
-
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Step:
     """The state that a closed round leads to; the very first has no parent."""
 
     version: Version | None  #: that the round started from
     parent: Step | None
-    total: Sum | None
+    total: DeferredSum | None
     present: DeviceSet = field(default_factory=DeviceSet)  #: who goes on from here
     state: State | None = None  #: None: not computed yet, or not kept in a checkpoint
     account: Account = field(default_factory=Account)
@@ -107,20 +56,13 @@ class Step:
         self.parent = self.total = None
 
 
-def merge(upstream: Pending | None, cluster: Sequence[Pending]) -> Pending:
-    """Promise the sum of promises."""
-    return Sum(upstream, cluster)
+def shares_of(total: DeferredSum) -> list[Share]:
+    """Return the devices' own contributions inside a sum, in merge order."""
+    return [leaf for leaf in total.leaves() if isinstance(leaf, Share)]
 
 
-def merge_under(defence: DefenceSpec) -> Callable[[Pending | None, Sequence[Pending]], Pending]:
-    """Return how promises are merged under a defence."""
-    if not defence.is_on:
-        return merge
-    return lambda upstream, cluster: Sum(upstream, cluster, defence)
-
-
-def apply(models: object, total: Pending, version: Version, present: DeviceSet) -> object:
+def apply(effect: Apply) -> Step:
     """Promise the models after a round."""
-    assert isinstance(models, Step)
-    assert isinstance(total, Sum)
-    return Step(version, models, total, present)
+    assert isinstance(effect.state, Step)
+    assert isinstance(effect.total, DeferredSum)
+    return Step(effect.version, effect.state, effect.total, effect.present)

@@ -11,7 +11,7 @@ from tolfl.core.records import AnyRecord, Evaluated, RunStarted
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import Account, Learner
-from tolfl.learners.layouts import failure_plan, hosts, protocol_policy, wiring
+from tolfl.learners.layouts import failure_plan, hosts
 from tolfl.protocol.device import Rules
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.evaluation import score_models
@@ -19,7 +19,7 @@ from tolfl.runs.outcome import Held, Outcome, holders_of, outcome_of
 from tolfl.sim.batch_trainer import Work
 from tolfl.sim.closing import Closing
 from tolfl.sim.links import training_speeds
-from tolfl.sim.promises import Step, apply, merge_under
+from tolfl.sim.promises import Step
 from tolfl.sim.timeline import Timeline, World
 
 
@@ -160,16 +160,7 @@ class Simulation:
 
 def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
     """Return what a timeline needs to know of a run."""
-    rules = Rules(
-        wiring(spec),
-        learner.rounds,
-        apply,
-        merge_under(spec.defence),
-        protocol_policy(spec),
-        spec.min_devices,
-        spec.min_samples,
-        spec.deadline_s is not None,
-    )
+    rules = Rules.of(spec, learner)
     n_samples = tuple(data.n_samples(device) for device in range(spec.devices))
     per_sample = spec.links.seconds_per_sample * spec.train.epochs
     speeds = training_speeds(spec.links, spec.devices, spec.seed)

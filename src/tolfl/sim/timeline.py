@@ -18,6 +18,8 @@ from tolfl.core.spec import LinkModel, Timing
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import (
     Announce,
+    Applied,
+    Apply,
     DeadlinePassed,
     Effect,
     Event,
@@ -39,7 +41,7 @@ from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
 from tolfl.runs.ledger import Entry, Kind, Ledger
 from tolfl.sim.closing import Closing
 from tolfl.sim.links import CONTROL_BYTES, LinkClock
-from tolfl.sim.promises import Share, Step
+from tolfl.sim.promises import Share, Step, apply
 
 #: Heartbeats in a row without any progress after which nobody can be helped any more.
 _PATIENCE = 50
@@ -148,8 +150,13 @@ class Timeline:
             self._handle(device, event)
 
     def _handle(self, device: int, event: Event) -> None:
-        for effect in self.devices[device].handle(event):
+        effects = self.devices[device].handle(event)
+        for effect in effects:
             self._do(device, effect)
+        for effect in effects:
+            if isinstance(effect, Apply) and device in self.devices:
+                # A promise is there at once; in virtual time applying a mean takes none.
+                self._handle(device, Applied(effect.version, apply(effect)))
 
     def _do(self, device: int, effect: Effect | Die) -> None:
         match effect:
@@ -176,7 +183,7 @@ class Timeline:
                 )
             case Die():
                 self._die(device, effect.failure, effect.record)
-            case KeepIncarnation() | Stop():
+            case Apply() | KeepIncarnation() | Stop():
                 pass
 
     def _push(self, time_s: float, device: int, event: Event | Cut) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from docs.generate.commands import commands
 from docs.generate.comments import evaluated, said_in_class, said_in_module
 from docs.generate.words import cell, number, table
-from tolfl.core.spec import RunSpec, Timing
+from tolfl.core.spec import RunSpec, Timing, allowed
 
 PRESETS = ("localhost", "lan", "wireless")
 #: Constants by section: module and name; words of ours only where a name says it all in the code.
@@ -113,7 +113,7 @@ def settings() -> str:
 
 
 def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:
-    said, hints = said_in_class(kind), get_type_hints(kind)
+    said, hints = said_in_class(kind), get_type_hints(kind, include_extras=True)
     helped = _helped()
     rows, below = [], []
     for field in msgspec.structs.fields(kind):
@@ -122,8 +122,8 @@ def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:
             below += [f"## [{name}]", cell(_about(type(field.default))), *_struct(type(field.default), f"{name}.")]
         else:
             what = said[field.name].comment or helped.get(field.name, "")
-            rows.append([f"`{name}`", _default(field.default, field.name), _kind(hints[field.name], what)])
-    return [table(["field", "default", "what"], rows), *below]
+            rows.append([f"`{name}`", _default(field.default, field.name), _allowed(hints[field.name]), cell(what)])
+    return [table(["field", "default", "allowed", "what"], rows), *below]
 
 
 def _helped() -> dict[str, str]:
@@ -138,10 +138,9 @@ def _default(value: object, name: str) -> str:
     return number(list(value) if isinstance(value, tuple) else value, name)
 
 
-def _kind(hint: Any, said: str) -> str:
+def _allowed(hint: Any) -> str:
     words = re.findall(r"'([^']*)'", str(hint)) if "Literal" in str(hint) else []
-    choices = f"one of {', '.join(f'`{word}`' for word in words)}" if words else ""
-    return "; ".join(part for part in (choices, cell(said)) if part)
+    return f"one of {', '.join(f'`{word}`' for word in words)}" if words else allowed(hint)
 
 
 def _about(kind: type) -> str:

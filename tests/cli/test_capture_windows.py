@@ -24,7 +24,7 @@ def test_a_detector_remembers_its_windows(tolfl: Command, tmp_path: Path) -> Non
     ("arguments", "sentence"),
     [
         (("fit", "x.pcap", "--window", "2", "--step", "1"), "the step must be at least the window"),
-        (("fit", "x.pcap", "--window", "0"), "the step must be at least the window"),
+        (("fit", "x.pcap", "--window", "0"), "dataset window_s 0; use a number above 0"),
         (("evaluate", "model", "x.pcap"), "there is no truth to compare with"),
         (("evaluate", "model", "folder"), "there is no truth to compare with"),
     ],

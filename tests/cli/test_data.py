@@ -116,7 +116,10 @@ def test_a_torn_cache_is_made_again(tolfl: Command, tmp_path: Path) -> None:
             ("data", "generate", "comms-ml", "--out", "d", "--sim-config", "a.json", "--sampling-config", "b.json"),
             "a.json",
         ),
-        (("data", "generate", "comms-ml", "--out", "d", "--set", "comms_ml.rate_factor=-1"), "rate factor -1"),
+        (
+            ("data", "generate", "comms-ml", "--out", "d", "--set", "comms_ml.rate_factor=-1"),
+            "rate_factor -1; use a number above 0",
+        ),
         (("simulate", "--set", "dataset.test_share=1"), "dataset test_share 1; use at least 0 and less than 1"),
     ],
 )

@@ -128,7 +128,7 @@ def test_an_mtbf_makes_slow_layouts_riskier(planned: Plan) -> None:
         ((*PAPER, "--bandwidth", "0"), "bandwidth 0; use numbers above 0"),
         ((*PAPER, "--bandwidth", "1,2"), "bandwidth: 2 values for 10 devices"),
         ((*PAPER, "--bandwidth", "inf"), "bandwidth inf"),
-        ((*PAPER, "--latency", "-1"), "latency s -1; use at least 0"),
+        ((*PAPER, "--latency", "-1"), "latency_s -1; use at least 0"),
         ((*PAPER, "--sizes", "0"), "sizes 0; use numbers above 0"),
         ((*PAPER, "--sizes", "1,2,3"), "sizes: 3 values for 10 devices"),
         ((*PAPER, "--features", "0"), "features 0; use at least 1"),

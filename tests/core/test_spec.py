@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import (
     BlobsSpec,
+    DatasetSpec,
     FedGroupSpec,
     FeSEMSpec,
     IFCASpec,
@@ -110,29 +113,29 @@ def test_the_default_specification_is_a_good_one() -> None:
         ({"rounds": 0}, "rounds 0; use at least 1"),
         ({"repetitions": 0}, "repetitions 0; use at least 1"),
         ({"seed": -1}, "seed -1; use at least 0"),
-        ({"min_devices": 0}, "min devices 0; use at least 1"),
+        ({"min_devices": 0}, "min_devices 0; use at least 1"),
         ({"min_devices": 11}, "min_devices 11 for 10 devices"),
-        ({"checkpoint_every": 0}, "checkpoint every 0; use at least 1"),
-        ({"evaluate_every": -1}, "evaluate every -1; use at least 0"),
-        ({"deadline_s": 0.0}, "deadline s 0; use a number above 0"),
-        ({"deadline_s": float("nan")}, "deadline s nan"),
-        ({"deadline_s": float("inf")}, "deadline s inf"),
+        ({"checkpoint_every": 0}, "checkpoint_every 0; use at least 1"),
+        ({"evaluate_every": -1}, "evaluate_every -1; use at least 0"),
+        ({"deadline_s": 0.0}, "deadline_s 0; use a number above 0"),
+        ({"deadline_s": float("nan")}, "deadline_s nan"),
+        ({"deadline_s": float("inf")}, "deadline_s inf"),
         ({"timing": "sundial"}, "unknown timing preset 'sundial'; choose one of: localhost, lan, wireless"),
         ({"on_head_failure": "vote"}, "unknown on-head-failure policy 'vote'; choose one of: elect, drop"),
         ({"train": TrainSpec(lr=0.0)}, "lr 0; use a number above 0"),
         ({"train": TrainSpec(lr=-1.0)}, "lr -1; use a number above 0"),
         ({"train": TrainSpec(lr=float("nan"))}, "lr nan"),
         ({"train": TrainSpec(epochs=0)}, "epochs 0; use at least 1"),
-        ({"train": TrainSpec(batch_size=-1)}, "batch size -1; use at least 0"),
-        ({"train": TrainSpec(server_lr=0.0)}, "server lr 0; use a number above 0"),
+        ({"train": TrainSpec(batch_size=-1)}, "batch_size -1; use at least 0"),
+        ({"train": TrainSpec(server_lr=0.0)}, "server_lr 0; use a number above 0"),
         ({"train": TrainSpec(optimizer="momentum", momentum=1.5)}, "momentum 1.5"),
         ({"model": ModelSpec(dropout=1.0)}, "dropout 1; use at least 0 and less than 1"),
         ({"model": ModelSpec(dropout=float("nan"))}, "dropout nan"),
-        ({"model": ModelSpec(hidden=(8, 0))}, "hidden layer 1 0; use at least 1"),
+        ({"model": ModelSpec(hidden=(8, 0))}, "hidden[1] 0; use at least 1"),
         ({"model": ModelSpec(code=0)}, "code 0; use at least 1"),
-        ({"blobs": BlobsSpec(samples_per_device=0)}, "samples per device 0; use at least 1"),
-        ({"links": LinkModel(bandwidth_bps=0)}, "bandwidth bps 0; use a number above 0"),
-        ({"blobs": BlobsSpec(n_validation=-1)}, "n validation -1; use at least 0"),
+        ({"blobs": BlobsSpec(samples_per_device=0)}, "samples_per_device 0; use at least 1"),
+        ({"links": LinkModel(bandwidth_bps=0)}, "bandwidth_bps 0; use a number above 0"),
+        ({"blobs": BlobsSpec(n_validation=-1)}, "n_validation -1; use at least 0"),
         ({"fedgroup": FedGroupSpec(pretrain_scale=0)}, "fedgroup pretrain_scale 0; use at least 1"),
         ({"fedgroup": FedGroupSpec(pretrain_iterations=0)}, "fedgroup pretrain_iterations 0; use at least 1"),
         ({"fedgroup": FedGroupSpec(kmeans_iterations=0)}, "fedgroup kmeans_iterations 0; use at least 1"),
@@ -153,6 +156,93 @@ def test_a_number_or_name_that_makes_no_sense_is_refused_in_one_sentence(
 
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("devices = 0", "spec: devices 0; use at least 1"),
+        ("[train]\nlr = inf", "spec: train lr inf; use a number above 0"),
+        ("[model]\nhidden = [8, 0]", "spec: model hidden[1] 0; use at least 1"),
+        ("[dataset]\nmax_train = 0", "spec: dataset max_train 0; use at least 1"),
+        ("[dataset]\nalpha = -2.5", "spec: dataset alpha -2.5; use a number above 0"),
+        ("[dataset]\nsizes = [1, nan]", "spec: dataset sizes[1] nan; use a number above 0"),
+        ("[dataset]\nvalidation_share = 1", "spec: dataset validation_share 1; use at least 0 and less than 1"),
+        ("[dataset]\nwindow_s = 2.0\nstep_s = 1.0", "window_s 2, step_s 1; the step must be at least the window"),
+        ("[dataset]\ntypical = ['a']\nanomalous = ['a']", "class 'a' cannot be typical and anomalous"),
+        ("[comms_ml]\nwindows_per_region = 2", "spec: comms_ml windows_per_region 2; use at least 3"),
+        ("[comms_ml]\nown_share = 1.5", "spec: comms_ml own_share 1.5; use 0 to 1"),
+        ("[comms_ml]\nwindow_s = 61.0", "windows of 61 s every 60 s; they must not overlap"),
+        ("[comms_ml.channel]\npowers_db = [0.0]", "4 delays and 1 powers of a channel; give one of each per echo"),
+        ("[comms_ml.channel]\ngain_db = -1.0", "spec: comms_ml channel gain_db -1; use at least 0 dB"),
+        ("[defence]\nmax_samples = -3", "spec: defence max_samples -3; use a number above 0, or 0 for none"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_where_it_is_read(text: str, sentence: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        RunSpec.from_toml(text)
+
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checked_specification_has_plain_values() -> None:
+    spec = RunSpec(seed=np.int64(3), dataset=DatasetSpec(dir=Path("data")))  # type: ignore[arg-type]
+
+    assert spec.check() == RunSpec(seed=3, dataset=DatasetSpec(dir="data"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (RunSpec(devices=2.5), "devices: expected `int`, got `float`"),  # type: ignore[arg-type]
+        (RunSpec(devices="ten"), "devices: expected `int`, got `str`"),  # type: ignore[arg-type]
+        (RunSpec(train=TrainSpec(optimizer="lbfgs")), "train.optimizer: unknown value 'lbfgs'; choose one of: sgd"),  # type: ignore[arg-type]
+    ],
+    ids=["number", "text", "word"],
+)
+def test_a_value_of_another_kind_is_refused_by_its_name(spec: RunSpec, sentence: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec.check()
+
+    assert sentence in str(caught.value)
+
+
+def numbers(kind: type[msgspec.Struct], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], bool]]:
+    """Return the path of every float of a specification, and whether it stands in a tuple."""
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        parts = [part for part in (hint, *get_args(hint)) if isinstance(part, type)]
+        for part in parts:
+            if issubclass(part, msgspec.Struct):
+                found += numbers(part, (*path, name))
+            elif part is float:
+                found.append(((*path, name), get_origin(hint) is tuple))
+    return found
+
+
+def test_the_numbers_of_a_specification_are_found() -> None:
+    found = dict(numbers(RunSpec))
+
+    assert found["deadline_s",] is False
+    assert found["comms_ml", "channel", "powers_db"] is True
+    assert len(found) > 25
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(("path", "is_tuple"), numbers(RunSpec), ids=str)
+def test_no_number_of_a_specification_may_be_infinite_or_none_at_all(
+    path: tuple[str, ...], is_tuple: bool, value: float
+) -> None:
+    fields: object = [value] if is_tuple else value
+    for name in reversed(path):
+        fields = {name: fields}
+
+    with pytest.raises(SpecError) as caught:
+        RunSpec.from_fields(cast("dict[str, Any]", fields))
+
+    assert path[-1] in str(caught.value)
+    assert f"{value:g}; use " in str(caught.value)
 
 
 @pytest.mark.parametrize(

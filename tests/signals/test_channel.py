@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tolfl.core.errors import SpecError
+from tolfl.core.spec import checked
 from tolfl.signals import ChannelSettings
 from tolfl.signals.bluetooth import BIT_RATE_HZ, emissions
 from tolfl.signals.channel import draw_taps, mixed_taps, receive
@@ -98,13 +99,14 @@ def test_a_timing_offset_moves_the_start_and_shows_silence_before_the_frame() ->
         ({"delays_samples": (), "powers_db": ()}, "0 delays"),
         ({"delays_samples": (0, 1, 2, -3)}, "at least 0 samples"),
         ({"timing_offset_samples": -1}, "at least 0 samples"),
-        ({"snr_db": float("nan")}, "must be finite"),
+        ({"snr_db": float("nan")}, "snr_db nan; use a finite number"),
+        ({"powers_db": (0.0, float("-inf"), 0.0, 0.0)}, r"powers_db\[1\] -inf; use a finite number"),
         ({"gain_db": -1.0}, "at least 0 dB"),
     ],
 )
 def test_a_channel_that_cannot_be_is_refused(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(SpecError, match=problem):
-        msgspec.structs.replace(SETTINGS, **changes).check()
+        checked(msgspec.structs.replace(SETTINGS, **changes))
 
 
 def test_more_readings_than_the_field_has_are_refused() -> None:

@@ -145,16 +145,16 @@ def test_a_scarce_window_is_simulated_until_there_are_enough() -> None:
     ("changes", "problem"),
     [
         ({"windows_per_region": 2}, "use at least 3"),
-        ({"n_readings": 0}, "0 readings; use at least 1"),
+        ({"n_readings": 0}, "n_readings 0; use at least 1"),
         ({"n_readings": 1921}, "1921 readings; the field has 1920"),
         ({"window_s": 61.0}, "must not overlap"),
         ({"window_s": float("nan")}, "must not overlap"),
         ({"rate_factor": 0.0}, "use a number above 0"),
         ({"bluetooth_db": float("inf")}, "use a finite number"),
         ({"own_share": 1.5}, "use 0 to 1"),
-        ({"place_seed": -1}, "place seed -1; use at least 0"),
+        ({"place_seed": -1}, "place_seed -1; use at least 0"),
         ({"bandwidth_mhz": 10}, "bandwidth 10 MHz"),
-        ({"channel": ChannelSettings(powers_db=(0.0,))}, "4 delays and 1 powers"),
+        ({"channel": ChannelSettings(snr_db=float("nan"))}, "channel snr_db nan; use a finite number"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], problem: str) -> None:

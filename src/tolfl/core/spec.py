@@ -1,16 +1,45 @@
-"""Run specifications: everything that a run depends on, read from TOML or flags, stored with every result."""
+"""Run specifications: everything that a run depends on, read from TOML or flags, stored with every result.
+
+What a number may be is declared in its type. It is checked where a specification is read, and by `RunSpec.check` or
+`checked` where it was made in Python; what several fields must be together is checked whenever they are set.
+"""
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from tolfl.core.byzantine import parse_liars
 from tolfl.core.errors import SpecError, UnknownNameError, did_you_mean
+
+#: NaN is refused by every bound; infinity only by this one.
+_LARGEST = sys.float_info.max
+# What a number may be; the description is what an error says after "use".
+AtLeast0 = Annotated[int, Meta(ge=0, description="at least 0")]
+AtLeast1 = Annotated[int, Meta(ge=1, description="at least 1")]
+AtLeast2 = Annotated[int, Meta(ge=2, description="at least 2")]
+AtLeast3 = Annotated[int, Meta(ge=3, description="at least 3")]
+Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
+NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST, description="at least 0")]
+Factor = Annotated[float, Meta(ge=1, le=_LARGEST, description="at least 1")]
+Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST, description="a finite number")]
+Share = Annotated[float, Meta(ge=0, le=1, description="0 to 1")]
+ShareBelow1 = Annotated[float, Meta(ge=0, lt=1, description="at least 0 and less than 1")]
+TrimShare = Annotated[float, Meta(gt=0, lt=0.5, description="a share above 0 and below 0.5")]
+#: The shortest window that a clock of nanoseconds can tell from none.
+WindowSeconds = Annotated[float, Meta(ge=1e-9, le=_LARGEST, description="a number above 0")]
+Delay = Annotated[int, Meta(ge=0, description="at least 0 samples")]
+Decibels = Annotated[float, Meta(ge=0, le=_LARGEST, description="at least 0 dB")]
+#: Of a defence: 0 switches it off.
+Limit = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number above 0, or 0 for none")]
+CountLimit = Annotated[int, Meta(ge=0, description="a number above 0, or 0 for none")]
+
+_Spec = TypeVar("_Spec", bound=msgspec.Struct)
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,11 +76,11 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LinkModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated network and devices. Virtual time only: none of it changes a model without a deadline."""
 
-    latency_s: float = 0.005  #: from the last byte sent to the first event at the receiver
-    bandwidth_bps: float = 20e6  #: of every device's link
+    latency_s: NotNegative = 0.005  #: from the last byte sent to the first event at the receiver
+    bandwidth_bps: Positive = 20e6  #: of every device's link
     uplink: Literal["serial", "parallel"] = "serial"  #: serial: a receiver takes one transfer at a time
-    seconds_per_sample: float = 1e-4  #: local training time per sample and epoch at speed 1
-    speed_spread: float = 0.0  #: device speeds are drawn from 1 / (1 + U(0, speed_spread)); 0: all alike
+    seconds_per_sample: NotNegative = 1e-4  #: local training time per sample and epoch at speed 1
+    speed_spread: NotNegative = 0.0  #: device speeds are drawn from 1 / (1 + U(0, speed_spread)); 0: all alike
 
 
 class ChannelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,69 +90,45 @@ class ChannelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the twelve statistics.
     """
 
-    delays_samples: tuple[int, ...] = (0, 5, 12, 24)  #: up to 0.1 microseconds, 30 m of detour
-    powers_db: tuple[float, ...] = (0.0, -3.0, -7.0, -12.0)  #: of each echo; together they are scaled to power 1
-    rician_k_db: float = 10.0  #: power of the echoes that stay over the power of what changes with each frame
-    gain_db: float = 1.0  #: standard deviation of a frame's gain; the received level is not controlled
-    snr_db: float = 20.0  #: signal to noise, per reading
-    timing_offset_samples: int = 0  #: a frame's readings start up to so many samples early or late
+    delays_samples: tuple[Delay, ...] = (0, 5, 12, 24)  #: up to 0.1 microseconds, 30 m of detour
+    powers_db: tuple[Finite, ...] = (0.0, -3.0, -7.0, -12.0)  #: of each echo; together they are scaled to power 1
+    rician_k_db: Finite = 10.0  #: power of the echoes that stay over the power of what changes with each frame
+    gain_db: Decibels = 1.0  #: standard deviation of a frame's gain; the received level is not controlled
+    snr_db: Finite = 20.0  #: signal to noise, per reading
+    timing_offset_samples: Delay = 0  #: a frame's readings start up to so many samples early or late
 
-    def check(self) -> ChannelSettings:
-        """Return the settings themselves, or say in one sentence what is wrong with them."""
-        if not self.delays_samples or len(self.delays_samples) != len(self.powers_db):
-            n_delays, n_powers = len(self.delays_samples), len(self.powers_db)
+    def __post_init__(self) -> None:
+        n_delays, n_powers = len(self.delays_samples), len(self.powers_db)
+        if not n_delays or n_delays != n_powers:
             raise SpecError(f"{n_delays} delays and {n_powers} powers of a channel; give one of each per echo")
-        if min(self.delays_samples) < 0 or self.timing_offset_samples < 0:
-            raise SpecError("delays and timing offset of a channel; use at least 0 samples")
-        numbers = (*self.powers_db, self.rician_k_db, self.gain_db, self.snr_db)
-        if not all(map(math.isfinite, numbers)) or self.gain_db < 0:
-            raise SpecError(
-                "powers, Rician factor, gain and SNR of a channel must be finite, and the gain at least 0 dB"
-            )
-        return self
 
 
 class CommsMLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is generated, and how strong the anomalies are. The strengths are choices: only differences are evidence."""
 
     variant: Literal["default", "published"] = "default"
-    seed: int = 0  #: of traffic, fading and noise; the seed of a run only splits and trains
-    windows_per_region: int = 3000  #: the paper's samples per class; "published": what a week gives, about 1,950
-    n_readings: int = 100  #: the paper's 112 features; the published files take 200
-    window_s: float = 1.0  #: published files
-    interval_s: float = 60.0  #: published files
+    seed: AtLeast0 = 0  #: of traffic, fading and noise; the seed of a run only splits and trains
+    windows_per_region: AtLeast3 = 3000  #: the paper's samples per class; "published": what a week gives, about 1,950
+    n_readings: AtLeast1 = 100  #: the paper's 112 features; the published files take 200
+    window_s: Positive = 1.0  #: published files
+    interval_s: Positive = 60.0  #: published files
     bandwidth_mhz: int = 160  #: published files: CBW160
-    oversampling: float = 1.5  #: published files
+    oversampling: Factor = 1.5  #: published files
     window: Literal["none", "ieee"] = "none"  #: of the waveform; what MATLAB does before the first sample is not known
-    rate_factor: float = (
+    rate_factor: Positive = (
         8.0  #: "rate": all but the router so many times as busy; PCA-16 has AUROC 0.81, at 0.2 only 0.47
     )
-    bluetooth_db: float = -20.0  #: "bluetooth": power over that of the router's frame; PCA-16 0.95, at -15 dB 0.998
-    own_share: float = 0.65  #: "region-4": share of its echoes that region 2 does not have
+    bluetooth_db: Finite = -20.0  #: "bluetooth": power over that of the router's frame; PCA-16 0.95, at -15 dB 0.998
+    own_share: Share = 0.65  #: "region-4": share of its echoes that region 2 does not have
     #: Draws the phases of the regions' echoes, that is where the receivers stand; no other seed changes them. How much
     #: region 4 differs depends on it: PCA-16 has 0.59 to 1.00 over the places 0 to 13, median 0.99; place 9, with 0.97,
     #: leaves something to find and something to miss.
-    place_seed: int = 9
+    place_seed: AtLeast0 = 9
     channel: ChannelSettings = ChannelSettings()
 
-    def check(self) -> CommsMLSettings:
-        """Return the settings themselves, or say in one sentence what is wrong with them."""
-        if self.windows_per_region < 3:
-            raise SpecError(f"{self.windows_per_region} windows per region; use at least 3")
-        if self.n_readings < 1:
-            raise SpecError(f"{self.n_readings} readings; use at least 1")
-        if not 0 < self.window_s <= self.interval_s < math.inf:
+    def __post_init__(self) -> None:
+        if not self.window_s <= self.interval_s:
             raise SpecError(f"windows of {self.window_s:g} s every {self.interval_s:g} s; they must not overlap")
-        if not 0 < self.rate_factor < math.inf:
-            raise SpecError(f"rate factor {self.rate_factor:g}; use a number above 0")
-        if not math.isfinite(self.bluetooth_db):
-            raise SpecError(f"bluetooth at {self.bluetooth_db:g} dB; use a finite number")
-        if not 0 <= self.own_share <= 1:
-            raise SpecError(f"own share {self.own_share:g}; use 0 to 1")
-        if self.place_seed < 0:
-            raise SpecError(f"place seed {self.place_seed}; use at least 0")
-        self.channel.check()
-        return self
 
 
 class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,7 +136,7 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     dir: str = ""  #: where to look first; then TOLFL_DATA, the user's cache, Debian's data sets
     # -- classes
-    declared: int = 0  #: which of the data set's declared choices of anomalous classes
+    declared: AtLeast0 = 0  #: which of the data set's declared choices of anomalous classes
     typical: tuple[str, ...] = ()  #: typical classes of one's own choice; all others are anomalous unless named
     anomalous: tuple[str, ...] = ()  #: anomalous classes of one's own choice; all others are typical unless named
     colour: bool = False  #: CIFAR: 3,072 values instead of 1,024 grey ones
@@ -141,45 +146,30 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label_column: str = ""
     time_column: str = ""
     # -- windows of a capture
-    window_s: float = 1.0
-    step_s: float | None = None  #: from one window's start to the next one's; None: as long as the window
+    window_s: WindowSeconds = 1.0
+    step_s: WindowSeconds | None = None  #: from one window's start to the next one's; None: as long as the window
     # -- training, validation, test
     split: Literal["random", "chronological"] = "random"
-    test_share: float = 0.2  #: of typical samples, where the publisher has not set any aside
-    validation_share: float = 0.1  #: of the typical training samples
-    max_train: int | None = None  #: at most so many training samples in all, drawn evenly from the classes
-    max_test: int | None = None  #: at most so many test samples in all, half of them anomalous
+    test_share: ShareBelow1 = 0.2  #: of typical samples, where the publisher has not set any aside
+    validation_share: ShareBelow1 = 0.1  #: of the typical training samples
+    max_train: AtLeast1 | None = None  #: at most so many training samples in all, drawn evenly from the classes
+    max_test: AtLeast1 | None = None  #: at most so many test samples in all, half of them anomalous
     # -- devices
     partition: Literal["classes", "iid", "dirichlet", "column"] | None = None  #: None: by column if there is one
-    groups: int | None = None  #: groups of classes that share devices; None: the typical classes, at most 5
-    alpha: float = 0.5  #: of the Dirichlet distribution: the smaller, the more unequal
-    sizes: tuple[float, ...] = ()  #: relative sizes of the devices' slices (iid); (): equal
+    groups: AtLeast1 | None = None  #: groups of classes that share devices; None: the typical classes, at most 5
+    alpha: Positive = 0.5  #: of the Dirichlet distribution: the smaller, the more unequal
+    sizes: tuple[Positive, ...] = ()  #: relative sizes of the devices' slices (iid); (): equal
     # -- scaling
     scaling: Literal["min-max", "standard", "none"] | None = None  #: None: none for pictures, else min-max
     scaled_by: Literal["fleet", "all", "per-device"] = (
         "fleet"  #: fitted on typical training data, on all (a leak), alone
     )
 
-
-def check_dataset(spec: DatasetSpec) -> None:
-    """Say in one sentence what is wrong with a number."""
-    for name, share in (("test_share", spec.test_share), ("validation_share", spec.validation_share)):
-        if not 0 <= share < 1:
-            raise SpecError(f"dataset {name} {share:g}; use at least 0 and less than 1")
-    for name, number in (("max_train", spec.max_train), ("max_test", spec.max_test), ("groups", spec.groups)):
-        if number is not None and number < 1:
-            raise SpecError(f"dataset {name} {number}; use at least 1")
-    step_s = spec.window_s if spec.step_s is None else spec.step_s
-    if not 1e-9 <= spec.window_s <= step_s < math.inf:
-        raise SpecError(f"dataset window_s {spec.window_s:g}, step_s {step_s:g}; the step must be at least the window")
-    if spec.declared < 0:
-        raise SpecError(f"dataset declared {spec.declared}; use at least 0")
-    if not (spec.alpha > 0 and math.isfinite(spec.alpha)):
-        raise SpecError(f"dataset alpha {spec.alpha:g}; use a number above 0")
-    if any(not (size > 0 and math.isfinite(size)) for size in spec.sizes):
-        raise SpecError(f"dataset sizes {spec.sizes}; use numbers above 0")
-    if both := set(spec.typical) & set(spec.anomalous):
-        raise SpecError(f"dataset class {min(both)!r} cannot be typical and anomalous")
+    def __post_init__(self) -> None:
+        if self.step_s is not None and not self.window_s <= self.step_s:
+            raise SpecError(f"window_s {self.window_s:g}, step_s {self.step_s:g}; the step must be at least the window")
+        if both := set(self.typical) & set(self.anomalous):
+            raise SpecError(f"class {min(both)!r} cannot be typical and anomalous")
 
 
 Weight = Literal["samples", "equal"]
@@ -188,11 +178,11 @@ Weight = Literal["samples", "equal"]
 class FedGroupSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """FedGroup; defaults of the authors' code (FlexCFL) unless said otherwise."""
 
-    pretrain_scale: int = 20  #: at most so many devices per group form the groups; the others join later
-    pretrain_iterations: int = 50  #: mini-batches of pre-training, rounded up to whole epochs
+    pretrain_scale: AtLeast1 = 20  #: at most so many devices per group form the groups; the others join later
+    pretrain_iterations: AtLeast1 = 50  #: mini-batches of pre-training, rounded up to whole epochs
     measure: Literal["edc", "madc"] = "edc"  #: cosine features and k-means, or mean differences of cosines
-    kmeans_iterations: int = 20
-    inter_group_lr: float = 0.0  #: of the step between groups; the authors use 0, 0.01 and 0.1; 0: none
+    kmeans_iterations: AtLeast1 = 20
+    inter_group_lr: NotNegative = 0.0  #: of the step between groups; the authors use 0, 0.01 and 0.1; 0: none
     weight: Weight = "samples"  #: of a member's model in its group
 
 
@@ -200,9 +190,9 @@ class IFCASpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """IFCA; the authors warm up for 20 rounds on FEMNIST, 5 are enough for the autoencoder."""
 
     init: Literal["warm", "random"] = "warm"  #: a random balanced partition first, or independent random models
-    warm_rounds: int = 5  #: of federated averaging inside each part
-    restarts: int = 3  #: first partitions that are tried; the one with the least training loss goes on
-    trial_rounds: int = 10  #: rounds after which the restarts are compared
+    warm_rounds: AtLeast0 = 5  #: of federated averaging inside each part
+    restarts: AtLeast1 = 3  #: first partitions that are tried; the one with the least training loss goes on
+    trial_rounds: AtLeast1 = 10  #: rounds after which the restarts are compared
     weight: Weight = "samples"  #: the authors' mean is unweighted; their devices have equally many samples
 
 
@@ -210,28 +200,9 @@ class FeSEMSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """FeSEM, the multi-centre method; its code starts from random centres, which all devices may be far from."""
 
     init: Literal["k-means++", "random"] = "k-means++"
-    pretrain_epochs: int = 5  #: of each device before the centres are found
+    pretrain_epochs: AtLeast1 = 5  #: of each device before the centres are found
     layers: tuple[str, ...] = ()  #: parameters that distances are measured on, by the start of their names; (): all
     weight: Weight = "equal"  #: the paper's M-step is the plain mean
-
-
-def check_clustering(fedgroup: FedGroupSpec, ifca: IFCASpec, fesem: FeSEMSpec) -> None:
-    """Say in one sentence what is wrong with a number."""
-    numbers = {
-        "fedgroup pretrain_scale": fedgroup.pretrain_scale,
-        "fedgroup pretrain_iterations": fedgroup.pretrain_iterations,
-        "fedgroup kmeans_iterations": fedgroup.kmeans_iterations,
-        "ifca restarts": ifca.restarts,
-        "ifca trial_rounds": ifca.trial_rounds,
-        "fesem pretrain_epochs": fesem.pretrain_epochs,
-    }
-    for name, number in numbers.items():
-        if number < 1:
-            raise SpecError(f"{name} {number}; use at least 1")
-    if ifca.warm_rounds < 0:
-        raise SpecError(f"ifca warm_rounds {ifca.warm_rounds}; use at least 0")
-    if not 0 <= fedgroup.inter_group_lr < float("inf"):
-        raise SpecError(f"fedgroup inter_group_lr {fedgroup.inter_group_lr:g}; use at least 0")
 
 
 #: What may happen when a head dies: another member takes over; the cluster is lost; its members go on alone; they stop.
@@ -253,11 +224,11 @@ class DefenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     inside: Inside = "mean"  #: of a cluster, by coordinate; median and trimmed mean give each device one vote
-    trim: float = 0.2  #: trimmed-mean: this share of the devices is cut off at each end, rounded up
-    clip_norm: float = 0.0  #: an update that is longer is shortened to this length; 0: off
-    clip_to_median: float = 0.0  #: the same in multiples of the median length in its cluster; 0: off
-    max_samples: int = 0  #: no device counts for more samples; 0: off
-    chain_clip: float = 0.0  #: the longest mean update that a cluster may add to the chain; 0: off
+    trim: TrimShare = 0.2  #: trimmed-mean: this share of the devices is cut off at each end, rounded up
+    clip_norm: Limit = 0.0  #: an update that is longer is shortened to this length; 0: off
+    clip_to_median: Limit = 0.0  #: the same in multiples of the median length in its cluster; 0: off
+    max_samples: CountLimit = 0  #: no device counts for more samples; 0: off
+    chain_clip: Limit = 0.0  #: the longest mean update that a cluster may add to the chain; 0: off
 
     @property
     def is_on(self) -> bool:
@@ -280,15 +251,6 @@ class DefenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         limits = [f"{name} {getattr(self, name):g}" for name in numbers if getattr(self, name)]
         note = "; the model depends on the clusters" if self.depends_on_layout else ""
         return ", ".join(filter(None, [rule, *limits])) + note
-
-    def check(self) -> None:
-        """Say in one sentence what is wrong with a number."""
-        if not 0 < self.trim < 0.5:
-            raise SpecError(f"defence trim {self.trim:g}; use a share above 0 and below 0.5")
-        for name in ("clip_norm", "clip_to_median", "max_samples", "chain_clip"):
-            number = getattr(self, name)
-            if not 0 <= number < math.inf:
-                raise SpecError(f"defence {name} {number:g}; use a number above 0, or 0 for none")
 
 
 class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -313,12 +275,12 @@ class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Local training as asked for; what is left open is chosen by the shape of the data."""
 
-    lr: float | None = None  #: None: by the number of features
-    epochs: int = 1
-    batch_size: int | None = None  #: None: 16 below 1,000 samples per device, else 32; 0: one full batch
+    lr: Positive | None = None  #: None: by the number of features
+    epochs: AtLeast1 = 1
+    batch_size: AtLeast0 | None = None  #: None: 16 below 1,000 samples per device, else 32; 0: one full batch
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
-    momentum: float = 0.9
-    server_lr: float = 1.0  #: step on the mean update; 1 is FedAvg
+    momentum: ShareBelow1 = 0.9
+    server_lr: Positive = 1.0  #: step on the mean update; 1 is FedAvg
 
     def settle(self, n_features: int, n_samples: int, is_own_module: bool = False) -> TrainSettings:
         """Fill in what was left open, for devices with about `n_samples` samples each."""
@@ -333,9 +295,9 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The paper's autoencoder: in-128-64-32-64-128-in with dropout on its hidden layers."""
 
-    hidden: tuple[int, ...] = (128, 64)
-    code: int = 32
-    dropout: float = 0.2
+    hidden: tuple[AtLeast1, ...] = (128, 64)
+    code: AtLeast1 = 32
+    dropout: ShareBelow1 = 0.2
     code_activation: Literal["linear", "relu"] = "linear"
     module: str = ""  #: the name of a module that was handed in from Python instead
 
@@ -343,11 +305,11 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The built-in data set: each group on a subspace of its own, anomalies off it."""
 
-    samples_per_device: int = 200
-    n_features: int = 32
-    n_groups: int = 5
-    n_test: int = 1000
-    n_validation: int = 500  #: typical samples held back, to choose between models without their labels
+    samples_per_device: AtLeast1 = 200
+    n_features: AtLeast1 = 32
+    n_groups: AtLeast1 = 5
+    n_test: AtLeast2 = 1000
+    n_validation: AtLeast0 = 500  #: typical samples held back, to choose between models without their labels
 
 
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -359,21 +321,23 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scheme: str = "tol-fl"
     data: str = "comms-ml"
-    devices: int = 10
+    devices: AtLeast1 = 10
     clusters: int | None = None  #: None: 5, or one per device where there are fewer
     topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'; replaces `clusters`
-    rounds: int = 100
+    rounds: AtLeast1 = 100
     fail: str = ""  #: a failure plan
     on_head_failure: str = ""  #: empty: the scheme's default
     lost_model: Literal["lost", "frozen"] = "lost"  #: a cluster's model whose head is gone: not scored, or as it was
-    seed: int = 0
-    repetitions: int = 1  #: seeds seed, seed + 1, ...
-    splits: int = 1  #: repetitions go round so many declared splits: choices of classes, or draws of generated data
-    min_devices: int = 1  #: fewer live devices do not train; more than half the fleet keeps a minority side still
-    min_samples: int = 1
-    deadline_s: float | None = None  #: a head waits this long for its members; None: until they report or die
-    evaluate_every: int = 0  #: score the model every so many rounds; 0: only at the end
-    checkpoint_every: int = 10  #: rounds between two checkpoints on disk
+    seed: AtLeast0 = 0
+    repetitions: AtLeast1 = 1  #: seeds seed, seed + 1, ...
+    splits: AtLeast1 = (
+        1  #: repetitions go round so many declared splits: choices of classes, or draws of generated data
+    )
+    min_devices: AtLeast1 = 1  #: fewer live devices do not train; more than half the fleet keeps a minority side still
+    min_samples: AtLeast1 = 1
+    deadline_s: Positive | None = None  #: a head waits this long for its members; None: until they report or die
+    evaluate_every: AtLeast0 = 0  #: score the model every so many rounds; 0: only at the end
+    checkpoint_every: AtLeast1 = 10  #: rounds between two checkpoints on disk
     timing: str = "localhost"
     train: TrainSpec = TrainSpec()
     model: ModelSpec = ModelSpec()
@@ -401,10 +365,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> RunSpec:
         """Make a specification of plain values; a wrong one is named with what it may be."""
-        try:
-            return msgspec.convert(fields, cls)
-        except msgspec.ValidationError as error:
-            raise SpecError(_explain(str(error), cls)) from None
+        return _converted(fields, cls)
 
     @classmethod
     def from_file(cls, path: Path) -> RunSpec:
@@ -437,51 +398,60 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(one, dataset=choice)
 
     def check(self) -> RunSpec:
-        """Return the specification itself, or say in one sentence what is wrong with its numbers and names."""
-        if self.on_head_failure and self.on_head_failure not in POLICIES:
-            raise UnknownNameError("on-head-failure policy", self.on_head_failure, list(POLICIES))
-        Timing.preset(self.timing)
-        check_clustering(self.fedgroup, self.ifca, self.fesem)
-        check_dataset(self.dataset)
-        self.comms_ml.check()
-        self.defence.check()
-        parse_liars(self.liars, self.devices)
-        _at_least(1, devices=self.devices, rounds=self.rounds, repetitions=self.repetitions, splits=self.splits)
-        _at_least(1, min_devices=self.min_devices, min_samples=self.min_samples, checkpoint_every=self.checkpoint_every)
-        _at_least(0, seed=self.seed, evaluate_every=self.evaluate_every, batch_size=self.train.batch_size or 0)
-        _at_least(1, epochs=self.train.epochs, n_features=self.blobs.n_features, n_groups=self.blobs.n_groups)
-        _at_least(1, samples_per_device=self.blobs.samples_per_device, code=self.model.code)
-        _at_least(2, n_test=self.blobs.n_test)
-        _at_least(0, n_validation=self.blobs.n_validation)
-        _at_least(1, **{f"hidden layer {index}": size for index, size in enumerate(self.model.hidden)})
-        _positive(lr=self.train.lr, server_lr=self.train.server_lr, deadline_s=self.deadline_s)
-        _positive(bandwidth_bps=self.links.bandwidth_bps)
-        _not_negative(latency_s=self.links.latency_s, seconds_per_sample=self.links.seconds_per_sample)
-        _not_negative(speed_spread=self.links.speed_spread)
-        if self.seed + self.repetitions > 2**63:
-            raise SpecError(f"seed {self.seed}; use a smaller one (below 2**63)")
-        if not 0 <= self.train.momentum < 1:
-            raise SpecError(f"momentum {self.train.momentum:g}; use at least 0 and less than 1")
-        if not 0 <= self.model.dropout < 1:
-            raise SpecError(f"dropout {self.model.dropout:g}; use at least 0 and less than 1")
-        if self.min_devices > self.devices:
-            raise SpecError(f"min_devices {self.min_devices} for {self.devices} devices; nobody could ever train")
-        return self
+        """Return the specification, or say in one sentence what is wrong with its numbers and names."""
+        spec = checked(self)
+        if spec.on_head_failure and spec.on_head_failure not in POLICIES:
+            raise UnknownNameError("on-head-failure policy", spec.on_head_failure, list(POLICIES))
+        Timing.preset(spec.timing)
+        parse_liars(spec.liars, spec.devices)
+        if spec.seed + spec.repetitions > 2**63:
+            raise SpecError(f"seed {spec.seed}; use a smaller one (below 2**63)")
+        if spec.min_devices > spec.devices:
+            raise SpecError(f"min_devices {spec.min_devices} for {spec.devices} devices; nobody could ever train")
+        return spec
 
 
-def _explain(problem: str, kind: Any) -> str:
-    """Turn msgspec's "Invalid enum value 'x' - at `$.train.optimizer`" into a sentence that says what to do."""
-    what, _, where = problem.partition(" - at `$.")
-    where = where.rstrip("`")
+def checked(spec: _Spec) -> _Spec:
+    """Return a specification that was made in Python, or say in one sentence which value is not allowed.
+
+    >>> checked(LinkModel(latency_s=-1))
+    Traceback (most recent call last):
+    tolfl.core.errors.SpecError: latency_s -1; use at least 0
+    """
+    return _converted(msgspec.to_builtins(spec, enc_hook=_plain), type(spec))
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, and a path as its text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _converted(fields: object, kind: type[_Spec]) -> _Spec:
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise SpecError(_explain(str(error), fields, kind)) from None
+
+
+def _explain(problem: str, fields: object, kind: Any) -> str:
+    """Turn msgspec's "Expected `int` >= 1 - at `$.train.epochs`" into a sentence that says what to do."""
+    placed = re.fullmatch(r"(.*) - at `\$\.(.+)`", problem, re.DOTALL)
+    what, where = placed.groups() if placed else (problem, "")
+    steps = re.findall(r"\w+|\[\d+\]", where)
     prefix = f"{where}: " if where else ""
+    kind = _type_at(kind, steps)
     if unknown := re.fullmatch(r"Object contains unknown field `(.+)`", what):
-        known = get_type_hints(_type_at(kind, where))
+        known = get_type_hints(kind)
         near = did_you_mean(unknown[1], known)
         return f"{prefix}unknown key {unknown[1]!r}; known are: {', '.join(sorted(known))}{near}"
     if wrong := re.fullmatch(r"Invalid enum value (.+)", what):
-        words = _words(_type_at(kind, where))
+        words = _words(kind)
         near = did_you_mean(wrong[1].strip("'"), words)
         return f"{prefix}unknown value {wrong[1]}; choose one of: {', '.join(words)}{near}"
+    if re.fullmatch(r"Expected `(int|float)` [<>]=? .+", what):
+        value = _value_at(fields, steps)
+        given = f"{value:g}" if isinstance(value, float) else str(value)
+        return f"{' '.join(steps).replace(' [', '[')} {given}; use {allowed(kind)}"
     return f"{prefix}{what[:1].lower()}{what[1:]}"
 
 
@@ -490,28 +460,28 @@ def _words(kind: Any) -> list[str]:
     return [word for part in get_args(kind) for word in ([part] if isinstance(part, str) else _words(part))]
 
 
-def _type_at(kind: Any, path: str) -> Any:
-    for name in filter(None, path.split(".")):
-        kind = get_type_hints(kind)[name]
+def allowed(kind: Any) -> str:
+    """Return what the numbers of a type may be, in words; nothing where all are allowed.
+
+    >>> allowed(Positive | None)
+    'a number above 0'
+    """
+    for part in get_args(kind):
+        if found := (part.description or "") if isinstance(part, Meta) else allowed(part):
+            return found
+    return ""
+
+
+def _type_at(kind: Any, steps: list[str]) -> Any:
+    for step in steps:
+        kind = get_args(kind)[0] if step.startswith("[") else get_type_hints(kind, include_extras=True)[step]
     return kind
 
 
-def _at_least(lowest: int, **numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < lowest:
-            raise SpecError(f"{name.replace('_', ' ')} {number}; use at least {lowest}")
-
-
-def _positive(**numbers: float | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and not (number > 0 and math.isfinite(number)):
-            raise SpecError(f"{name.replace('_', ' ')} {number:g}; use a number above 0")
-
-
-def _not_negative(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not (number >= 0 and math.isfinite(number)):
-            raise SpecError(f"{name.replace('_', ' ')} {number:g}; use at least 0")
+def _value_at(value: Any, steps: list[str]) -> Any:
+    for step in steps:
+        value = value[int(step[1:-1])] if step.startswith("[") else value[step]
+    return value
 
 
 def _without_none(value: Any) -> Any:

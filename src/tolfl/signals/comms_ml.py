@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import CommsMLSettings
+from tolfl.core.spec import CommsMLSettings, checked
 from tolfl.signals.bluetooth import emissions
 from tolfl.signals.channel import draw_taps, mixed_taps, receive
 from tolfl.signals.network import Region, simulate
@@ -55,7 +55,7 @@ def comms_ml(seed: int = 0, settings: CommsMLSettings | None = None) -> CommsMLS
     >>> samples.features.shape, [int((samples.kind == kind).sum()) for kind in KINDS]
     ((18, 112), [9, 3, 3, 3])
     """
-    settings = (settings or CommsMLSettings()).check()
+    settings = checked(settings or CommsMLSettings())
     return _published(seed, settings) if settings.variant == "published" else _default(seed, settings)
 
 

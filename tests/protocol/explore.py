@@ -115,6 +115,8 @@ def _fingerprint(world: World, names: _Names) -> object:
             state._asked_for and names.of(state._asked_for), round_.own is None, round_.received_bits,
             round_.upstream and names.of(round_.upstream), round_.is_late, round_.reported_to, round_.passed_to,
             round_.passed_bits, round_.has_taken_over, round_.closing and names.of(round_.closing),
+            round_.judged_bits, round_.refused_bits, round_.refused_upstream_bits,
+            tuple(sorted(names.of(mean) for mean in round_.offered.values())),
         )  # fmt: skip
 
     return (
@@ -203,6 +205,12 @@ CAMPAIGNS: dict[str, Callable[[random.Random], Setting]] = {
     ),
     "blackouts": lambda rng: _drawn(rng, crashes=rng.randint(0, 1), restarts=1, blackouts=1, ticks=4),
     "suspicions": lambda rng: _drawn(rng, crashes=rng.randint(0, 1), false_suspicions=2, ticks=4),
+    "refusals": lambda rng: _drawn(
+        rng, refused=rng.randint(0, 5), crashes=rng.randint(0, 2), ticks=3, duplicates=rng.random() < 0.5
+    ),
+    "refusals and returns": lambda rng: _drawn(
+        rng, refused=rng.randint(0, 5), crashes=rng.randint(1, 2), restarts=1, false_suspicions=1, ticks=4
+    ),
     "partitions": lambda rng: _drawn(rng, crashes=rng.randint(0, 1), partitions=2, ticks=6, duplicates=True),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.protocol.world import Symbol, append, apply, merge
 from tolfl.core.contribution import Pending
@@ -10,7 +10,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import Announce, Applied, Apply, Effect, Event, Received, Send, Started, Trained
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
 from tolfl.protocol.injector import Die
 from tolfl.protocol.messages import (
     Ack,
@@ -50,9 +50,10 @@ def device_in(
     has_deadline: bool = False,
     min_devices: int = 1,
     incarnation: int = 0,
+    admits: Callable[[Version, State, Pending | None, Pending], bool] | None = None,
 ) -> Device:
     """Return a device before its first round."""
-    rules = Rules(topology, rounds, append, policy, min_devices, 1, has_deadline)
+    rules = Rules(topology, rounds, append, policy, min_devices, 1, has_deadline, admits)
     return Device(id, incarnation, first_record(topology), rules)
 
 

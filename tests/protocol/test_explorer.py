@@ -11,7 +11,7 @@ from tests.protocol.world import Setting, Violation
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.device import Device
-from tolfl.protocol.events import Stop, Trained
+from tolfl.protocol.events import Applied, Stop, Trained
 from tolfl.protocol.membership import Membership, Roles, roles_of
 from tolfl.protocol.messages import Closed, Mean
 from tolfl.protocol.round_state import RoundState
@@ -210,6 +210,38 @@ def _misnames_what_is_inside(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoundState, "is_complete", impatient)
 
 
+def _waits_for_whom_it_refused(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 6: a report that is not admitted is waited for all the same."""
+    judge = RoundState.judge_reports
+
+    def forget(self: RoundState, head: int, is_admitted: Callable[[Pending], bool]) -> None:
+        judge(self, head, is_admitted)
+        self.refused_bits = 0
+
+    patch.setattr(RoundState, "judge_reports", forget)
+
+
+def _adds_up_what_it_refused(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 6: a mean that is not admitted is taken up."""
+
+    def take_up_all(self: RoundState, *_: object) -> None:
+        for mean in self.offered.values():
+            self.offer_upstream(mean)
+
+    patch.setattr(RoundState, "judge_upstream", take_up_all)
+
+
+def _takes_any_state_for_its_own(patch: pytest.MonkeyPatch) -> None:
+    """Without rule 7: a state that is computed for a version is taken for that of any other."""
+
+    def applied(self: Device, event: Applied) -> None:
+        if not self.record.is_over:
+            total = self.round.running_mean(self._rules.merge)
+            self._extend(self.record.after(total, {}, self.fleet.next_roster(), event.state), total)
+
+    patch.setattr(Device, "_applied", applied)
+
+
 @pytest.mark.parametrize(
     ("bug", "name"),
     [
@@ -230,6 +262,9 @@ def _misnames_what_is_inside(patch: pytest.MonkeyPatch) -> None:
         (_keeps_a_headless_cluster, "drop"),
         (_leaves_at_once, "crashes"),
         (_misnames_what_is_inside, "crashes"),
+        (_waits_for_whom_it_refused, "refusals"),
+        (_adds_up_what_it_refused, "refusals"),
+        (_takes_any_state_for_its_own, "suspicions"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

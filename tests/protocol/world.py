@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -78,6 +78,11 @@ def apply(effect: Apply) -> object:
     return (*effect.state, (version, tuple(total.included)))
 
 
+def refusing(device: int | None) -> Callable[[Version, object, Pending | None, Pending], bool] | None:
+    """Return a rule that admits nothing with the samples of a device inside; None: everything is admitted."""
+    return None if device is None else lambda version, state, own, other: device not in other.included
+
+
 @dataclass(frozen=True)
 class Setting:
     """What may happen in a world."""
@@ -95,6 +100,7 @@ class Setting:
     restarts: int = 0
     blackouts: int = 0  #: everybody dies at once and comes back
     min_devices: int = 1
+    refused: int | None = None  #: whose samples no other head admits
 
     @property
     def is_crash_stop(self) -> bool:
@@ -130,7 +136,16 @@ class World:
     @classmethod
     def new(cls, setting: Setting, kind: DeviceType = Device) -> World:
         topology = Topology.contiguous(setting.n_devices, setting.n_clusters)
-        rules = Rules(topology, setting.rounds, append, setting.policy, setting.min_devices, 1, setting.has_deadline)
+        rules = Rules(
+            topology,
+            setting.rounds,
+            append,
+            setting.policy,
+            setting.min_devices,
+            1,
+            setting.has_deadline,
+            refusing(setting.refused),
+        )
         record = ClosedRound.first(Roster(dict.fromkeys(range(setting.n_devices), 0)), ())
         devices = {device: kind(device, 0, record, rules) for device in range(setting.n_devices)}
         world = cls(setting, rules, devices, kind=kind)
@@ -222,6 +237,8 @@ class World:
                 return device, Trained(version, symbol)
             case "apply":
                 device, effect = self.applying.pop(index)
+                if self.setting.refused is not None and self.setting.refused in set(effect.total.included) - {device}:
+                    raise Violation(f"device {self.setting.refused} is in the total of device {device}")
                 return device, Applied(effect.version, apply(effect))
             case "notice":
                 assert isinstance(detail, tuple)
@@ -273,19 +290,22 @@ class World:
             raise Violation(f"histories differ: {[(state.id, str(state.record.version)) for state in running]}")
         history = running[0].record.state
         assert isinstance(history, tuple)
+        if [version.round for version, _ in history] != list(range(running[0].version.round)):
+            raise Violation(f"the state of {running[0].version} is that of another: {history}")
         for version, included in history:
             if len(set(included)) != len(included):
                 raise Violation(f"round {version} counts a device twice")
         if self.setting.is_crash_stop and self.setting.rounds - self.fair_from >= 3 and self.setting.policy == "elect":
             outside = {state.id for state in running} - set(history[-1][1])
-            if outside and not self.setting.has_deadline:
+            if outside and self.setting.refused is None and not self.setting.has_deadline:
                 raise Violation(f"devices {sorted(outside)} were never let in")
         if self.setting.policy != "elect":
             self._check_dropped_clusters(history)
         if self.setting.is_crash_stop and not self.setting.has_deadline and not self.restarts:
             for version, included in history:
-                absent = {state.id for state in running} - set(included)
-                if absent:
+                absent = {state.id for state in running} - set(included) - {self.setting.refused}
+                # A head that is refused takes with it whoever is in its mean; in a star nobody is.
+                if absent and (self.setting.refused is None or self.setting.n_clusters == 1):
                     raise Violation(f"survivors {sorted(absent)} are missing from round {version}")
 
     def _check_dropped_clusters(self, history: tuple[tuple[Version, tuple[int, ...]], ...]) -> None:

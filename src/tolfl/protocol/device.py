@@ -21,7 +21,7 @@ from tolfl.learners.layouts import protocol_policy, wiring
 from tolfl.learners.learner import Learner
 from tolfl.protocol import events, messages
 from tolfl.protocol.events import Announce, Apply, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
 from tolfl.protocol.membership import Membership
 from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round_state import RoundState
@@ -38,6 +38,9 @@ class Rules(msgspec.Struct, frozen=True):
     min_devices: int = 1
     min_samples: int = 1
     has_deadline: bool = False
+    #: whether a head adds up the contribution or mean of another: from its own version, state and contribution, if it
+    #: has one, and that of the other; None: every one is admitted
+    admits: Callable[[Version, State, Pending | None, Pending], bool] | None = None
 
     @classmethod
     def of(cls, spec: RunSpec, learner: Learner) -> Rules:
@@ -198,6 +201,7 @@ class Device:
         if self._rules.has_deadline and not round_.timer_set:
             round_.timer_set = True
             self._effects.append(SetDeadline(self.version))
+        self._judge()
         if not round_.is_complete(roles, cluster):
             return
         following = roles.next_head.get(self.id)
@@ -206,6 +210,18 @@ class Device:
         elif (following, round_.included_bits()) != (round_.passed_to, round_.passed_bits):
             round_.passed_to, round_.passed_bits, round_.passed_acked = following, round_.included_bits(), False
             self._send_mean(following)
+
+    def _judge(self) -> None:
+        """Leave out what is not admitted, once there is something to compare it with (rule 6)."""
+        round_, admits = self.round, self._rules.admits
+        if admits is None or self.version.round >= self._rules.rounds or (round_.own is None and not round_.is_late):
+            return
+
+        def is_admitted(other: Pending) -> bool:
+            return admits(self.version, self.record.state, round_.own, other)
+
+        round_.judge_reports(self.id, is_admitted)
+        round_.judge_upstream(self.fleet.roles, self._rules.topology.cluster_of, is_admitted)
 
     def _close(self) -> None:
         """Have the mean applied (rule 7); or wait, if too few are in it (rule 10)."""
@@ -317,7 +333,10 @@ class Device:
     def _take_mean(self, message: messages.Mean) -> None:
         cluster = self.fleet.cluster_in_roster(message.sender, message.incarnation)
         if self.fleet.is_inside and cluster is not None and cluster < self.fleet.cluster:
-            self.round.offer_upstream(message)
+            if self._rules.admits is None or self.version.round >= self._rules.rounds:
+                self.round.offer_upstream(message)
+            else:
+                self.round.keep_offered(message)
             self.fleet.note_joiners(message.joiners)
             self._send(message.sender, messages.Ack, what=Payload.MEAN, included=message.total.included)
             self._progress()

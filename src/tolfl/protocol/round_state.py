@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 
 from tolfl.core.contribution import Pending
@@ -19,12 +19,16 @@ class RoundState:
         "closing",
         "has_taken_over",
         "is_late",
+        "judged_bits",
+        "offered",
         "own",
         "passed_acked",
         "passed_bits",
         "passed_to",
         "received",
         "received_bits",
+        "refused_bits",
+        "refused_upstream_bits",
         "reported_acked",
         "reported_to",
         "timer_set",
@@ -38,6 +42,10 @@ class RoundState:
         self.received_bits = 0
         self.upstream: Pending | None = None
         self.upstream_missing: dict[int, str] = {}
+        self.judged_bits = 0  #: whose reports were judged; each is judged once
+        self.refused_bits = 0  #: whose reports were not admitted: nobody waits for them
+        self.refused_upstream_bits = 0  #: who was in upstream means that were not admitted
+        self.offered: dict[int, Mean] = {}  #: by sender; upstream means that were not judged yet
         self.is_late = False  #: the deadline for members has passed
         self.timer_set = False
         self.reported_to: int | None = None
@@ -51,7 +59,7 @@ class RoundState:
 
     def collect(self, device: int, contribution: Pending) -> None:
         """Keep a member's contribution; what was received counts, even if its owner dies later (rule 6)."""
-        if not self.received_bits >> device & 1:
+        if not (self.received_bits | self.refused_bits) >> device & 1:
             self.received[device] = contribution
             self.received_bits |= 1 << device
 
@@ -60,17 +68,48 @@ class RoundState:
         if self.upstream is None or len(mean.total.included) > len(self.upstream.included):
             self.upstream, self.upstream_missing = mean.total, mean.missing
 
+    def keep_offered(self, mean: Mean) -> None:
+        """Keep an upstream mean until it is judged."""
+        known = self.offered.get(mean.sender)
+        if known is None or len(mean.total.included) > len(known.total.included):
+            self.offered[mean.sender] = mean
+
+    def judge_reports(self, head: int, is_admitted: Callable[[Pending], bool]) -> None:
+        """Drop the reports that are not admitted; a head does not judge its own."""
+        for device in sorted(self.received):
+            bit = 1 << device
+            if device == head or self.judged_bits & bit:
+                continue
+            self.judged_bits |= bit
+            if not is_admitted(self.received[device]):
+                del self.received[device]
+                self.received_bits &= ~bit
+                self.refused_bits |= bit
+
+    def judge_upstream(
+        self, roles: Roles, cluster_of: Mapping[int, int], is_admitted: Callable[[Pending], bool]
+    ) -> None:
+        """Take up the means that are admitted; of those that are not, nobody is waited for any longer."""
+        offered, self.offered = self.offered, {}
+        for sender, mean in offered.items():
+            if is_admitted(mean.total):
+                self.offer_upstream(mean)
+            else:
+                # Only for clusters up to its own can a head speak: others' means may still come.
+                self.refused_upstream_bits |= mean.total.included.bits & roles.so_far[cluster_of[sender]]
+
     def has(self, offer: Offer) -> bool:
         """Tell whether what is offered is here already, or something better."""
         if offer.what is Payload.REPORT:
-            return bool(self.received_bits >> offer.sender & 1)
-        return self.upstream is not None and len(self.upstream.included) >= len(offer.included)
+            return bool((self.received_bits | self.refused_bits) >> offer.sender & 1)
+        kept = [mean.total for mean in self.offered.values()] + [self.upstream]
+        return any(total is not None and len(total.included) >= len(offer.included) for total in kept)
 
     def is_complete(self, roles: Roles, cluster: int) -> bool:
         """Tell whether a head has heard of everybody it must wait for (rule 6)."""
-        if not self.is_late and roles.members[cluster] & ~self.received_bits:
+        if not self.is_late and roles.members[cluster] & ~(self.received_bits | self.refused_bits):
             return False
-        waiting = roles.earlier[cluster]
+        waiting = roles.earlier[cluster] & ~self.refused_upstream_bits
         if self.upstream is not None:
             waiting &= ~self.upstream.included.bits
         if not waiting:
@@ -102,12 +141,14 @@ class RoundState:
             self.passed_acked = True
 
     def missing(self, fleet: Membership) -> dict[int, str]:
-        """Return who of the clusters so far is not in the mean, and why: failed, left, dropped or late."""
+        """Return who of the clusters so far is not in the mean, and why: failed, left, dropped, refused or late."""
         gone = fleet.roster.devices.bits & ~fleet.roles.live.bits
         absent = DeviceSet((fleet.roles.so_far[fleet.cluster] | gone) & ~self.included_bits())
         return {device: self._why_missing(device, fleet) for device in absent}
 
     def _why_missing(self, device: int, fleet: Membership) -> str:
+        if (self.refused_bits | self.refused_upstream_bits) >> device & 1:
+            return "refused"
         # Word of a death may overtake the goodbye that another head has heard.
         upstream = self.upstream_missing.get(device, "late")
         return upstream if upstream == "left" else fleet.why_missing(device) or upstream
@@ -115,5 +156,5 @@ class RoundState:
     def clone(self) -> RoundState:
         """Return an independent copy; what it holds is immutable and shared."""
         other = copy(self)
-        other.received = dict(self.received)
+        other.received, other.offered = dict(self.received), dict(self.offered)
         return other

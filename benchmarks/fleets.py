@@ -15,9 +15,9 @@ from types import TracebackType
 from benchmarks.timed_node import TRAINING
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed
 from tolfl.core.spec import RunSpec
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.asking import command
 from tolfl.net.launcher import Launcher, Process
+from tolfl.net.wire import CommandRequest
 
 _LOOK_S = 0.02
 
@@ -122,7 +122,7 @@ class Fleet:
         others = [device for device in self.devices if device != lost]
         sides: Iterable[tuple[int, list[int]]] = [(lost, others), *((device, [lost]) for device in others)]
         for device, unheard in sides:
-            request = pb.CommandRequest(token=self.launcher.token, cut=pb.Cut(devices=unheard if is_cut else []))
+            request = CommandRequest(token=self.launcher.token, cut=tuple(unheard) if is_cut else ())
             command(self.launcher.address_of(device), request)
 
     # -- measuring ----------------------------------------------------------------------------------------------

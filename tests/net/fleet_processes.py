@@ -16,11 +16,11 @@ import msgspec
 
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.net import wire_pb2 as pb
+from tolfl.net.addresses import split_address
 from tolfl.net.asking import ask_all, command
 from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import split_address
 from tolfl.net.launcher import Launcher
+from tolfl.net.wire import CommandRequest
 
 #: Nothing takes that long, not even on a machine that has much else to do.
 PATIENCE_S = 150.0
@@ -169,7 +169,7 @@ class Fleet:
             self._cut(other, [device] if is_cut else [])
 
     def _cut(self, device: int, devices: Sequence[int]) -> None:
-        request = pb.CommandRequest(token=self.launcher.token, cut=pb.Cut(devices=devices))
+        request = CommandRequest(token=self.launcher.token, cut=tuple(devices))
         command(self.launcher.address_of(device), request)
 
     def leave_one_by_one(self) -> None:

@@ -21,13 +21,11 @@ from tests.net.nodes import PATIENCE_S, SMALL, Fleet
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import ask
 from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, Authority, any_device_name, device_name
-from tolfl.net.codec import Expected, encode
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import TLS
-from tolfl.net.frames import chunks
+from tolfl.net.wire import WIRE_VERSION, Codec, Frame, Hello, StatusReply, chunks, encode_frame
 from tolfl.protocol import messages
 from tolfl.protocol.messages import AnyMessage
 
@@ -55,7 +53,7 @@ class SecureFleet(Fleet):
         """Return the configuration of a device that shows its certificate."""
         return super().config(device, **{"insecure": False, "credentials": str(self.credentials(device)), **changes})
 
-    async def status(self, device: int) -> pb.StatusReply:
+    async def status(self, device: int) -> StatusReply:
         """Ask a device over the network, as the operator."""
         tls = TLS(self.authority.folder_of("me"))
         reply = None
@@ -160,28 +158,29 @@ class Peer:
         self._shown, self._address = shown or Shown.of(fleet.credentials(me)), fleet.addresses[to]
 
     @property
-    def expected(self) -> Expected:
-        """What any message of this fleet must fit."""
-        return self._node.expected
+    def n_params(self) -> int:
+        """How many numbers the model has."""
+        assert self._node.limits.shapes is not None
+        return self._node.limits.shapes[GLOBAL][1]
 
     def channel(self) -> grpc.aio.Channel:
         """Return a new connection."""
         return self._shown.dial(self._address, device_name("plant", self.to, 1))
 
-    def hello(self, **changes: Any) -> pb.Hello:
+    def hello(self, **changes: Any) -> Hello:
         """Return a first frame that is right but for these changes."""
-        right = {"wire": 1, "fleet": self._node.fleet, "device": self.me, "incarnation": 0, "to": self.to}
-        return pb.Hello(**{**right, **changes})
+        right = {"wire": WIRE_VERSION, "fleet": self._node.fleet, "device": self.me, "incarnation": 0, "to": self.to}
+        return Hello(**{**right, **changes})
 
-    async def tell(self, *frames: pb.Frame | bytes, method: str = "Control", hello: pb.Hello | None = None) -> str:
+    async def tell(self, *frames: Frame | bytes, method: str = "Control", hello: Hello | None = None) -> str:
         """Say hello and then these frames; return the name of the status with which the stream ends."""
         async with self.channel() as channel:
-            call = channel.stream_stream(f"/tolfl.v1.Fleet/{method}")()
-            first = pb.Frame(hello=hello or self.hello())
+            call = channel.stream_stream(f"/tolfl.v2.Fleet/{method}")()
+            first = hello or self.hello()
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     for frame in (first, *frames):
-                        await call.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+                        await call.write(frame if isinstance(frame, bytes) else encode_frame(frame))
                     await call.done_writing()
                     while await call.read() is not grpc.aio.EOF:
                         pass
@@ -196,15 +195,15 @@ class Peer:
         fields = {"sender": self.me, "incarnation": 0, "version": self._node.device.version, "dead": frozenset()}
         return tuple({**fields, **changes}.values())
 
-    def encoded(self, message: AnyMessage) -> list[pb.Frame]:
+    def encoded(self, message: AnyMessage) -> list[bytes]:
         """Return the frames of a message."""
-        head, tensors = encode(message)
-        return [pb.Frame(message=head), *chunks(tensors)]
+        head, arrays = Codec.encode(message)
+        return [head, *chunks(arrays)]
 
     def report(self, vector: np.ndarray[Any, Any] | None = None, **header: object) -> messages.Report:
         """Return a report of the round that runs."""
-        expected, only = self._node.expected, DeviceSet.of([self.me])
-        vector = np.ones(expected.n_params, expected.dtype) if vector is None else vector
+        only = DeviceSet.of([self.me])
+        vector = np.ones(self.n_params, np.float32) if vector is None else vector
         contribution = Contribution(only, 40, {GLOBAL: Part(40, vector, 40, only, 0.5, 40)})
         sender, incarnation, version, dead = self.header(**header)
         return messages.Report(sender, incarnation, version, dead, contribution, {})

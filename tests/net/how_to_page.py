@@ -22,9 +22,9 @@ import numpy as np
 
 from tests.net.namespaces import Network
 from tolfl.core.records import AnyRecord, decode_records
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.asking import ask_all
 from tolfl.net.credentials import TLS
+from tolfl.net.wire import StatusReply
 from tolfl.runs.records import RECORDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -219,15 +219,15 @@ class Hosts:
                 raise AssertionError(f"waited in vain: {what}\n{self.statuses()}\n{logs}")
             time.sleep(0.05)
 
-    def statuses(self) -> dict[int, pb.StatusReply]:
+    def statuses(self) -> dict[int, StatusReply]:
         """Ask the devices on all hosts where one should run; return what they say, by host."""
         hosts = sorted(self.processes)
         answers = ask_all([f"{self.network.address(host)}:7000" for host in hosts], TLS(self.desk / "fleet/devices/me"))
         return {host: answer.status for host, answer in zip(hosts, answers, strict=True) if answer.status is not None}
 
-    def status_of(self, host: int) -> pb.StatusReply:
+    def status_of(self, host: int) -> StatusReply:
         """Ask until a device answers; on a busy machine it may take too long at first."""
-        found: list[pb.StatusReply] = []
+        found: list[StatusReply] = []
 
         def has_answered() -> bool:
             found[:] = [status for one, status in self.statuses().items() if one == host]

@@ -16,12 +16,12 @@ import numpy as np
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.arrival import ask
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import NoCredentials
 from tolfl.net.node import Node
 from tolfl.net.preparing import prepare
+from tolfl.net.wire import CommandRequest, StatusReply, encode_frame
 from tolfl.protocol.history import Version
 from tolfl.runs.records import RECORDS
 
@@ -127,23 +127,20 @@ class Fleet:
         await asyncio.gather(self.tasks[device], return_exceptions=True)
         del self.nodes[device]
 
-    async def status(self, device: int) -> pb.StatusReply:
+    async def status(self, device: int) -> StatusReply:
         """Ask a device over the network."""
         reply = await ask(NoCredentials().dial(self.addresses[device], None))
         assert reply is not None
         return reply
 
-    async def command(self, device: int, request: pb.CommandRequest) -> None:
+    async def command(self, device: int, request: CommandRequest) -> None:
         """Give a command to a device, as a launcher does."""
         async with NoCredentials().dial(self.addresses[device], None) as channel:
-            tell = channel.unary_unary(
-                "/tolfl.v1.Fleet/Command", request_serializer=pb.CommandRequest.SerializeToString
-            )
-            await tell(request, timeout=PATIENCE_S)
+            await channel.unary_unary("/tolfl.v2.Fleet/Command")(encode_frame(request), timeout=PATIENCE_S)
 
     async def cut(self, device: int, others: Iterable[int]) -> None:
         """Cut a device off from these others, and from nobody else."""
-        await self.command(device, pb.CommandRequest(token=TOKEN, cut=pb.Cut(devices=list(others))))
+        await self.command(device, CommandRequest(token=TOKEN, cut=tuple(others)))
 
     async def close(self) -> None:
         """End whatever still runs."""
@@ -215,4 +212,4 @@ def is_same(one: Vector, other: Vector) -> bool:
 
 def stream(channel: grpc.aio.Channel, method: str = "Control") -> grpc.aio.StreamStreamCall:
     """Open a stream by hand; frames go in and out as bytes."""
-    return channel.stream_stream(f"/tolfl.v1.Fleet/{method}")()
+    return channel.stream_stream(f"/tolfl.v2.Fleet/{method}")()

@@ -14,9 +14,9 @@ import msgspec
 from tests.net.namespaces import Network
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import RunSpec
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.asking import ask_all
 from tolfl.net.config import NodeConfig
+from tolfl.net.wire import StatusReply
 from tolfl.runs.records import RECORDS
 
 _PORT = 7000
@@ -98,14 +98,14 @@ class RemoteFleet:
         """Return the rounds that were closed after a moment."""
         return [line for line in self.lines() if isinstance(line, RoundClosed) and line.time_s > time_s]
 
-    def statuses(self) -> dict[int, pb.StatusReply]:
+    def statuses(self) -> dict[int, StatusReply]:
         """Ask every device; those who do not answer are left out."""
         answers = ask_all([self.address(device) for device in self.devices])
         return {answer.status.device: answer.status for answer in answers if answer.status is not None}
 
-    def statuses_of_all(self) -> dict[int, pb.StatusReply]:
+    def statuses_of_all(self) -> dict[int, StatusReply]:
         """Ask until every device has answered; on a busy machine one may take too long at first."""
-        found: dict[int, pb.StatusReply] = {}
+        found: dict[int, StatusReply] = {}
 
         def have_all_answered() -> bool:
             found.update(self.statuses())

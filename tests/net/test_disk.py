@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.net.nodes import SMALL, fleet_of, held_back, is_same
-from tests.net.wire_messages import any_message, fleets, plain
+from tests.net.test_wire import any_message, fleets, plain
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import RunDirectoryError
 from tolfl.net.disk import DeviceDisk, encode_round, has_round, read_round, round_path

@@ -18,15 +18,14 @@ import pytest
 
 from tests.net.hostile_peers import Peer, SecureFleet, secure_fleet_of, without_stale
 from tests.net.nodes import PATIENCE_S, held_back, is_same, small
+from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
 from tolfl.cli.options import Format
 from tolfl.cli.status import status
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import FailureHappened
-from tolfl.net import wire_pb2 as pb
-from tolfl.net.codec import RefusedMessageError
-from tolfl.net.credentials import split_address
-from tolfl.net.frames import CHUNK_BYTES, MAX_FRAME_BYTES
+from tolfl.net.addresses import split_address
 from tolfl.net.server import MAX_FRAMES_PER_S, MAX_STREAMS, Meter
+from tolfl.net.wire import CHUNK_BYTES, MAX_FRAME_BYTES, Chunk, Frame, Hello, Pulse, RefusedMessageError, encode_frame
 from tolfl.protocol import messages
 from tolfl.protocol.history import Version
 from tolfl.sim.run import run
@@ -34,9 +33,9 @@ from tolfl.sim.run import run
 ALL = (0, 1, 2, 3)
 SPEC = small(timing="lan")
 LIAR, TARGET = 3, 2  #: a member, and its head, which closes
-PULSE = pb.Frame(pulse=pb.Pulse())
+PULSE = Pulse()
 
-Frames = Sequence[pb.Frame | bytes]
+Frames = Sequence[Frame | bytes]
 
 
 async def in_mid_run(fleet: SecureFleet) -> threading.Event:
@@ -59,15 +58,16 @@ async def check_unharmed(fleet: SecureFleet) -> None:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def spoilt(peer: Peer, change: Callable[[pb.Message], object]) -> Frames:
+def spoilt(peer: Peer, change: Spoiler) -> Frames:
     """Return the frames of a report of which one thing is wrong."""
     first, *rest = peer.encoded(peer.report())
-    change(first.message)
-    return [first, *rest]
+    message = opened([first])
+    change(message)
+    return [enclosed(message), *rest]
 
 
 def with_value(peer: Peer, value: float) -> Frames:
-    vector = np.ones(peer.expected.n_params, peer.expected.dtype)
+    vector = np.ones(peer.n_params, np.float32)
     vector[3] = value
     return list(peer.encoded(peer.report(vector)))
 
@@ -80,23 +80,24 @@ def older(peer: Peer) -> messages.Report:
 BULK: list[tuple[str, Callable[[Peer], Frames], str, str]] = [
     ("too large", lambda _: [b"\0" * (MAX_FRAME_BYTES + 1)], "INVALID_ARGUMENT", "oversize"),
     ("no frame", lambda _: [b"\xff\xff\xff"], "INVALID_ARGUMENT", "malformed"),
+    ("brackets without end", lambda _: [b"\x91" * 3_000], "INVALID_ARGUMENT", "malformed"),
     ("empty", lambda _: [b""], "INVALID_ARGUMENT", "malformed"),
     ("pulse among models", lambda _: [PULSE], "INVALID_ARGUMENT", "malformed"),
-    ("chunk of nothing", lambda _: [pb.Frame(chunk=b"x")], "INVALID_ARGUMENT", "malformed"),
-    ("too many bytes", lambda p: [*p.encoded(p.report())[:1], pb.Frame(chunk=b"\0" * CHUNK_BYTES)], "INVALID_ARGUMENT",
+    ("chunk of nothing", lambda _: [Chunk(b"x")], "INVALID_ARGUMENT", "malformed"),
+    ("too many bytes", lambda p: [*p.encoded(p.report())[:1], Chunk(b"\0" * CHUNK_BYTES)], "INVALID_ARGUMENT",
      "oversize"),
     ("message in another", lambda p: p.encoded(p.report())[:1] * 2, "INVALID_ARGUMENT", "malformed"),
-    ("another length", lambda p: spoilt(p, lambda m: setattr(m.report.contribution.parts[0].vector, "length", 2**40)),
+    ("another length", lambda p: spoilt(p, lambda m: part_of(m).update(vector=["f4", 2**40, 0])),
      "INVALID_ARGUMENT", "shape"),
-    ("another model", lambda p: spoilt(p, lambda m: setattr(m.report.contribution.parts[0], "key", "x")),
+    ("another model", lambda p: spoilt(p, lambda m: m["contribution"].update(parts={"x": part_of(m)})),
      "INVALID_ARGUMENT", "shape"),
     ("NaN", lambda p: with_value(p, float("nan")), "INVALID_ARGUMENT", "non-finite"),
     ("infinity", lambda p: with_value(p, float("inf")), "INVALID_ARGUMENT", "non-finite"),
-    ("for another", lambda p: spoilt(p, lambda m: setattr(m, "sender", 1)), "INVALID_ARGUMENT", "provenance"),
-    ("of others", lambda p: spoilt(p, lambda m: setattr(m.report.contribution, "included", b"\x0f")),
+    ("for another", lambda p: spoilt(p, put("sender", value=1)), "INVALID_ARGUMENT", "provenance"),
+    ("of others", lambda p: spoilt(p, put("contribution", "included", value=b"\x0f")),
      "INVALID_ARGUMENT", "provenance"),
-    ("of an unknown device", lambda p: spoilt(p, lambda m: setattr(m, "sender", 77)), "INVALID_ARGUMENT", "malformed"),
-    ("work beyond counting", lambda p: spoilt(p, lambda m: setattr(m.version, "work", 2**63)), "INVALID_ARGUMENT",
+    ("of an unknown device", lambda p: spoilt(p, put("sender", value=77)), "INVALID_ARGUMENT", "malformed"),
+    ("work beyond counting", lambda p: spoilt(p, put("version", "work", value=2**63)), "INVALID_ARGUMENT",
      "malformed"),
     ("replayed", lambda p: list(p.encoded(older(p))), "OK", "stale"),
 ]  # fmt: skip
@@ -104,7 +105,7 @@ CONTROL: list[tuple[str, Callable[[Peer], Frames], str, str]] = [
     ("in the name of another", lambda p: list(p.encoded(messages.Heartbeat(*p.header(sender=1)))), "INVALID_ARGUMENT",
      "forged"),
     ("model on the wrong stream", lambda p: list(p.encoded(p.report())), "INVALID_ARGUMENT", "malformed"),
-    ("second hello", lambda p: [pb.Frame(hello=p.hello())], "INVALID_ARGUMENT", "malformed"),
+    ("second hello", lambda p: [p.hello()], "INVALID_ARGUMENT", "malformed"),
     ("death of a stranger", lambda p: list(p.encoded(messages.Heartbeat(*p.header(dead=frozenset({(9, 0)}))))),
      "INVALID_ARGUMENT", "malformed"),
 ]  # fmt: skip
@@ -116,7 +117,7 @@ HELLO: list[tuple[str, dict[str, Any]]] = [
 
 
 async def tried(
-    fleet: SecureFleet, method: str, frames: Frames, hello: pb.Hello | None = None, is_stale: bool = False
+    fleet: SecureFleet, method: str, frames: Frames, hello: Hello | None = None, is_stale: bool = False
 ) -> tuple[str, str]:
     """Return how a stream ended, and under which kind it was counted."""
     counts = fleet.nodes[TARGET].server.refused
@@ -193,7 +194,7 @@ def test_a_meter_refuses_what_is_too_much_for_one_second_and_one_peer() -> None:
     assert refusal.value.kind == "flood"
 
 
-def endless(first: pb.Frame | None, again: pb.Frame) -> Iterator[pb.Frame]:
+def endless(first: bytes | None, again: bytes) -> Iterator[bytes]:
     """Return ten thousand frames and more: several seconds' worth of what is allowed."""
     if first is not None:
         yield first
@@ -212,8 +213,8 @@ def test_floods_are_cut_off_and_training_goes_on(tmp_path: Path) -> None:
             before = without_stale(counts)
             head = peer.encoded(peer.report())[0]
             floods = {
-                "pulses": await peer.tell(*endless(None, PULSE)),
-                "empty chunks": await peer.tell(*endless(head, pb.Frame(chunk=b"")), method="Bulk"),
+                "pulses": await peer.tell(*endless(None, encode_frame(PULSE))),
+                "empty chunks": await peer.tell(*endless(head, encode_frame(Chunk(b""))), method="Bulk"),
             }
             counted = counts["flood"]
             gate.set()
@@ -236,8 +237,8 @@ def test_streams_without_number_push_out_their_own(tmp_path: Path) -> None:
             channels = [peer.channel() for _ in range(3)]
             calls: list[grpc.aio.StreamStreamCall] = []
             for number in range(2 * MAX_STREAMS):
-                call = channels[number % 3].stream_stream("/tolfl.v1.Fleet/Control")()
-                await call.write(pb.Frame(hello=peer.hello()).SerializeToString())
+                call = channels[number % 3].stream_stream("/tolfl.v2.Fleet/Control")()
+                await call.write(encode_frame(peer.hello()))
                 await call.read()
                 calls.append(call)
             n_streams = sum(owner == LIAR for owner in server._streams.values())
@@ -295,7 +296,7 @@ def test_connections_that_never_finish_are_closed_and_harm_nobody(tmp_path: Path
             with connections(address, 200) as silent, connections(address, 50, hello) as halved:
                 async with peer.channel() as one, peer.channel() as other:
                     calls = [
-                        channel.stream_stream("/tolfl.v1.Fleet/Control")()
+                        channel.stream_stream("/tolfl.v2.Fleet/Control")()
                         for channel in (one, other)
                         for _ in range(10)
                     ]
@@ -321,10 +322,10 @@ def test_a_reset_in_mid_message_leaves_nothing_behind(tmp_path: Path) -> None:
             before = sorted(server._streams.values())
             for _ in range(5):
                 channel = peer.channel()
-                call = channel.stream_stream("/tolfl.v1.Fleet/Bulk")()
-                await call.write(pb.Frame(hello=peer.hello()).SerializeToString())
+                call = channel.stream_stream("/tolfl.v2.Fleet/Bulk")()
+                await call.write(encode_frame(peer.hello()))
                 await call.read()
-                await call.write(peer.encoded(peer.report())[0].SerializeToString())
+                await call.write(peer.encoded(peer.report())[0])
                 await channel.close()
             await fleet.until(lambda: sorted(server._streams.values()) == before)
             gate.set()

@@ -11,8 +11,8 @@ import pytest
 from tests.net.nodes import SMALL, TOKEN, Fleet, fleet_of, held_back, is_same, small, until
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import FailureHappened, Joined, RunEnded, Traffic
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.node import Node
+from tolfl.net.wire import CommandRequest
 from tolfl.sim.run import run
 
 ALL = (0, 1, 2, 3)
@@ -68,7 +68,7 @@ def test_a_device_that_leaves_is_reported_as_left_and_not_as_dead(tmp_path: Path
             gate = held_back(fleet.prepare(3), lambda index: index < 2)
             fleet.launch(*ALL)
             await fleet.until_round(2)
-            await fleet.command(3, pb.CommandRequest(token=TOKEN, leave=pb.Nothing()))
+            await fleet.command(3, CommandRequest(token=TOKEN, leave=True))
             reasons = await fleet.ends(*ALL)
             gate.set()
 

@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 
 from tests.net.nodes import PATIENCE_S, free_addresses, until
-from tests.net.test_codec import FLEET, VECTOR, closed, report
-from tests.net.wire_messages import plain
+from tests.net.test_wire import FLEET, closed, plain, report
 from tolfl.core.spec import Timing
-from tolfl.net import wire_pb2 as pb
-from tolfl.net.codec import Expected, encode
 from tolfl.net.credentials import NoCredentials
-from tolfl.net.frames import CHUNK_BYTES
 from tolfl.net.link import Link, Parcel
 from tolfl.net.server import Server
+from tolfl.net.wire import CHUNK_BYTES, WIRE_VERSION, Codec, CommandRequest, Hello, Limits, StatusReply
 from tolfl.protocol.history import Version
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat
 
@@ -28,17 +25,17 @@ from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat
 class Ear:
     """The device behind a listener and a link: remembers what it was told."""
 
-    def __init__(self, id: int, addresses: dict[int, str], expected: Expected = FLEET) -> None:
-        self.id, self.fleet, self.expected, self.timing = id, "a fleet", expected, Timing.localhost()
+    def __init__(self, id: int, addresses: dict[int, str], limits: Limits = FLEET) -> None:
+        self.id, self.fleet, self.limits, self.timing = id, "a fleet", limits, Timing.localhost()
         self.addresses = addresses
         self.got: list[AnyMessage] = []
         self.n_heard = self.n_refused = self.n_doubts = 0
         self.greetings: list[int] = []
 
-    def hello(self, to: int) -> pb.Hello:
-        return pb.Hello(wire=1, fleet=self.fleet, device=self.id, to=to)
+    def hello(self, to: int) -> Hello:
+        return Hello(wire=WIRE_VERSION, fleet=self.fleet, device=self.id, to=to)
 
-    def greeted(self, peer: int, hello: pb.Hello) -> None:
+    def greeted(self, peer: int, hello: Hello) -> None:
         self.greetings.append(peer)
 
     def heard(self, peer: int) -> None:
@@ -56,10 +53,10 @@ class Ear:
     def address_of(self, peer: int) -> str | None:
         return self.addresses.get(peer)
 
-    def status(self) -> pb.StatusReply:
-        return pb.StatusReply(device=self.id)
+    def status(self) -> StatusReply:
+        return StatusReply(device=self.id)
 
-    def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
+    def command(self, request: CommandRequest, is_operator: bool) -> bool:
         return False
 
     def learn(self, revocations: bytes) -> None:
@@ -69,9 +66,9 @@ class Ear:
 class Pair:
     """Device 1 with a link to device 0."""
 
-    def __init__(self, expected: Expected = FLEET) -> None:
+    def __init__(self, limits: Limits = FLEET) -> None:
         self.addresses = dict(enumerate(free_addresses(2)))
-        self.speaker, self.listener = Ear(1, self.addresses, expected), Ear(0, self.addresses, expected)
+        self.speaker, self.listener = Ear(1, self.addresses, limits), Ear(0, self.addresses, limits)
         self.server: Server | None = None
         self.link = Link(0, self.speaker, NoCredentials().dial)
 
@@ -86,8 +83,8 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair_of(expected: Expected = FLEET, is_listening: bool = True) -> AsyncIterator[Pair]:
-    pair = Pair(expected)
+async def pair_of(limits: Limits = FLEET, is_listening: bool = True) -> AsyncIterator[Pair]:
+    pair = Pair(limits)
     if is_listening:
         await pair.listen()
     try:
@@ -98,12 +95,12 @@ async def pair_of(expected: Expected = FLEET, is_listening: bool = True) -> Asyn
             await pair.stop_listening()
 
 
-def numbered(index: int) -> pb.Message:
-    return encode(Heartbeat(1, index, Version(0, 0, 0, ""), frozenset()))[0]
+def numbered(index: int) -> bytes:
+    return Codec.encode(Heartbeat(1, index, Version(0, 0, 0, ""), frozenset()))[0]
 
 
 def parcel(message: AnyMessage, name: str, is_once: bool = False) -> Parcel:
-    return Parcel(name, is_once, *encode(message))
+    return Parcel(name, is_once, *Codec.encode(message))
 
 
 def test_small_messages_arrive_once_and_in_order() -> None:
@@ -131,8 +128,8 @@ def test_what_waits_for_a_peer_is_bounded_and_the_newest_is_kept() -> None:
 
 
 def test_a_model_arrives_as_it_was_beside_small_messages() -> None:
-    fleet = Expected(FLEET.topology, ("global",), CHUNK_BYTES, FLEET.dtype)
-    params = np.random.default_rng(0).standard_normal(fleet.n_params).astype(np.float32)
+    fleet = Limits(FLEET.topology)
+    params = np.random.default_rng(0).standard_normal(CHUNK_BYTES).astype(np.float32)
     sent = Closed(
         1, 0, closed().version, frozenset(), msgspec.structs.replace(closed().record, state={"global": params})
     )
@@ -261,8 +258,3 @@ def test_a_link_can_be_closed_at_the_moment_at_which_something_happens(is_listen
         await until(lambda: asyncio.all_tasks() == before)
 
     asyncio.run(live())
-
-
-def test_vectors_are_not_copied_into_the_queue() -> None:
-    """Several links carry one model: each copy would cost as much memory again."""
-    assert any(one is VECTOR for one in encode(report())[1])

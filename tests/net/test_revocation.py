@@ -12,9 +12,9 @@ import pytest
 from tests.net.hostile_peers import Peer, SecureFleet, secure_fleet_of
 from tests.net.nodes import PATIENCE_S, held_back, small
 from tolfl.core.records import FailureHappened
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.authority import REVOCATIONS, Authority, EnrolmentError
 from tolfl.net.credentials import Identity
+from tolfl.net.wire import RevocationList
 
 ALL = (0, 1, 2, 3)
 SPEC = small(timing="lan")
@@ -114,8 +114,8 @@ def test_a_list_travels_by_hello_and_an_older_or_forged_one_changes_nothing(tmp_
             forged = (other.folder / REVOCATIONS).read_bytes()
             peer = Peer(fleet, 1, 2)
             said = {
-                "forged": await peer.tell(pb.Frame(revocations=forged)),
-                "garbage": await peer.tell(pb.Frame(revocations=b"\xff{")),
+                "forged": await peer.tell(RevocationList(forged)),
+                "garbage": await peer.tell(RevocationList(b"\xff{")),
                 "forged hello": await peer.tell(hello=peer.hello(revocations=forged)),
             }
             counted = await fleet.refused(2)
@@ -123,7 +123,7 @@ def test_a_list_travels_by_hello_and_an_older_or_forged_one_changes_nothing(tmp_
             newer = (fleet.authority.folder / REVOCATIONS).read_bytes()
             said["newer hello"] = await peer.tell(hello=peer.hello(revocations=newer))
             await until(lambda: fleet.tasks[3].done() and all(knows(fleet, device) for device in (0, 1, 2)))
-            said["older"] = await peer.tell(pb.Frame(revocations=older))
+            said["older"] = await peer.tell(RevocationList(older))
             gate.set()
             reasons = await fleet.ends(0, 1, 2)
 

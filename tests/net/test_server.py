@@ -7,9 +7,11 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,10 +19,20 @@ from tests.net.nodes import PATIENCE_S, SMALL, TOKEN, Fleet, fleet_of, held_back
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
 from tolfl.net import server
-from tolfl.net import wire_pb2 as pb
-from tolfl.net.codec import encode
-from tolfl.net.credentials import NoCredentials, split_address
-from tolfl.net.frames import CHUNK_BYTES, MAX_FRAME_BYTES
+from tolfl.net.addresses import split_address
+from tolfl.net.credentials import NoCredentials
+from tolfl.net.wire import (
+    CHUNK_BYTES,
+    MAX_FRAME_BYTES,
+    WIRE_VERSION,
+    Chunk,
+    Codec,
+    CommandRequest,
+    Frame,
+    Hello,
+    chunks,
+    encode_frame,
+)
 from tolfl.protocol.history import Version
 from tolfl.protocol.messages import Heartbeat, Report
 from tolfl.sim.run import run
@@ -28,42 +40,35 @@ from tolfl.sim.run import run
 FIRST = Version(0, 0, 0, "")
 
 
-def hello(fleet: Fleet, /, **changes: object) -> pb.Frame:
+def hello(fleet: Fleet, /, **changes: Any) -> Hello:
     """Return what device 3 would say to device 0, but for some changes."""
-    said = pb.Hello(wire=1, fleet=fleet.nodes[0].fleet, device=3, incarnation=0, to=0)
-    for name, value in changes.items():
-        setattr(said, name, value)
-    return pb.Frame(hello=said)
+    said = Hello(wire=WIRE_VERSION, fleet=fleet.nodes[0].fleet, device=3, incarnation=0, to=0)
+    return msgspec.structs.replace(said, **changes)
 
 
-def hello_from(fleet: Fleet, address: str) -> pb.Frame:
-    frame = hello(fleet)
-    frame.hello.addresses[3] = address
-    return frame
+def hello_from(fleet: Fleet, address: str) -> Hello:
+    return hello(fleet, addresses={3: address})
 
 
-def heartbeat(sender: int = 3) -> pb.Frame:
-    return pb.Frame(message=encode(Heartbeat(sender, 0, FIRST, frozenset()))[0])
+def heartbeat(sender: int = 3) -> bytes:
+    return Codec.encode(Heartbeat(sender, 0, FIRST, frozenset()))[0]
 
 
-def report_with(fleet: Fleet, value: float) -> list[pb.Frame]:
+def report_with(fleet: Fleet, value: float) -> list[bytes]:
     """Return a report of device 3 whose numbers are all this one."""
-    n_params = fleet.nodes[0].expected.n_params
-    vector, inside = np.full(n_params, value, np.float32), DeviceSet.of([3])
+    vector, inside = np.full(n_params(fleet), value, np.float32), DeviceSet.of([3])
     contribution = Contribution(inside, 40, {GLOBAL: Part(40, vector, 40, inside, 1.0, 40)})
-    message, _ = encode(Report(3, 0, FIRST, frozenset(), contribution, {}))
-    content = vector.tobytes()
-    pieces = [content[first : first + CHUNK_BYTES] for first in range(0, len(content), CHUNK_BYTES)]
-    return [pb.Frame(message=message), *(pb.Frame(chunk=piece) for piece in pieces)]
+    message, arrays = Codec.encode(Report(3, 0, FIRST, frozenset(), contribution, {}))
+    return [message, *chunks(arrays)]
 
 
-async def talk(fleet: Fleet, frames: Sequence[pb.Frame | bytes], method: str = "Control") -> grpc.StatusCode:
+async def talk(fleet: Fleet, frames: Sequence[Frame | bytes], method: str = "Control") -> grpc.StatusCode:
     """Say something to device 0 and wait until it ends the stream; return how it does."""
     async with NoCredentials().dial(fleet.addresses[0], None) as channel, asyncio.timeout(PATIENCE_S):
         call = stream(channel, method)
         try:
             for frame in frames:
-                await call.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+                await call.write(frame if isinstance(frame, bytes) else encode_frame(frame))
             while (await call.read()) is not grpc.aio.EOF:
                 pass
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -88,11 +93,11 @@ async def training_fleet(folder: Path) -> AsyncIterator[Fleet]:
         assert all(is_same(fleet.params(device), expected) for device in range(4))
 
 
-Frames = Callable[[Fleet], Sequence[pb.Frame | bytes]]
+Frames = Callable[[Fleet], Sequence[Frame | bytes]]
 VISITORS: list[tuple[str, str, Frames, str]] = [
     ("another fleet", "Control", lambda f: [hello(f, fleet="b" * 16)], "stranger"),
     ("another fleet with models", "Bulk", lambda f: [hello(f, fleet="")], "stranger"),
-    ("another wire version", "Control", lambda f: [hello(f, wire=2)], "wire version"),
+    ("another wire version", "Control", lambda f: [hello(f, wire=3)], "wire version"),
     ("wants another device", "Control", lambda f: [hello(f, to=1)], "stranger"),
     ("a device that does not exist", "Control", lambda f: [hello(f, device=4)], "stranger"),
     ("says it is me", "Control", lambda f: [hello(f, device=0)], "stranger"),
@@ -103,13 +108,16 @@ VISITORS: list[tuple[str, str, Frames, str]] = [
     ("a port that does not exist", "Control", lambda f: [hello_from(f, "127.0.0.1:99999")], "malformed"),
     ("an endless address", "Control", lambda f: [hello_from(f, "a" * 10_000 + ":7")], "malformed"),
     ("no hello", "Control", lambda f: [heartbeat()], "malformed"),
-    ("no hello but bytes", "Bulk", lambda f: [pb.Frame(chunk=b"abc")], "malformed"),
+    ("no hello but bytes", "Bulk", lambda f: [Chunk(b"abc")], "malformed"),
     ("an empty frame", "Control", lambda f: [b""], "malformed"),
+    ("brackets without end", "Control", lambda f: [b"\x91" * 3_000], "malformed"),
+    ("a hello of brackets", "Control", lambda f: [b"\x82\xa4type\xa5hello\xa4mood" + b"\x91" * 3_000], "malformed"),
+    ("brackets after the hello", "Bulk", lambda f: [hello(f), b"\x91" * 3_000], "malformed"),
     ("garbage for a hello", "Control", lambda f: [b"\xff" * 40], "malformed"),
     ("garbage after the hello", "Control", lambda f: [hello(f), b"\xff" * 40], "malformed"),
     ("two hellos", "Control", lambda f: [hello(f), hello(f)], "malformed"),
-    ("bytes of no message", "Bulk", lambda f: [hello(f), pb.Frame(chunk=b"abc")], "malformed"),
-    ("bytes on the wrong stream", "Control", lambda f: [hello(f), pb.Frame(chunk=b"abc")], "malformed"),
+    ("bytes of no message", "Bulk", lambda f: [hello(f), Chunk(b"abc")], "malformed"),
+    ("bytes on the wrong stream", "Control", lambda f: [hello(f), Chunk(b"abc")], "malformed"),
     ("a model on the wrong stream", "Control", lambda f: [hello(f), *report_with(f, 0.0)], "malformed"),
     ("speaks for another", "Control", lambda f: [hello(f), heartbeat(2)], "forged"),
     ("speaks for a device that does not exist", "Control", lambda f: [hello(f), heartbeat(7)], "malformed"),
@@ -118,9 +126,15 @@ VISITORS: list[tuple[str, str, Frames, str]] = [
 ]  # fmt: skip
 
 
-def overflow(fleet: Fleet) -> list[pb.Frame]:
-    n_bytes = 4 * fleet.nodes[0].expected.n_params
-    return [pb.Frame(chunk=b"\0" * (n_bytes + 1))] if n_bytes < CHUNK_BYTES else []
+def n_params(fleet: Fleet) -> int:
+    shapes = fleet.nodes[0].limits.shapes
+    assert shapes is not None
+    return shapes[GLOBAL][1]
+
+
+def overflow(fleet: Fleet) -> list[Frame | bytes]:
+    n_bytes = 4 * n_params(fleet)
+    return [Chunk(b"\0" * (n_bytes + 1))] if n_bytes < CHUNK_BYTES else []
 
 
 def test_strangers_and_liars_are_turned_away_and_change_nothing(tmp_path: Path) -> None:
@@ -209,7 +223,7 @@ async def code_of(command: Awaitable[None]) -> grpc.StatusCode:
 def test_a_command_without_the_token_is_refused(tmp_path: Path, token: str) -> None:
     async def live() -> None:
         async with training_fleet(tmp_path) as fleet:
-            request = pb.CommandRequest(token=token, leave=pb.Nothing())
+            request = CommandRequest(token=token, leave=True)
             assert await code_of(fleet.command(0, request)) is grpc.StatusCode.PERMISSION_DENIED
             assert (await fleet.status(0)).refused["command"] == 1
 
@@ -222,7 +236,7 @@ def test_a_device_without_a_token_obeys_nobody(tmp_path: Path) -> None:
             fleet.prepare(0, token="")
             fleet.launch(0)
             await fleet.until(lambda: 0 in fleet.nodes[0].addresses)
-            request = pb.CommandRequest(token="", leave=pb.Nothing())
+            request = CommandRequest(token="", leave=True)
             assert await code_of(fleet.command(0, request)) is grpc.StatusCode.PERMISSION_DENIED
 
     asyncio.run(live())
@@ -231,6 +245,6 @@ def test_a_device_without_a_token_obeys_nobody(tmp_path: Path) -> None:
 def test_a_command_that_asks_for_nothing_does_nothing(tmp_path: Path) -> None:
     async def live() -> None:
         async with training_fleet(tmp_path) as fleet:
-            assert await code_of(fleet.command(0, pb.CommandRequest(token=TOKEN))) is grpc.StatusCode.OK
+            assert await code_of(fleet.command(0, CommandRequest(token=TOKEN))) is grpc.StatusCode.OK
 
     asyncio.run(live())

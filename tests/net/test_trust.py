@@ -28,10 +28,11 @@ from tests.net.nodes import PATIENCE_S, held_back, is_same, small
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import FailureHappened
 from tolfl.core.spec import RunSpec
-from tolfl.net import wire_pb2 as pb
+from tolfl.net.addresses import split_address
 from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, Authority, EnrolmentError
-from tolfl.net.credentials import TLS, split_address
+from tolfl.net.credentials import TLS
 from tolfl.net.preparing import prepare
+from tolfl.net.wire import CommandRequest, encode_frame
 from tolfl.sim.run import run
 
 ALL = (0, 1, 2, 3)
@@ -75,8 +76,7 @@ def signed_by_a_device(fleet: SecureFleet) -> Shown:
 
 async def ask_status(channel: grpc.aio.Channel) -> str:
     async with channel:
-        method = channel.unary_unary("/tolfl.v1.Fleet/Status", request_serializer=pb.StatusRequest.SerializeToString)
-        call = method(pb.StatusRequest(), timeout=PATIENCE_S)
+        call = channel.unary_unary("/tolfl.v2.Fleet/Status")(b"", timeout=PATIENCE_S)
         with suppress(grpc.aio.AioRpcError):
             await call
         return str((await call.code()).name)
@@ -102,9 +102,9 @@ async def without_entry(fleet: SecureFleet) -> dict[str, str]:
 
 
 async def command(fleet: SecureFleet, folder: Path, token: str) -> str:
-    request = pb.CommandRequest(token=token, leave=pb.Nothing()).SerializeToString()
+    request = encode_frame(CommandRequest(token=token, leave=True))
     async with Shown.of(folder).dial(fleet.addresses[2], "device.plant.tolfl") as channel:
-        call = channel.unary_unary("/tolfl.v1.Fleet/Command")(request, timeout=PATIENCE_S)
+        call = channel.unary_unary("/tolfl.v2.Fleet/Command")(request, timeout=PATIENCE_S)
         with suppress(grpc.aio.AioRpcError):
             await call
         return str((await call.code()).name)
@@ -122,7 +122,7 @@ async def turned_away(fleet: SecureFleet) -> dict[str, str]:
         "of another run": await peer.tell(hello=peer.hello(fleet="another")),
         "wants another": await peer.tell(hello=peer.hello(to=1)),
         "no such device": await peer.tell(hello=peer.hello(device=77)),
-        "of another version": await peer.tell(hello=peer.hello(wire=2)),
+        "of another version": await peer.tell(hello=peer.hello(wire=3)),
         "commands": await command(fleet, fleet.credentials(3), "guessed"),
         "commands without a token": await command(fleet, fleet.credentials(3), ""),
         "commands beyond ASCII": await command(fleet, fleet.credentials(3), "geheim é"),

@@ -12,10 +12,10 @@ import typer
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.asking import command as tell
 from tolfl.net.asking import shown_to
 from tolfl.net.launcher import Launcher
+from tolfl.net.wire import CommandRequest
 
 if TYPE_CHECKING:
     from tolfl.dashboard import Command  # an extra: whoever has not installed it gets a sentence, not a traceback
@@ -89,7 +89,7 @@ class FleetControls:
         launcher = self._launcher
         if not launcher.processes[device].is_running:
             raise TolFLError(f"device {device} is not running")
-        request = pb.CommandRequest(token=launcher.token, cut=pb.Cut(devices=others))
+        request = CommandRequest(token=launcher.token, cut=tuple(others))
         tell(launcher.address_of(device), request, shown_to(str(launcher.out)))
         rest = ",".join(str(one.device) for one in launcher.processes if one.device != device)
         line = FailureHappened(time_s=launcher.now_s, round=launcher.view.rounds_done, what=f"{what} {device} | {rest}")

@@ -43,12 +43,9 @@ def status(
 
 
 def _plain(answer: Answer) -> dict[str, Any]:
-    from google.protobuf.json_format import MessageToDict
-
     if answer.status is None:
         return {"address": answer.address, "answers": False}
-    said = MessageToDict(answer.status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    return {"address": answer.address, "answers": True, **said}
+    return {"address": answer.address, "answers": True, **msgspec.to_builtins(answer.status)}
 
 
 def _show(answers: list[Answer]) -> None:
@@ -74,7 +71,7 @@ def _show(answers: list[Answer]) -> None:
             str(said.incarnation),
             said.stopped or said.role,
             f"{said.version.round} of {said.rounds}",
-            f"{said.loss:.4g}" if said.has_loss else "-",
+            "-" if said.loss is None else f"{said.loss:.4g}",
             dead,
             refused,
             said.trouble,

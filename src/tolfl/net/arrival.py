@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from tolfl.net import wire_pb2 as pb
+from tolfl.net.addresses import split_address
 from tolfl.net.authority import EnrolmentError
-from tolfl.net.credentials import split_address
 from tolfl.net.server import PROOF
+from tolfl.net.wire import RefusedMessageError, StatusReply, read_as
 
 if TYPE_CHECKING:
     from tolfl.net.node import Node
 
-STATUS = "/tolfl.v1.Fleet/Status"
+STATUS = "/tolfl.v2.Fleet/Status"
 _ASK_S = 2.0
 _PAUSE_S = 0.1
 _TRAINING = ("head", "member", "closer")
@@ -35,7 +35,7 @@ class Arrival:
 
     async def wait(self) -> None:
         """Return when this device should begin."""
-        others = set(self._node.expected.topology.cluster_of) - {self._node.id, *self._node.setting.config.absent}
+        others = set(self._node.limits.topology.cluster_of) - {self._node.id, *self._node.setting.config.absent}
         with suppress(TimeoutError):
             async with asyncio.timeout(self._node.setting.config.start_timeout_s):
                 await self._wait_for(others)
@@ -84,7 +84,7 @@ class Arrival:
         self._learn(status)
         return status.role in _TRAINING
 
-    def _learn(self, status: pb.StatusReply) -> None:
+    def _learn(self, status: StatusReply) -> None:
         for peer in status.peers:
             if peer.address and peer.device != self._node.id:
                 self._node.addresses.setdefault(peer.device, peer.address)
@@ -106,19 +106,15 @@ class Arrival:
             self._is_turned_away = True
 
 
-async def ask(channel: grpc.aio.Channel, turned_away: Callable[[bytes], None] | None = None) -> pb.StatusReply | None:
+async def ask(channel: grpc.aio.Channel, turned_away: Callable[[bytes], None] | None = None) -> StatusReply | None:
     """Return the status of whoever answers on a channel; None: nobody does, or not to us, perhaps with a proof."""
     async with channel:
-        method = channel.unary_unary(
-            STATUS,
-            request_serializer=pb.StatusRequest.SerializeToString,
-            response_deserializer=pb.StatusReply.FromString,
-        )
         try:
-            reply: pb.StatusReply = await method(pb.StatusRequest(), timeout=_ASK_S)
+            return read_as(StatusReply, await channel.unary_unary(STATUS)(b"", timeout=_ASK_S))
+        except RefusedMessageError:
+            return None
         except grpc.aio.AioRpcError as error:
             proofs = [value for key, value in error.trailing_metadata() or () if key == PROOF]
             if turned_away is not None and proofs and isinstance(proofs[0], bytes):
                 turned_away(proofs[0])
             return None
-        return reply

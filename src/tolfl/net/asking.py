@@ -11,13 +11,14 @@ import grpc
 import grpc.aio
 
 from tolfl.core.errors import SpecError, TolFLError
-from tolfl.net import wire_pb2 as pb
+from tolfl.net.addresses import split_address
 from tolfl.net.arrival import ask
 from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import TLS, Credentials, NoCredentials, split_address
+from tolfl.net.credentials import TLS, Credentials, NoCredentials
 from tolfl.net.launcher import FLEET, OPERATOR
+from tolfl.net.wire import CommandRequest, StatusReply, encode_frame
 
-_COMMAND = "/tolfl.v1.Fleet/Command"
+_COMMAND = "/tolfl.v2.Fleet/Command"
 _COMMAND_S = 2.0
 
 
@@ -26,7 +27,7 @@ class Answer:
     """What one device said; None: it did not answer."""
 
     address: str
-    status: pb.StatusReply | None
+    status: StatusReply | None
 
 
 def places(where: str) -> list[str]:
@@ -68,19 +69,14 @@ def ask_all(addresses: Sequence[str], credentials: Credentials | None = None) ->
     return asyncio.run(gather())
 
 
-def command(address: str, request: pb.CommandRequest, credentials: Credentials | None = None) -> None:
+def command(address: str, request: CommandRequest, credentials: Credentials | None = None) -> None:
     """Give a command to a device, as an operator or with the token that it was started with."""
     shown = credentials or NoCredentials()
 
     async def tell() -> None:
         async with shown.dial(address, None) as channel:
-            method = channel.unary_unary(
-                _COMMAND,
-                request_serializer=pb.CommandRequest.SerializeToString,
-                response_deserializer=pb.CommandReply.FromString,
-            )
             try:
-                await method(request, timeout=_COMMAND_S)
+                await channel.unary_unary(_COMMAND)(encode_frame(request), timeout=_COMMAND_S)
             except grpc.aio.AioRpcError as error:
                 raise TolFLError(f"the device at {address} did not obey ({error.details()})") from None
 

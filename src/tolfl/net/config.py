@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tolfl.core.errors import SpecError
-from tolfl.net.credentials import split_address
+from tolfl.net.addresses import split_address
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

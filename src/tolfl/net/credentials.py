@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tolfl.core.errors import SpecError
+from tolfl.net.addresses import split_address
 from tolfl.net.authority import (
     AUTHORITY,
     CERTIFICATE,
@@ -31,7 +31,7 @@ from tolfl.net.authority import (
     read_key,
     read_revocations,
 )
-from tolfl.net.frames import MAX_FRAME_BYTES
+from tolfl.net.wire import MAX_FRAME_BYTES
 
 _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
@@ -249,14 +249,6 @@ def identity_of(names: Sequence[str], fleet: str) -> Identity | None:
         if match is not None and match[3] == fleet:
             return Identity(int(match[1]), int(match[2]))
     return None
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`, `[v6]:port`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535 or not host:
-        raise SpecError(f"address {address!r}; write host:port, as in 10.0.0.3:7000")
-    return host.strip("[]"), int(port)
 
 
 def is_loopback(address: str) -> bool:

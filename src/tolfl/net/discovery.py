@@ -9,7 +9,7 @@ from collections.abc import Callable
 from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from tolfl.net.credentials import split_address
+from tolfl.net.addresses import split_address
 
 _TYPE = "_tolfl._tcp.local."
 _ASK_MS = 2000

@@ -18,7 +18,7 @@ from tolfl.core.contribution import Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError
 from tolfl.learners import Scorer
-from tolfl.net.codec import Expected
+from tolfl.net.wire import DTYPES
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.directory import write_file
 
@@ -44,13 +44,14 @@ class StoredRound(msgspec.Struct):
     is_over: bool
     stopped: str = ""  #: why the device stopped with this round, if it did
     is_private: bool = False  #: the device trained on alone
+    fleet: str = ""  #: name of the fleet, which is that of its run
 
 
 class DeviceDisk:
     """The state folder of one device."""
 
-    def __init__(self, folder: Path, device: int) -> None:
-        self.folder, self._device = folder, device
+    def __init__(self, folder: Path, device: int, fleet: str = "") -> None:
+        self.folder, self._device, self._fleet = folder, device, fleet
         self.planned_deaths = 0  #: how many failures of its plan have happened in earlier lives
 
     def next_life(self) -> int:
@@ -84,7 +85,7 @@ class DeviceDisk:
 
     def save(self, record: ClosedRound, stopped: str = "", is_private: bool = False, name: str = _ROUND) -> None:
         """Keep a closed round in place of the last one."""
-        write_file(self.folder, name, encode_round(record, stopped, is_private))
+        write_file(self.folder, name, encode_round(record, stopped, is_private, self._fleet))
 
     def save_results(self, results: Mapping[str, Scorer]) -> None:
         """Write what was learned as files of their own, for whoever uses it: those that are for this device."""
@@ -93,20 +94,18 @@ class DeviceDisk:
                 for name, content in result.files().items():
                     write_file(self.folder, name, content)
 
-    def newest(self, expected: Expected | None = None) -> ClosedRound | None:
+    def newest(self) -> ClosedRound | None:
         """Return the round that was kept, if any; one of another run is refused."""
         path = self.folder / _ROUND
         if not path.exists():
             return None
-        record = read_round(path)[0]
-        if expected is not None:
-            sizes = {key: len(params) for key, params in cast("dict[str, Vector]", record.state).items()}
-            if sizes != dict.fromkeys(expected.keys, expected.n_params):
-                raise RunDirectoryError(self.folder, "holds a round of another model; choose another state folder")
+        record, stored = read_round(path)
+        if stored.fleet != self._fleet:
+            raise RunDirectoryError(self.folder, "holds a round of another model; choose another state folder")
         return record
 
 
-def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = False) -> bytes:
+def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = False, fleet: str = "") -> bytes:
     """Return a closed round and its models as a safetensors file."""
     stored = StoredRound(
         record.version,
@@ -118,6 +117,7 @@ def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = Fals
         record.is_over,
         stopped,
         is_private,
+        fleet,
     )
     models = cast("dict[str, Vector]", record.state)
     tensors = {key: np.ascontiguousarray(params) for key, params in models.items()}
@@ -130,8 +130,8 @@ def read_round(path: Path) -> tuple[ClosedRound, StoredRound]:
         with safe_open(path, framework="numpy") as file:
             stored = msgspec.json.decode(file.metadata()["round"], type=StoredRound)
             names = list(file.keys())
-            models = {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, KeyError, TypeError, msgspec.DecodeError) as error:
+            models = {name: _checked(file.get_tensor(name), name) for name in names}
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise RunDirectoryError(
             path, f"is no closed round that can be read ({error}); delete it to start anew"
         ) from None
@@ -146,6 +146,12 @@ def read_round(path: Path) -> tuple[ClosedRound, StoredRound]:
         stored.is_over,
     )
     return record, stored
+
+
+def _checked(array: Vector, name: str) -> Vector:
+    if array.ndim != 1 or array.dtype.str[1:] not in DTYPES:
+        raise ValueError(f"array {name!r} is of type {array.dtype} with {array.ndim} axes")
+    return array
 
 
 def planned_deaths(folder: Path) -> int:

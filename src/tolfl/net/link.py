@@ -16,13 +16,10 @@ import grpc.aio
 
 from tolfl.core.contribution import Vector
 from tolfl.core.spec import Timing
-from tolfl.net import wire_pb2 as pb
-from tolfl.net.codec import RefusedMessageError
-from tolfl.net.credentials import split_address
-from tolfl.net.frames import chunks
-from tolfl.net.greeting import check_hello
+from tolfl.net.addresses import split_address
+from tolfl.net.wire import Frame, Hello, Pulse, RefusedMessageError, check_hello, chunks, encode_frame, read_frame
 
-CONTROL, BULK = "/tolfl.v1.Fleet/Control", "/tolfl.v1.Fleet/Bulk"
+CONTROL, BULK = "/tolfl.v2.Fleet/Control", "/tolfl.v2.Fleet/Bulk"
 #: Small messages that may wait for a peer; the oldest are dropped, since the protocol says everything again.
 _MAX_WAITING = 256
 #: Models that may wait for a peer; more of them are of rounds that are over.
@@ -38,10 +35,10 @@ class Host(Protocol):
 
     timing: Timing
 
-    def hello(self, to: int) -> pb.Hello:
+    def hello(self, to: int) -> Hello:
         """Return the first frame of a stream."""
 
-    def greeted(self, peer: int, hello: pb.Hello) -> None:
+    def greeted(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of the other side."""
 
     def heard(self, peer: int) -> None:
@@ -56,12 +53,12 @@ class Host(Protocol):
 
 @dataclass(frozen=True)
 class Parcel:
-    """A message with tensors on its way to a peer."""
+    """A message with arrays on its way to a peer."""
 
     name: Hashable  #: the same for the same content: nothing is queued twice
     is_once: bool  #: once it has arrived, the peer needs it no more, whatever it asks
-    message: pb.Message
-    tensors: list[Vector]
+    message: bytes  #: its frame
+    arrays: list[Vector | bytes]
 
 
 class _Outcome(Enum):
@@ -76,7 +73,7 @@ class Link:
     def __init__(self, peer: int, host: Host, dial: Dial) -> None:
         self.peer, self.is_connected, self.used_s = peer, False, 0.0
         self._host, self._dial = host, dial
-        self._waiting: deque[pb.Frame] = deque(maxlen=_MAX_WAITING)
+        self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
         self._parcels: deque[Parcel] = deque(maxlen=_MAX_PARCELS)
         self._under_way: Parcel | None = None
         self._arrived: Parcel | None = None  #: the last one
@@ -90,19 +87,19 @@ class Link:
 
     # -- for the device -----------------------------------------------------------------------------------------
 
-    def say(self, message: pb.Message) -> None:
-        """Queue a small message."""
-        self._waiting.append(pb.Frame(message=message))
+    def say(self, message: bytes) -> None:
+        """Queue the frame of a small message."""
+        self._waiting.append(message)
         self._is_idle.clear()
         self._something_to_say.set()
 
-    def tell(self, frame: pb.Frame) -> None:
+    def tell(self, frame: Frame) -> None:
         """Queue something that is no message of the protocol."""
-        self._waiting.append(frame)
+        self._waiting.append(encode_frame(frame))
         self._something_to_say.set()
 
     def carry(self, parcel: Parcel) -> bool:
-        """Queue a message with tensors, unless the same is on its way; tell whether it was queued."""
+        """Queue a message with arrays, unless the same is on its way; tell whether it was queued."""
         arrived = self._arrived if parcel.is_once else None
         if any(one is not None and one.name == parcel.name for one in (*self._parcels, self._under_way, arrived)):
             return False
@@ -196,16 +193,14 @@ class Link:
         return True
 
     async def _greet(self, call: _Call) -> None:
-        await call.write(pb.Frame(hello=self._host.hello(self.peer)))
+        await call.write(encode_frame(self._host.hello(self.peer)))
         async with asyncio.timeout(max(1.0, self._host.timing.silence_detection_s)):
-            answer = await call.read()
-        if answer is grpc.aio.EOF or answer.WhichOneof("content") != "hello":
-            raise EOFError
-        try:
-            check_hello(answer.hello)
-        except RefusedMessageError:
-            raise EOFError from None
-        self._host.greeted(self.peer, answer.hello)
+            answer = await _read(call)
+        match answer:
+            case Hello():
+                self._host.greeted(self.peer, answer)
+            case _:
+                raise EOFError
 
     async def _talk(self, call: _Call) -> None:
         listening = asyncio.create_task(self._listen(call))
@@ -227,14 +222,15 @@ class Link:
                     async with asyncio.timeout_at(pulse_due_s):
                         await self._something_to_say.wait()
                 except TimeoutError:
-                    await call.write(pb.Frame(pulse=pb.Pulse(wants_answer=True)))
+                    await call.write(encode_frame(Pulse(wants_answer=True)))
                     pulse_due_s = now_s() + beat_s
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 
     async def _listen(self, call: _Call) -> None:
-        while (await call.read()) is not grpc.aio.EOF:
+        while True:
+            await _read(call)
             self._host.heard(self.peer)
 
     # -- the connection for models ------------------------------------------------------------------------------
@@ -263,11 +259,10 @@ class Link:
             self._something_to_carry.clear()
             while self._parcels:
                 parcel = self._under_way = self._parcels.popleft()
-                await call.write(pb.Frame(message=parcel.message))
-                for frame in chunks(parcel.tensors):
+                await call.write(parcel.message)
+                for frame in chunks(parcel.arrays):
                     await call.write(frame)
-                if (await call.read()) is grpc.aio.EOF:
-                    raise EOFError
+                await _read(call)
                 self._host.heard(self.peer)
                 self._arrived, self._under_way = parcel, None
             self._note_idle()
@@ -287,7 +282,18 @@ class Link:
 
 
 def _stream(channel: grpc.aio.Channel, method: str) -> _Call:
-    open_stream = channel.stream_stream(
-        method, request_serializer=pb.Frame.SerializeToString, response_deserializer=pb.Frame.FromString
-    )
-    return open_stream()
+    return channel.stream_stream(method)()
+
+
+async def _read(call: _Call) -> Frame:
+    """Return the next frame of the other side; what is none ends the stream."""
+    content = await call.read()
+    if content is grpc.aio.EOF:
+        raise EOFError
+    try:
+        frame = read_frame(content)
+        if isinstance(frame, Hello):
+            check_hello(frame)
+    except RefusedMessageError:
+        raise EOFError from None
+    return frame

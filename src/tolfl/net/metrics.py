@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from tolfl.core.errors import TolFLError
-from tolfl.net import wire_pb2 as pb
-from tolfl.net.credentials import split_address
+from tolfl.net.addresses import split_address
+from tolfl.net.wire import StatusReply
 
 _REQUEST_S, _MAX_REQUEST = 5.0, 8192
 
@@ -15,7 +15,7 @@ _REQUEST_S, _MAX_REQUEST = 5.0, 8192
 class Metrics:
     """Serves `GET /metrics`, and nothing else."""
 
-    def __init__(self, status: Callable[[], pb.StatusReply]) -> None:
+    def __init__(self, status: Callable[[], StatusReply]) -> None:
         self._status = status
         self._server: asyncio.Server | None = None
 
@@ -49,12 +49,12 @@ class Metrics:
             writer.close()
 
 
-def page(status: pb.StatusReply) -> str:
+def page(status: StatusReply) -> str:
     """Return a status in Prometheus' text format."""
     return "".join(_lines(status))
 
 
-def _lines(status: pb.StatusReply) -> Iterator[str]:
+def _lines(status: StatusReply) -> Iterator[str]:
     label = f'{{fleet="{status.fleet}",device="{status.device}"}}'
     numbers = {
         "tolfl_round": ("gauge", "Rounds done.", status.version.round),
@@ -68,7 +68,7 @@ def _lines(status: pb.StatusReply) -> Iterator[str]:
         "tolfl_trouble": ("gauge", "1: the operator should look, such as at a full disk.", int(bool(status.trouble))),
         "tolfl_running_seconds": ("counter", "Since the process started.", round(status.running_s, 3)),
     }
-    if status.has_loss:
+    if status.loss is not None:
         numbers["tolfl_loss"] = ("gauge", "Training loss of the device.", status.loss)
     for name, (kind, what, value) in numbers.items():
         yield f"# HELP {name} {what}\n# TYPE {name} {kind}\n{name}{label} {value}\n"

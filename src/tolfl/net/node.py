@@ -13,18 +13,17 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import grpc.aio
 import msgspec
 
-from tolfl.core.contribution import Contribution
+from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.failures import Failure
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import Timing
 from tolfl.learners import Account
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.addresses import Addresses
 from tolfl.net.arrival import Arrival
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
@@ -37,10 +36,11 @@ from tolfl.net.disk import DeviceDisk, kept_name
 from tolfl.net.keeping import Keeper
 from tolfl.net.metrics import Metrics
 from tolfl.net.outbox import Outbox
-from tolfl.net.server import WIRE_VERSION, Server
+from tolfl.net.server import Server
 from tolfl.net.setting import Setting
 from tolfl.net.status import status_of
 from tolfl.net.trainer import Trainer
+from tolfl.net.wire import WIRE_VERSION, CommandRequest, Hello, RevocationList, StatusReply, kept_in
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import (
     Announce,
@@ -78,20 +78,20 @@ class Node:
 
     def __init__(self, setting: Setting, trainer: Trainer, credentials: Credentials) -> None:
         config = setting.config
-        self.id, self.fleet, self.expected = config.device, setting.fleet, setting.expected
+        self.id, self.fleet, self.limits = config.device, setting.fleet, setting.limits
         self.setting, self.timing = setting, Timing.preset(setting.spec.timing)
         self.rules = setting.rules
-        self._disk = DeviceDisk(Path(config.state), self.id)
+        self._disk = DeviceDisk(Path(config.state), self.id, self.fleet)
         self.diary = Diary(Path(config.state), self.id)
         self._trainer, self._credentials = trainer, credentials
         if credentials.is_revoked(credentials.identity):
             raise EnrolmentError(_REVOKED.format(self.id))
         incarnation = self._disk.next_life()
-        record = self._disk.newest(self.expected) or self._first_record()
+        record = self._disk.newest() or self._first_record()
         self.device = Device(self.id, incarnation, record, self.rules)
         self._injector = Injector(self.device, self._failures_to_come(record))
         self.cuts = Cuts(self.id, setting.plan)
-        self.addresses = Addresses(config.peers, self.id, self.expected.topology.cluster_of)
+        self.addresses = Addresses(config.peers, self.id, self.limits.topology.cluster_of)
         self.detector = Detector(self.timing)
         self.outbox = Outbox(self, credentials.dial, self.detector, self.diary)
         self.keeper = Keeper(self._disk)
@@ -111,7 +111,7 @@ class Node:
         self._account = Account()  #: of the round that was applied last
 
     def _first_record(self) -> ClosedRound:
-        roster = Roster(dict.fromkeys(sorted(self.expected.topology.cluster_of), 0))
+        roster = Roster(dict.fromkeys(sorted(self.limits.topology.cluster_of), 0))
         return ClosedRound.first(roster, self._trainer.first_state())
 
     def _failures_to_come(self, record: ClosedRound) -> list[Failure]:
@@ -164,7 +164,7 @@ class Node:
                 scheme=self.setting.spec.scheme,
                 data=self.setting.data,
                 seed=self.setting.spec.seed,
-                clusters=self.expected.topology.clusters,
+                clusters=self.limits.topology.clusters,
                 model_bytes=self._trainer.learner.model_bytes,
                 defence=str(self.setting.spec.defence),
                 liars=self.setting.spec.liars,
@@ -317,13 +317,21 @@ class Node:
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
             return
-        # Whoever is told of the end has the last model, as a rule; whoever asks afterwards may not.
-        is_news = self.device.record is not self._record_before
-        is_light = isinstance(message, Closed) and message.record.is_over and is_news
-        self.outbox.send(to, message, is_light)
+        self.outbox.send(to, message, self._known_of(message.record) if isinstance(message, Closed) else None)
+
+    def _known_of(self, record: ClosedRound) -> dict[str, Vector] | None:
+        """Return the state that whoever hears the news of a record has, as a rule; who asks for it may have none."""
+        before = self._record_before
+        if self.device.record is before:
+            return None
+        if record.is_over:
+            return _arrays(record)
+        # A new roster alone is for those who come, and they lack everything.
+        is_update = record.parent == before.version.history and record.state is not before.state
+        return _arrays(before) if is_update else None
 
     def _send_total(self, to: int, message: Mean, total: Contribution) -> None:
-        self.outbox.send(to, msgspec.structs.replace(message, total=total), is_light=False)
+        self.outbox.send(to, msgspec.structs.replace(message, total=total), None)
 
     def dial(self, address: str) -> grpc.aio.Channel:
         """Return a channel to an address of which it is not known who answers there."""
@@ -340,33 +348,35 @@ class Node:
         if is_old or message.incarnation < self._lives.get(peer, 0):
             self.server.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
         self._lives[peer] = max(self._lives.get(peer, 0), message.incarnation)
-        if isinstance(message, Closed) and not message.record.state:
-            message = self._with_models(message)
+        if isinstance(message, Closed) and kept_in(message.record):
+            message = self._with_kept(message)
         self._handle(Received(message))
 
-    def _with_models(self, message: Closed) -> AnyMessage:
-        """Fill in the models of a record that has those of its parent; without the parent it is only news of it."""
+    def _with_kept(self, message: Closed) -> AnyMessage:
+        """Fill in what a record keeps of its parent's state; without the parent it is only news of it."""
         own, record = self.device.record, message.record
-        if own.version.history in (record.parent, record.version.history):
-            return msgspec.structs.replace(message, record=msgspec.structs.replace(record, state=own.state))
+        told, had, kept = _arrays(record), _arrays(own), kept_in(record)
+        if own.version.history in (record.parent, record.version.history) and kept <= had.keys():
+            models = {key: had[key] if key in kept else array for key, array in told.items()}
+            return msgspec.structs.replace(message, record=msgspec.structs.replace(record, state=models))
         return Heartbeat(message.sender, message.incarnation, message.version, message.dead)
 
     # -- what links and the server ask for ----------------------------------------------------------------------
 
-    def hello(self, to: int) -> pb.Hello:
+    def hello(self, to: int) -> Hello:
         """Return the first frame of a stream."""
-        return pb.Hello(
+        return Hello(
             wire=WIRE_VERSION,
             fleet=self.fleet,
             device=self.id,
             incarnation=self.device.incarnation,
             to=to,
             is_inside=self.device.fleet.is_inside and self._early is None,
-            addresses=self.addresses,
+            addresses=dict(self.addresses),
             revocations=self._credentials.revocations,
         )
 
-    def greeted(self, peer: int, hello: pb.Hello) -> None:
+    def greeted(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of a peer: where others are, and that an earlier life of it is over."""
         self.addresses.learn(peer, hello)
         try:
@@ -414,7 +424,7 @@ class Node:
             self.diary.failed(self.now_s, peer, self.device.version.round, f"found dead: {how}")
         self._handle(PeerFailed(peer, life))
 
-    def status(self) -> pb.StatusReply:
+    def status(self) -> StatusReply:
         """Return what there is to know of this device."""
         return status_of(self)
 
@@ -435,16 +445,20 @@ class Node:
             self.server.drop(peer)
             self.outbox.hang_up(peer)  # dialled again, it must show a certificate that counts
         for link in self.outbox.links.values():
-            link.tell(pb.Frame(revocations=self._credentials.revocations))
+            link.tell(RevocationList(self._credentials.revocations))
 
-    def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
+    def command(self, request: CommandRequest, is_operator: bool) -> bool:
         """Do what an operator or a launcher asks; tell whether it was allowed to."""
         token = self.setting.config.token
         if not is_operator and not (token and hmac.compare_digest(request.token.encode(), token.encode())):
             return False
-        match request.WhichOneof("command"):
-            case "cut":
-                self.cuts.command(request.cut.devices)
-            case "leave":
-                self._handle(LeaveAsked())
+        if request.cut is not None:
+            self.cuts.command(request.cut)
+        if request.leave:
+            self._handle(LeaveAsked())
         return True
+
+
+def _arrays(record: ClosedRound) -> dict[str, Vector]:
+    """Return the state of a record."""
+    return cast("dict[str, Vector]", record.state)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from contextlib import suppress
 
 from tolfl.core.contribution import Vector
-from tolfl.net import wire_pb2 as pb
-from tolfl.net.codec import encode
 from tolfl.net.detector import Detector
 from tolfl.net.diary import Diary
 from tolfl.net.link import Dial, Host, Link, Parcel
+from tolfl.net.wire import Codec, n_bytes_of
 from tolfl.protocol.messages import AnyMessage, Mean, Report
 from tolfl.runs.ledger import Kind
 
@@ -19,6 +18,8 @@ from tolfl.runs.ledger import Kind
 _IDLE_S = 10.0
 #: How long a device that dies or leaves waits for its last words to arrive.
 _LAST_WORDS_S = 2.0
+
+_State = Mapping[str, Vector]
 
 
 class Outbox:
@@ -29,16 +30,17 @@ class Outbox:
         self.n_sent, self.bytes_sent = 0, 0
         self._host, self._dial, self._detector, self._diary = host, dial, detector, diary
         self._closing: list[asyncio.Future[None]] = []
-        self._last: tuple[AnyMessage, bool, pb.Message, list[Vector]] | None = None
+        self._last: tuple[AnyMessage, _State | None, bytes, list[Vector | bytes]] | None = None
 
-    def send(self, to: int, message: AnyMessage, is_light: bool) -> None:
-        """Send a message; `is_light`: a closed round without its models."""
-        encoded, tensors = self._encoded(message, is_light)
-        link, kind, n_bytes = self.link_to(to), None, encoded.ByteSize()
-        if tensors:
-            kind, n_bytes = _kind_of(message), sum(tensor.nbytes for tensor in tensors)
-            name = (kind, message.version, _included(message))
-            if not link.carry(Parcel(name, kind is Kind.MODEL, encoded, tensors)):
+    def send(self, to: int, message: AnyMessage, parent: _State | None = None) -> None:
+        """Send a message; of a closed round only what is not in the `parent` state, which the peer should have."""
+        encoded, arrays = self._encoded(message, parent)
+        link, kind, n_bytes = self.link_to(to), None, len(encoded)
+        if arrays:
+            kind, n_bytes = _kind_of(message), sum(map(n_bytes_of, arrays))
+            # A peer that cannot use a part pulls the whole, which must not count as already there.
+            name = (kind, message.version, _included(message), parent is None)
+            if not link.carry(Parcel(name, kind is Kind.MODEL, encoded, arrays)):
                 return
         else:
             link.say(encoded)
@@ -46,11 +48,11 @@ class Outbox:
         self.n_sent += 1
         self.bytes_sent += n_bytes
 
-    def _encoded(self, message: AnyMessage, is_light: bool) -> tuple[pb.Message, list[Vector]]:
+    def _encoded(self, message: AnyMessage, parent: _State | None) -> tuple[bytes, list[Vector | bytes]]:
         """Encode once what goes to many."""
         last = self._last
-        if last is None or last[0] is not message or last[1] is not is_light:
-            last = self._last = (message, is_light, *encode(message, is_light))
+        if last is None or last[0] is not message or last[1] is not parent:
+            last = self._last = (message, parent, *Codec.encode(message, parent))
         return last[2], last[3]
 
     def link_to(self, peer: int) -> Link:

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from tolfl.core.errors import TolFLError
-from tolfl.net.credentials import split_address
+from tolfl.net.addresses import split_address
 
 _LOWEST, _PER_PROCESS = 10_240, 64
 _USUAL_FIRST_OUTGOING = 32_768

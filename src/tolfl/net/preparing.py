@@ -8,19 +8,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
 from tolfl.learners.layouts import failure_plan, layout, policy, wiring
 from tolfl.learners.registry import learner_of
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
-from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
 from tolfl.net.node import Node
 from tolfl.net.setting import Setting
 from tolfl.net.trainer import Trainer
+from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
 from tolfl.runs.outcome import fleet_of
 
@@ -54,13 +53,12 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     learner = learner_of(fleet_of(spec, data))
     trainer = Trainer(spec, config.device, samples, learner)
     topology = wiring(spec)
-    start = trainer.first_state()[GLOBAL]
-    cap = spec.defence.max_samples
-    expected = Expected(topology, (GLOBAL,), len(start), start.dtype, spec.rounds, cap * spec.devices if cap else None)
+    start, cap = trainer.first_state(), spec.defence.max_samples
+    limits = Limits(topology, learner.rounds, cap * spec.devices if cap else None)
     rules = Rules.of(spec, learner)
-    name = fleet_name(spec, len(start))
+    name = fleet_name(spec, sum(map(len, start.values())))
     setting = Setting(
-        config, spec, failure_plan(spec, learner.all_stages()), rules, expected, name, len(samples), data.name
+        config, spec, failure_plan(spec, learner.all_stages()), rules, limits, name, len(samples), data.name
     )
     return Node(setting, trainer, credentials)
 

@@ -10,19 +10,32 @@ from typing import Any, NoReturn, Protocol
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from tolfl.core.errors import TolFLError
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.authority import EnrolmentError
-from tolfl.net.codec import Expected, RefusedMessageError
 from tolfl.net.credentials import Credentials, Identity
-from tolfl.net.frames import CHUNK_BYTES, MAX_FRAME_BYTES, Assembler
-from tolfl.net.greeting import check_hello
+from tolfl.net.wire import (
+    CHUNK_BYTES,
+    WIRE_VERSION,
+    Assembler,
+    Chunk,
+    CommandRequest,
+    Envelope,
+    Hello,
+    Limits,
+    Pulse,
+    Receipt,
+    RefusedMessageError,
+    RevocationList,
+    StatusReply,
+    check_hello,
+    encode_frame,
+    read_as,
+    read_frame,
+)
 from tolfl.protocol.messages import AnyMessage
 
-WIRE_VERSION = 1
-_SERVICE = "tolfl.v1.Fleet"
+_SERVICE = "tolfl.v2.Fleet"
 #: Who says nothing for so long after connecting is sent away.
 _GREETING_S = 5.0
 #: Frames and questions of one peer within a second; a fleet of fifty on one machine needs a few dozen.
@@ -40,12 +53,12 @@ class Host(Protocol):
 
     id: int
     fleet: str
-    expected: Expected
+    limits: Limits
 
-    def hello(self, to: int) -> pb.Hello:
+    def hello(self, to: int) -> Hello:
         """Return the first frame of a stream."""
 
-    def greeted(self, peer: int, hello: pb.Hello) -> None:
+    def greeted(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of the other side."""
 
     def heard(self, peer: int) -> None:
@@ -57,10 +70,10 @@ class Host(Protocol):
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message."""
 
-    def status(self) -> pb.StatusReply:
+    def status(self) -> StatusReply:
         """Return what there is to know."""
 
-    def command(self, request: pb.CommandRequest, is_operator: bool) -> bool:
+    def command(self, request: CommandRequest, is_operator: bool) -> bool:
         """Do what an operator or a launcher asks; tell whether it was allowed to."""
 
     def learn(self, revocations: bytes) -> None:
@@ -127,46 +140,34 @@ class Server:
             await self._server.stop(0.2)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        def stream(handler: Any) -> grpc.RpcMethodHandler:
-            return grpc.stream_stream_rpc_method_handler(
-                handler, request_deserializer=_parse_frame, response_serializer=pb.Frame.SerializeToString
-            )
-
         methods = {
-            "Control": stream(self._control),
-            "Bulk": stream(self._bulk),
-            "Status": grpc.unary_unary_rpc_method_handler(
-                self._status,
-                request_deserializer=lambda _: pb.StatusRequest(),  # it says nothing
-                response_serializer=pb.StatusReply.SerializeToString,
-            ),
-            "Command": grpc.unary_unary_rpc_method_handler(
-                self._command,
-                request_deserializer=_parse_command,
-                response_serializer=pb.CommandReply.SerializeToString,
-            ),
+            "Control": grpc.stream_stream_rpc_method_handler(self._control),
+            "Bulk": grpc.stream_stream_rpc_method_handler(self._bulk),
+            "Status": grpc.unary_unary_rpc_method_handler(self._status),
+            "Command": grpc.unary_unary_rpc_method_handler(self._command),
         }
         return grpc.method_handlers_generic_handler(_SERVICE, methods)
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    async def _control(self, frames: AsyncIterator[pb.Frame], context: Any) -> AsyncIterator[pb.Frame]:
+    async def _control(self, frames: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         peer = await self._greet(frames, context)
-        yield pb.Frame(hello=self._host.hello(peer))
+        yield encode_frame(self._host.hello(peer))
         task = self._note_stream(peer)
-        assembler = Assembler(self._host.expected)
+        assembler = Assembler(self._host.limits)
         try:
-            async for frame in frames:
+            async for content in frames:
+                frame = read_frame(content)
                 self._meter.count(peer)
                 self._host.heard(peer)
-                match frame.WhichOneof("content"):
-                    case "pulse":
-                        if frame.pulse.wants_answer:
-                            yield pb.Frame(pulse=pb.Pulse())
-                    case "message":
+                match frame:
+                    case Pulse():
+                        if frame.wants_answer:
+                            yield encode_frame(Pulse())
+                    case Envelope():
                         self._hand_on(peer, assembler.start(frame.message))
-                    case "revocations":
-                        self._learn(frame.revocations)
+                    case RevocationList():
+                        self._learn(frame.content)
                     case _:
                         self._hand_on(peer, None)
         except RefusedMessageError as error:
@@ -177,28 +178,30 @@ class Server:
             self._forget(task)
             self._host.doubt(peer)
 
-    async def _bulk(self, frames: AsyncIterator[pb.Frame], context: Any) -> AsyncIterator[pb.Frame]:
+    async def _bulk(self, frames: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         peer = await self._greet(frames, context)
-        yield pb.Frame(hello=self._host.hello(peer))
+        yield encode_frame(self._host.hello(peer))
         task = self._note_stream(peer)
-        assembler, number = Assembler(self._host.expected), 0
+        assembler, number = Assembler(self._host.limits), 0
         try:
-            async for frame in frames:
-                if len(frame.chunk) < CHUNK_BYTES:  # those that are full are as many as the link can carry
+            async for content in frames:
+                frame = read_frame(content)
+                # Chunks that are full are as many as the link can carry.
+                if not isinstance(frame, Chunk) or len(frame.content) < CHUNK_BYTES:
                     self._meter.count(peer)
                 self._host.heard(peer)
-                match frame.WhichOneof("content"):
-                    case "message":
+                match frame:
+                    case Envelope():
                         message = assembler.start(frame.message)
-                    case "chunk":
-                        message = assembler.add(frame.chunk)
+                    case Chunk():
+                        message = assembler.add(frame.content)
                     case _:
                         message = None
                         self._hand_on(peer, message)
                 if message is not None:
                     number += 1
                     self._hand_on(peer, message)
-                    yield pb.Frame(receipt=pb.Receipt(number=number))
+                    yield encode_frame(Receipt(number))
         except RefusedMessageError as error:
             await self._refuse(context, error)
         except asyncio.CancelledError:
@@ -233,22 +236,21 @@ class Server:
             raise RefusedMessageError("forged", f"device {peer} speaks for device {message.sender}")
         self._host.received(peer, message)
 
-    async def _greet(self, frames: AsyncIterator[pb.Frame], context: Any) -> int:
+    async def _greet(self, frames: AsyncIterator[bytes], context: Any) -> int:
         try:
             async with asyncio.timeout(_GREETING_S):
-                first = await anext(frames)
+                hello = read_frame(await anext(frames))
         except (TimeoutError, StopAsyncIteration):
             await self._turn_away(context, "silent", "say hello first", grpc.StatusCode.DEADLINE_EXCEEDED)
         except RefusedMessageError as error:
             await self._turn_away(context, error.kind, str(error))
-        if first.WhichOneof("content") != "hello":
+        if not isinstance(hello, Hello):
             await self._turn_away(context, "malformed", "say hello first")
-        hello = first.hello
         if hello.wire != WIRE_VERSION:
             await self._turn_away(context, "wire version", f"this device speaks version {WIRE_VERSION}")
         if hello.fleet != self._host.fleet:
             await self._turn_away(context, "stranger", "this device belongs to another fleet or run")
-        others = self._host.expected.topology.cluster_of.keys() - {self._host.id}
+        others = self._host.limits.topology.cluster_of.keys() - {self._host.id}
         if hello.to != self._host.id or hello.device not in others:
             await self._turn_away(context, "stranger", f"this is device {self._host.id}")
         identity = self._credentials.identify(context)
@@ -257,8 +259,8 @@ class Server:
                 await self._turn_away(context, "forged", f"this certificate is not that of device {hello.device}")
             if self._credentials.is_revoked(identity):
                 # The signed list is all that it is told: proof that it need not try again.
-                proof = pb.Hello(wire=WIRE_VERSION, device=self._host.id, revocations=self._credentials.revocations)
-                await context.write(pb.Frame(hello=proof))
+                proof = Hello(wire=WIRE_VERSION, device=self._host.id, revocations=self._credentials.revocations)
+                await context.write(encode_frame(proof))
             await self._check(context, identity)
         try:
             self._meter.count(hello.device)
@@ -294,7 +296,7 @@ class Server:
 
     # -- questions ----------------------------------------------------------------------------------------------
 
-    async def _status(self, _request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+    async def _status(self, _request: bytes, context: Any) -> bytes:
         identity = self._credentials.identify(context)
         try:
             self._meter.count(None if identity is None else identity.device)
@@ -302,31 +304,15 @@ class Server:
             await self._turn_away(context, error.kind, str(error), grpc.StatusCode.RESOURCE_EXHAUSTED)
         if identity is not None:
             await self._check(context, identity)
-        return self._host.status()
+        return encode_frame(self._host.status())
 
-    async def _command(self, request: pb.CommandRequest, context: Any) -> pb.CommandReply:
+    async def _command(self, content: bytes, context: Any) -> bytes:
         identity = self._credentials.identify(context)
+        try:
+            request = read_as(CommandRequest, content)
+        except RefusedMessageError:
+            request = CommandRequest()  # no token, and asks for nothing
         if not self._host.command(request, is_operator=identity is not None and identity.is_operator):
             why = "commands are for operators, or for a launcher with its token"
             await self._turn_away(context, "command", why, grpc.StatusCode.PERMISSION_DENIED)
-        return pb.CommandReply()
-
-
-def _parse_frame(content: bytes) -> pb.Frame:
-    """Return a frame, or refuse it: whoever reads the stream sees the error there."""
-    if len(content) > MAX_FRAME_BYTES:
-        raise RefusedMessageError("oversize", f"a frame of {len(content)} bytes; at most {MAX_FRAME_BYTES}")
-    try:
-        frame: pb.Frame = pb.Frame.FromString(content)
-    except DecodeError:
-        raise RefusedMessageError("malformed", "bytes that are no frame") from None
-    return frame
-
-
-def _parse_command(content: bytes) -> pb.CommandRequest:
-    """Return a command; one that cannot be read has no token and asks for nothing."""
-    try:
-        request: pb.CommandRequest = pb.CommandRequest.FromString(content)
-    except DecodeError:
-        return pb.CommandRequest()
-    return request
+        return b""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tolfl.core.failures import FailurePlan
 from tolfl.core.spec import RunSpec
-from tolfl.net.codec import Expected
 from tolfl.net.config import NodeConfig
+from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
 
 
@@ -19,7 +19,7 @@ class Setting:
     spec: RunSpec
     plan: FailurePlan
     rules: Rules
-    expected: Expected
+    limits: Limits
     fleet: str
     n_samples: int
     data: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tolfl.net import wire_pb2 as pb
+from tolfl.net.wire import DeviceLife, PeerStatus, StatusReply
 
 if TYPE_CHECKING:
     from tolfl.net.node import Node
@@ -19,37 +19,34 @@ def role_of(node: Node) -> str:
     return node.device.role if node.has_begun else "waiting"
 
 
-def status_of(node: Node) -> pb.StatusReply:
+def status_of(node: Node) -> StatusReply:
     """Return what there is to know."""
     device, fleet = node.device, node.device.fleet
-    version = device.version
-    return pb.StatusReply(
+    return StatusReply(
         device=device.id,
         incarnation=device.incarnation,
         fleet=node.fleet,
-        version=pb.Version(work=version.work, round=version.round, revision=version.revision, history=version.history),
+        version=device.version,
         rounds=node.setting.spec.rounds,
         role=role_of(node),
         cluster=fleet.cluster,
-        loss=node.loss or 0.0,
-        has_loss=node.loss is not None,
+        loss=node.loss,
         n_samples=node.setting.n_samples,
-        roster=[pb.Life(device=d, incarnation=life) for d, life in sorted(fleet.roster.incarnations.items())],
-        dead=[pb.Life(device=d, incarnation=life) for d, life in sorted(fleet.dead)],
-        peers=[_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id],
-        refused=node.server.refused,
+        roster=tuple(DeviceLife(*life) for life in sorted(fleet.roster.lives)),
+        dead=tuple(DeviceLife(*life) for life in sorted(fleet.dead)),
+        peers=tuple(_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id),
+        refused=dict(node.server.refused),
         stopped=device.stopped or "",
         trouble=node.keeper.trouble or node.diary.trouble,
         running_s=time.monotonic() - node.began_s,
-        wire=1,
         bytes_sent=node.outbox.bytes_sent,
         messages_sent=node.outbox.n_sent,
     )
 
 
-def _peer(node: Node, peer: int) -> pb.Peer:
+def _peer(node: Node, peer: int) -> PeerStatus:
     link = node.outbox.links.get(peer)
-    return pb.Peer(
+    return PeerStatus(
         device=peer,
         address=node.addresses[peer],
         is_connected=link is not None and link.is_connected,

@@ -42,7 +42,7 @@ def port_findings() -> Iterator[Finding]:
 
 def why_not_bound(address: str) -> OSError | None:
     """Return why nobody can listen at an address at the moment; None: one can."""
-    from tolfl.net.credentials import split_address
+    from tolfl.net.addresses import split_address
 
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,4 @@
-"""Spoilt bytes for everything that reads bytes: the wire parser and every file of a device and of an authority."""
+"""Spoilt bytes for every file of a device and of an authority: read, or named in one sentence."""
 
 from __future__ import annotations
 
@@ -14,140 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from tests.net.wire_messages import any_message
+from tests.net.test_wire import spoil
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import FailureHappened, RoundClosed, RunEnded, Traffic, decode_records, encode_records
-from tolfl.core.topology import Topology
-from tolfl.net import wire_pb2 as pb
 from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, REVOCATIONS, Authority
-from tolfl.net.codec import Expected, RefusedMessageError, encode
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import TLS
 from tolfl.net.disk import DeviceDisk, encode_round, read_round
-from tolfl.net.frames import Assembler, chunks
-from tolfl.net.greeting import check_hello
-from tolfl.net.server import _parse_frame
 from tolfl.protocol.history import ClosedRound, Roster, Version
-from tolfl.protocol.messages import AnyMessage
 
 pytestmark = pytest.mark.slow
-
-FLEET = Expected(Topology.contiguous(6, 2), (GLOBAL,), 9, np.dtype(np.float32))
-KINDS = {"malformed", "shape", "non-finite", "provenance", "oversize"}
-N_IN_A_BATCH = 100
-
-Rng = np.random.Generator
-
-
-def spoil(content: bytes, rng: Rng) -> bytes:
-    """Return bytes that differ a little: some changed, cut out, doubled, or put in."""
-    spoilt = bytearray(content)
-    for _ in range(rng.integers(1, 4)):
-        first, last = sorted(int(place) for place in rng.integers(0, len(spoilt) + 1, 2))
-        last = min(last, first + int(rng.choice([1, 4, 40])))
-        match rng.integers(5):
-            case 0:
-                spoilt[first:last] = rng.bytes(last - first)
-            case 1:
-                del spoilt[first:last]
-            case 2:
-                spoilt[first:first] = spoilt[first:last]
-            case 3:
-                spoilt[first:first] = rng.bytes(int(rng.integers(1, 9)))
-            case _:
-                spoilt[first:last] = rng.choice([b"\x00", b"\xff", b"\x7f", b"9", b"-", b'"', b"\n"]) * (last - first)
-    return bytes(spoilt)
-
-
-# -- the wire ---------------------------------------------------------------------------------------------------------
-
-
-def read_stream(frames: list[bytes]) -> list[AnyMessage]:
-    """Read frames as a server does after hello."""
-    assembler, found = Assembler(FLEET), list[AnyMessage | None]()
-    for content in frames:
-        frame = _parse_frame(content)
-        match frame.WhichOneof("content"):
-            case "hello":
-                check_hello(frame.hello)
-            case "message":
-                found.append(assembler.start(frame.message))
-            case "chunk":
-                found.append(assembler.add(frame.chunk))
-        assert len(assembler._buffer) <= FLEET.n_params * FLEET.dtype.itemsize
-    return [message for message in found if message is not None]
-
-
-def spoil_stream(frames: list[bytes], rng: Rng) -> list[bytes]:
-    """Return frames of which one is spoilt, missing, doubled or in another place."""
-    spoilt, place = list(frames), int(rng.integers(len(frames)))
-    match rng.integers(8):
-        case 0:
-            del spoilt[place]
-        case 1:
-            spoilt.insert(place, spoilt[int(rng.integers(len(frames)))])
-        case 2:
-            spoilt.reverse()
-        case _:
-            spoilt[place] = spoil(spoilt[place], rng)
-    return spoilt
-
-
-def frames_of(message: AnyMessage) -> list[bytes]:
-    encoded, tensors = encode(message)
-    return [frame.SerializeToString() for frame in (pb.Frame(message=encoded), *chunks(tensors))]
-
-
-def check_batch(message: AnyMessage, seed: int) -> None:
-    """Spoil a message in many ways: each is refused under a known kind, or is a message that could have been sent."""
-    rng, frames = np.random.default_rng(seed), frames_of(message)
-    assert len(read_stream(frames)) == 1
-    for _ in range(N_IN_A_BATCH):
-        try:
-            found = read_stream(spoil_stream(frames, rng))
-        except RefusedMessageError as error:
-            assert error.kind in KINDS  # noqa: PT017
-        else:
-            for one in found:
-                assert len(read_stream(frames_of(one))) == 1
-
-
-HELLO = pb.Hello(wire=1, fleet="f", device=1, to=2, addresses={1: "10.0.0.1:7000"}, revocations=b"{}")
-STREAMS = any_message(FLEET)
-
-
-@given(STREAMS, st.integers(0, 2**32))
-@settings(max_examples=30)
-def test_spoilt_streams_are_refused_or_are_messages(message: AnyMessage, seed: int) -> None:
-    check_batch(message, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-@given(STREAMS, st.integers(0, 2**32))
-@settings(max_examples=100_000 // N_IN_A_BATCH, suppress_health_check=[HealthCheck.too_slow])
-def test_a_hundred_thousand_spoilt_streams_are_refused_or_are_messages(message: AnyMessage, seed: int) -> None:
-    check_batch(message, seed)
-
-
-@given(st.integers(0, 2**32))
-def test_a_spoilt_hello_is_refused_or_can_be_used(seed: int) -> None:
-    rng, content = np.random.default_rng(seed), pb.Frame(hello=HELLO).SerializeToString()
-    for _ in range(20):
-        try:
-            read_stream([spoil(content, rng)])
-        except RefusedMessageError as error:
-            assert error.kind in KINDS  # noqa: PT017
-
-
-@given(st.lists(st.binary(max_size=300), max_size=4))
-def test_random_frames_are_refused_or_are_nothing(frames: list[bytes]) -> None:
-    try:
-        read_stream(frames)
-    except RefusedMessageError as error:
-        assert error.kind in KINDS  # noqa: PT017
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

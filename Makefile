@@ -29,7 +29,7 @@ PYTEST := -m pytest -n $(JOBS)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check docs docs-serve diagrams bench bench-flower bench-flower-deployed wire screenshots explore dist clean
+.PHONY: help setup demo test test-all check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -95,13 +95,10 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 	test -x $(FLOWER_BIN)/python || $(PYTHON) -m venv .venv-flower
 	$(FLOWER_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) hatchling
-	@# Flower's protobuf is older than the one our wire contract is made with: without tolfl's own list, and without its network.
+	@# Flower pins versions of its own: without tolfl's own list, and without its network.
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' matplotlib msgspec pyarrow rich safetensors scikit-learn scipy threadpoolctl tomli-w typer
 	$(FLOWER_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
-
-wire: setup ## make wire_pb2.py anew after a change of the wire contract
-	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tolfl/net/wire.proto
 
 screenshots: setup ## make the pictures of the page again, with Chromium
 	$(BIN)/python -m tests.dashboard.screenshots

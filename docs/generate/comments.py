@@ -32,7 +32,7 @@ class Said(NamedTuple):
 def said_in_module(name: str) -> dict[str, Said]:
     """Return every name on the top level of a module.
 
-    >>> said_in_module("net.frames")["CHUNK_BYTES"].value
+    >>> said_in_module("net.wire")["CHUNK_BYTES"].value
     '256 * 1024'
     """
     path = SOURCES / f"{name.replace('.', '/')}.py"

@@ -16,16 +16,20 @@ PRESETS = ("localhost", "lan", "wireless")
 #: Constants by section: module and name; words of ours only where a name says it all in the code.
 CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "On the wire": [
-        ("net.server", "WIRE_VERSION", "version of the wire contract; another one is refused"),
-        ("net.frames", "MAX_FRAME_BYTES", ""),
-        ("net.frames", "CHUNK_BYTES", ""),
+        ("net.wire", "WIRE_VERSION", "version of the wire contract; another one is refused"),
+        ("net.wire", "MAX_FRAME_BYTES", ""),
+        ("net.wire", "CHUNK_BYTES", ""),
         ("net.server", "MAX_FRAMES_PER_S", ""),
         ("net.server", "MAX_STREAMS", ""),
         ("net.server", "_GREETING_S", ""),
-        ("net.codec", "_MAX_SAMPLES", "samples that one contribution may claim"),
-        ("net.codec", "MAX_COUNT", ""),
-        ("net.codec", "_MAX_REASON", "characters of a reason why somebody is missing"),
-        ("net.greeting", "_MAX_ADDRESS", ""),
+        ("net.wire", "_MAX_SAMPLES", "samples that one contribution may claim"),
+        ("net.wire", "MAX_COUNT", ""),
+        ("net.wire", "_MAX_REASON", "characters of a reason why somebody is missing"),
+        ("net.wire", "_MAX_ADDRESS", ""),
+        ("net.wire", "_MAX_ARRAYS", "arrays of one message"),
+        ("net.wire", "_MAX_KEY", "characters of the name of an array"),
+        ("net.wire", "_MAX_NUMBER", ""),
+        ("net.wire", "_MAX_INTEGER", ""),
     ],
     "Between two devices": [
         ("net.link", "_MAX_WAITING", ""),

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _TARGET = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)[^)\s#]+")
 _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _COPIED = (".json", ".md", ".png", ".svg")
-_LANGUAGES = {".proto": "protobuf", ".py": "python", ".service": "ini", ".toml": "toml", "Containerfile": "docker"}
+_LANGUAGES = {".py": "python", ".service": "ini", ".toml": "toml", "Containerfile": "docker"}
 
 
 def replaced(text: str, change: Callable[[str], str]) -> str:

@@ -1,68 +1,101 @@
-"""The page of the wire contract, from `wire.proto` and the comments in it."""
+"""The page of the wire contract: a table of fields for each frame and message, from the structs in `net.wire`."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable
+from typing import get_args
 
+import msgspec
+
+from docs.generate.comments import said_in_class
 from docs.generate.words import cell, table
+from tolfl.net import wire
+from tolfl.protocol import messages
+from tolfl.protocol.history import Version
 
-PROTO = Path(__file__).resolve().parents[2] / "src" / "tolfl" / "net" / "wire.proto"
-_FIELD = re.compile(
-    r"(?P<type>[\w.]+(?:<[^>]+>)?|repeated \w+) (?P<name>\w+) = (?P<number>\d+);\s*(?://\s*(?P<said>.*))?"
+Kind = type[msgspec.Struct]
+#: What is said of the fields of protocol messages here: in the code, the classes say it together.
+_SAID = {
+    "sender": "who speaks",
+    "incarnation": "in which life",
+    "version": "of the state that the sender holds, or that the message is about",
+    "dead": "lives that the sender holds for over: device and life",
+    "what": "`report` or `mean`",
+    "included": "whose samples are in it",
+}
+_TYPES = {
+    r"_(Count|Samples|Id)": "int",
+    r"DeviceSet": "bytes",
+    r"msgspec\.Raw": "message",
+    r"frozenset\[Life\]": "list[[int, int]]",
+    r"tuple\[(\w+), \.\.\.\]": r"list[\1]",
+    r"None": "nil",
+    r"How": "str: mean, sum, min, max",
+    r"Payload": "str",
+}
+_HEAD = ["field", "type", "what"]
+
+
+def frames() -> tuple[Kind, ...]:
+    """Return everything that a frame can be."""
+    return get_args(wire.Frame)
+
+
+def spoken() -> tuple[Kind, ...]:
+    """Return everything that a message can be."""
+    return get_args(wire.Incoming)
+
+
+PARTS_OF_MESSAGES: tuple[Kind, ...] = (
+    Version,
+    wire.ContributionHeader,
+    wire.PartHeader,
+    wire.RecordHeader,
+    wire.ArrayHeader,
 )
-_CALL = re.compile(r"rpc (?P<name>\w+)\((?P<asks>[\w ]+)\) returns \((?P<answers>[\w ]+)\);")
-
-
-@dataclass
-class Section:
-    """A message or the service: what is said of it, and its lines."""
-
-    kind: str
-    name: str
-    said: str
-    rows: list[list[str]] = field(default_factory=list)
+QUESTIONS: tuple[Kind, ...] = (wire.StatusReply, wire.DeviceLife, wire.PeerStatus, wire.CommandRequest)
 
 
 def page() -> str:
-    """Return what the contract says, then a table per message."""
-    about, sections = parsed(PROTO.read_text(encoding="utf-8"))
-    parts = [*about]
-    for section in sections:
-        head = ["call", "asks with", "answers with", "what"] if section.kind == "service" else _HEAD
-        parts += [f"## {section.kind} {section.name} {{#{section.name.lower()}}}"]
-        parts += [cell(section.said)] if section.said else []
-        parts += [table(head, section.rows) if section.rows else "No fields."]
+    """Return a table per frame, message and part of a message."""
+    parts = ["## Frames", *_sections(frames())]
+    parts += ["## Messages", "Each begins with these.", _fields(messages.Message)]
+    parts += _sections(spoken(), without=messages.Message.__struct_fields__)
+    parts += ["## Parts of messages", *_sections(PARTS_OF_MESSAGES)]
+    parts += ["## Questions and commands", *_sections(QUESTIONS)]
     return "\n\n".join(parts)
 
 
-_HEAD = ["field", "number", "type", "what"]
+def name_of(kind: Kind) -> str:
+    """Return the name of a frame, message or part on the wire, or the one by which tables name it."""
+    return str(kind.__struct_config__.tag or kind.__name__)
 
 
-def parsed(text: str) -> tuple[list[str], list[Section]]:
-    """Return the paragraphs on top of a proto file, and its service and messages."""
-    top, _, rest = text.partition('syntax = "proto3";')
-    about = [cell(" ".join(one.replace("//", "").split())) for one in top.split("\n//\n")]
-    sections: list[Section] = []
-    said: list[str] = []
-    choice = ""
-    for line in (line.strip() for line in rest.splitlines()):
-        if line.startswith("//"):
-            said.append(line.removeprefix("//").strip())
-            continue
-        if begun := re.match(r"(service|message) (\w+) \{", line):
-            sections.append(Section(begun[1], begun[2], " ".join(said)))
-        elif begun := re.match(r"oneof (\w+) \{", line):
-            choice = begun[1]
-        elif line == "}":
-            choice = ""
-        elif found := _CALL.match(line):
-            sections[-1].rows.append([*(f"`{one}`" for one in found.groups()), cell(" ".join(said))])
-        elif found := _FIELD.match(line):
-            what = "; ".join(
-                part for part in (f"one of *{choice}*" if choice else "", cell(found["said"] or "")) if part
-            )
-            sections[-1].rows.append([f"`{found['name']}`", found["number"], f"`{found['type']}`", what])
-        said = []
-    return about, sections
+def _sections(kinds: Iterable[Kind], without: tuple[str, ...] = ()) -> list[str]:
+    parts = []
+    for kind in kinds:
+        parts += [f"### {name_of(kind)}", cell((kind.__doc__ or "").strip().split("\n\n")[0])]
+        parts += [_fields(kind, without)] if set(kind.__struct_fields__) - set(without) else []
+    return parts
+
+
+def _fields(kind: Kind, without: tuple[str, ...] = ()) -> str:
+    said = {name: one.comment for base in reversed(_bases(kind)) for name, one in said_in_class(base).items()}
+    rows = [
+        [f"`{name}`", f"`{_type(kind, name)}`", cell(said.get(name) or _SAID[name])]
+        for name in kind.__struct_fields__
+        if name not in without
+    ]
+    return table(_HEAD, rows)
+
+
+def _bases(kind: Kind) -> list[Kind]:
+    return [base for base in kind.__mro__ if issubclass(base, msgspec.Struct) and base is not msgspec.Struct]
+
+
+def _type(kind: Kind, field: str) -> str:
+    text: str = next(base.__annotations__[field] for base in _bases(kind) if field in base.__annotations__)
+    for pattern, words in _TYPES.items():
+        text = re.sub(rf"\b{pattern}", words, text)
+    return text.replace("|", "or")

@@ -15,7 +15,7 @@ from docs.generate.parts import PARTS
 from docs.generate.words import cell, number
 from tolfl.cli import app
 from tolfl.core.spec import RunSpec
-from tolfl.net import wire_pb2
+from tolfl.protocol.messages import Message
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -60,19 +60,24 @@ def test_the_page_of_limits_has_values_units_and_reasons() -> None:
     page = limits.limits()
 
     assert "| `silence_detection_s` | 1 s | 2 s | 6 s | from the last sign of life" in page
-    assert "| `chunk_bytes`<br>net.frames | 256 KiB | Small enough" in page
+    assert "| `chunk_bytes`<br>net.wire | 256 KiB | Small enough" in page
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert all(len(row[-1]) > 5 for row in rows)
 
 
 def test_the_page_of_the_wire_contract_has_every_message_and_field() -> None:
-    _, found = wire.parsed(wire.PROTO.read_text(encoding="utf-8"))
-    by_name = {section.name: section for section in found}
-    file = wire_pb2.DESCRIPTOR
-    messages = {name: [field.name for field in kind.fields] for name, kind in file.message_types_by_name.items()}
+    parts = re.split(r"^### (.+)$", wire.page(), flags=re.MULTILINE)
+    found = {
+        name: re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    kinds = (*wire.frames(), *wire.PARTS_OF_MESSAGES, *wire.QUESTIONS)
+    header = Message.__struct_fields__
+    said = {wire.name_of(kind): [*kind.__struct_fields__[len(header) :]] for kind in wire.spoken()}
 
-    assert {name: [row[0].strip("`") for row in by_name[name].rows] for name in messages} == messages
-    assert len(by_name["Fleet"].rows) == len(file.services_by_name["Fleet"].methods)
+    found["revocations"] = found["revocations"][:1]  # the header of all messages stands behind the last frame
+    assert found == {wire.name_of(kind): [*kind.__struct_fields__] for kind in kinds} | said
+    assert all(f"| `{name}` |" in wire.page() for name in header)
 
 
 def test_every_mark_of_a_page_has_its_generator() -> None:
@@ -113,7 +118,7 @@ def test_code_and_addresses_are_no_links_to_files() -> None:
 def test_what_a_page_outside_leads_to_is_part_of_the_site() -> None:
     reached = set(outside.reached(["docs/README.md", "docs/reference/network.md"]))
 
-    assert {"CONTRIBUTING.md", "SECURITY.md", "src/tolfl/net/wire.proto"} <= reached
+    assert {"CONTRIBUTING.md", "SECURITY.md", "src/tolfl/net/wire.py"} <= reached
     assert not any(path.startswith("docs/") for path in reached)
 
 

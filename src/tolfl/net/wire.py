@@ -190,13 +190,13 @@ class ArrayHeader(msgspec.Struct, frozen=True, array_like=True):
 class PartHeader(msgspec.Struct, frozen=True):
     """One array that is merged over devices."""
 
-    n_samples: _Samples  #: whose mean it is
+    n_samples: _Samples  #: that the mean is over
     vector: ArrayHeader  #: weight * vector is the sum over samples
     weight: _Samples  #: 1 unless it is the mean of one device
     included: DeviceSet  #: whose numbers are inside
     loss: float  #: mean loss of their training
     n_trained: _Count  #: samples that the loss is the mean of
-    how: How  #: two parts become one
+    how: How  #: parts of several devices become one
 
 
 class ContributionHeader(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.models.fleets import fleet, train_by_autograd
 from tolfl.core.errors import DataError, DivergedError
-from tolfl.models import Model, ModuleModel, TrainJob, TrainSettings
+from tolfl.models import Model, ModuleModel, TrainJob, TrainSettings, seeded
 from tolfl.models.layout import FlatLayout
 from tolfl.models.module_training import train_alone, train_together
 from tolfl.models.sample_loss import SampleLoss
@@ -320,3 +320,29 @@ def test_a_module_that_does_not_reconstruct_needs_a_loss() -> None:
 
     with pytest.raises(DataError, match="reconstructs"):
         model.train(jobs, TrainSettings())
+
+
+def test_a_seeded_module_follows_its_seed_and_nothing_else() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = ModuleModel(seeded(3, lambda: nn.Linear(4, 4))).initial(0)
+    after = torch.get_rng_state()
+    torch.manual_seed(6)
+    again = ModuleModel(seeded(3, lambda: nn.Linear(4, 4))).initial(0)
+    other = ModuleModel(seeded(4, lambda: nn.Linear(4, 4))).initial(0)
+
+    assert torch.equal(before, after)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_module_that_cannot_be_made_leaves_the_global_generator_as_it_was() -> None:
+    def fail() -> nn.Module:
+        torch.rand(3)
+        raise ValueError("no such layer")
+
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="no such layer"):
+        seeded(0, fail)
+
+    assert torch.equal(before, torch.get_rng_state())

@@ -6,7 +6,7 @@ A model's parameters are one flat vector. `Model` is what both kinds offer; `Tra
 from tolfl.models.autoencoder import Autoencoder
 from tolfl.models.jobs import TrainJob, Update
 from tolfl.models.model import Model
-from tolfl.models.module_model import ModuleModel
+from tolfl.models.module_model import ModuleModel, seeded
 from tolfl.models.settings import TrainSettings
 
-__all__ = ["Autoencoder", "Model", "ModuleModel", "TrainJob", "TrainSettings", "Update"]
+__all__ = ["Autoencoder", "Model", "ModuleModel", "TrainJob", "TrainSettings", "Update", "seeded"]

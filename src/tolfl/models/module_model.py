@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
+from tolfl.core.seeding import Purpose, rng_for
 from tolfl.models.grouping import group_jobs
 from tolfl.models.jobs import Floats, TrainJob, Update, check_jobs
 from tolfl.models.layout import FlatLayout, named_state
@@ -22,6 +23,20 @@ _MAX_GROUP_BYTES = 256 * 2**20
 _COPIES_OF_PARAMS = 6  # start, present, gradient, two moments, delta
 _COPIES_OF_SAMPLES = 32  # a guess at what a module's layers keep for the gradient, as multiples of its input
 _MAX_SCORE_ROWS = 4096
+_NO_DEVICE = 2**32 - 1  # the weights of a module must not follow the stream of a device that trains it
+
+
+def seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """Return a new module whose initial weights follow the seed of a run; the global generator stays as it was.
+
+    >>> one, other = (seeded(7, lambda: nn.Linear(2, 1)) for _ in range(2))
+    >>> torch.equal(one.weight, other.weight)
+    True
+    """
+    with torch.random.fork_rng(devices=[]):
+        # The processor's generator alone: torch.manual_seed queues a call for every other kind of device, each time.
+        torch.default_generator.manual_seed(int(rng_for(seed, Purpose.MODULE, _NO_DEVICE).integers(2**63)))
+        return make()
 
 
 class ModuleModel:

@@ -1,4 +1,4 @@
-"""Any module trains: many devices at once where vmap allows it, one after the other where it does not."""
+"""Any module trains, one device after the other, each as it would by itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from tests.models.fleets import fleet, train_by_autograd
 from tolfl.core.errors import DataError, DivergedError
+from tolfl.core.seeding import Purpose, rng_for
 from tolfl.models import Model, ModuleModel, TrainJob, TrainSettings, seeded
-from tolfl.models.layout import FlatLayout
-from tolfl.models.module_training import train_alone, train_together
-from tolfl.models.sample_loss import SampleLoss
+from tolfl.models.batches import GroupBatches
+from tolfl.models.module_model import SampleLoss
+from tolfl.models.optimizers import optimizer_for
 from tolfl.models.settings import OptimizerName
+from tolfl.models.workspace import Workspace
 
 
 class OneWeight(nn.Module):
@@ -41,7 +43,7 @@ class OneCentre(nn.Module):
 
 
 class BranchesOnData(nn.Module):
-    """Reconstructs, after a look at the values that vmap cannot take."""
+    """Reconstructs, after a look at the values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,6 +52,18 @@ class BranchesOnData(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         output: Tensor = self.linear(samples)
         return output if float(samples.sum()) < 1e9 else -output
+
+
+class CentresItsBatch(nn.Module):
+    """Couples the samples of a batch, in a way that no list of layers tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        output: Tensor = self.linear(samples)
+        return output - output.mean(0)
 
 
 class NewBuffer(nn.Module):
@@ -95,6 +109,7 @@ KINDS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
     (normalising, (4,)),
     (BranchesOnData, (4,)),
     (NewBuffer, (4,)),
+    (CentresItsBatch, (4,)),
 ]
 
 
@@ -134,52 +149,72 @@ def test_golden_example_b_one_weight(epochs: int, expected: list[float], average
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize(("make", "sample_shape"), KINDS[:2])
-def test_both_paths_equal_autograd(
+def test_training_equals_autograd(
     make: Callable[[], nn.Module], sample_shape: tuple[int, ...], optimizer: OptimizerName
 ) -> None:
     how = TrainSettings(lr=0.01, epochs=2, batch_size=4, optimizer=optimizer)
-    loss = SampleLoss(make(), None)
-    layout = FlatLayout.of(loss.module)
-    start = ModuleModel(loss.module).initial(0).astype(np.float64)
-    jobs = fleet([9, 7, 4, 1], start, sample_shape)
+    model = ModuleModel(make())
+    jobs = fleet([9, 7, 4, 1], model.initial(0).astype(np.float64), sample_shape)
 
-    together = train_together(loss, layout, jobs, how)
-    alone = [train_alone(loss, layout, job, how) for job in jobs]
+    updates = model.train(jobs, how)
 
-    for job, at_once, single in zip(jobs, together, alone, strict=True):
+    for job, update in zip(jobs, updates, strict=True):
         plain = SampleLoss(make().double(), None)
         delta, mean_loss = train_by_autograd(plain, job, how, lambda _, samples: plain(samples))  # noqa: B023 - used at once
-        np.testing.assert_allclose(at_once.delta, delta, rtol=1e-7, atol=1e-9)
-        np.testing.assert_allclose(single.delta, delta, rtol=1e-7, atol=1e-9)
-        assert at_once.loss == pytest.approx(mean_loss)
-        assert single.loss == pytest.approx(mean_loss)
+        np.testing.assert_allclose(update.delta, delta, rtol=1e-7, atol=1e-9)
+        assert update.loss == pytest.approx(mean_loss)
 
 
+@pytest.mark.parametrize("batch_size", [4, 0])
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize(("make", "sample_shape"), KINDS)
-def test_a_device_alone_gets_the_numbers_it_gets_in_a_crowd(
-    make: Callable[[], nn.Module], sample_shape: tuple[int, ...], optimizer: OptimizerName
+def test_a_device_alone_gets_the_bits_it_gets_in_a_crowd(
+    make: Callable[[], nn.Module], sample_shape: tuple[int, ...], optimizer: OptimizerName, batch_size: int
 ) -> None:
     model = ModuleModel(make())
-    how = TrainSettings(lr=0.002, epochs=2, batch_size=4, optimizer=optimizer)
-    jobs = fleet([6, 3, 11, 8, 4], model.initial(0), sample_shape)
+    how = TrainSettings(lr=0.002, epochs=2, batch_size=batch_size, optimizer=optimizer)
+    jobs = fleet([6, 3, 11, 8, 6, 11, 11, 4], model.initial(0), sample_shape)
 
     crowd = model.train(jobs, how)
 
     for job, update in zip(jobs, crowd, strict=True):
-        np.testing.assert_allclose(update.delta, model.train([job], how)[0].delta, rtol=0, atol=1e-6)
+        alone = ModuleModel(make()).train([job], how)[0]
+        np.testing.assert_array_equal(update.delta, alone.delta)
+        assert update.loss == alone.loss
 
 
-@pytest.mark.parametrize(
-    ("make", "sample_shape", "is_one_group"), [(*kind, kind[0] in (dense, convolutional)) for kind in KINDS]
-)
-def test_modules_train_together_unless_they_draw_remember_or_branch(
-    make: Callable[[], nn.Module], sample_shape: tuple[int, ...], is_one_group: bool
+@pytest.mark.parametrize("make", [dense, dropping, normalising])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_a_device_trains_as_in_a_loop_of_ones_own_to_the_bit(
+    make: Callable[[], nn.Module], optimizer: OptimizerName
 ) -> None:
+    how = TrainSettings(lr=0.01, epochs=3, batch_size=4, optimizer=optimizer)
     model = ModuleModel(make())
-    jobs = fleet([5, 6, 7], model.initial(0), sample_shape)
+    start = model.initial(0)
+    (job,) = fleet([11], start, (4,))
 
-    assert len(model.groups(jobs, TrainSettings(batch_size=4))) == (1 if is_one_group else 3)
+    update = model.train([job], how)[0]
+
+    module = make().train()
+    parameters = list(module.parameters())
+    flat, mover = torch.tensor(start)[None], optimizer_for(how)
+    n_trained = sum(parameter.numel() for parameter in parameters)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng_for(job.seed, Purpose.MODULE, job.device, job.round_index).integers(2**63)))
+        for step in GroupBatches([job], how).steps(Workspace()):
+            nn.utils.vector_to_parameters(flat[0, :n_trained].clone(), parameters)
+            module.zero_grad()
+            samples, weights = step.samples[0], step.row_weights[0]
+            ((module(samples) - samples).square().sum(1) * weights).sum().backward()
+            slopes = torch.zeros_like(flat)
+            slopes[0, :n_trained] = torch.cat(
+                [tensor.grad.flatten() for tensor in parameters if tensor.grad is not None]
+            )
+            mover.step([flat], [slopes])
+    buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+    if buffers:
+        flat[0, n_trained:] = torch.cat([buffer.flatten() for buffer in buffers])
+    np.testing.assert_array_equal(update.delta, start - flat[0].numpy())
 
 
 @pytest.mark.parametrize(("make", "sample_shape"), KINDS)

@@ -1,4 +1,4 @@
-"""Models: the autoencoder and any `nn.Module`, trained as one batch over many devices.
+"""Models: the autoencoder, trained as one batch over many devices, and any `nn.Module`, one device after the other.
 
 A model's parameters are one flat vector. `Model` is what both kinds offer; `TrainJob` goes in, `Update` comes out.
 """

@@ -49,11 +49,6 @@ class FlatLayout:
             raise DataError(f"the model has {self.n_params} parameters; the vector has shape {params.shape}")
         return {part.name: params[part.first : part.last].reshape(part.shape) for part in self.segments}
 
-    def tensors(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return named views into a flat tensor; those that are not trained are cut from the gradient."""
-        views = ((part, flat[part.first : part.last].view(part.shape)) for part in self.segments)
-        return {part.name: view if part.is_trained else view.detach() for part, view in views}
-
     def load(self, module: nn.Module, params: Floats) -> None:
         """Copy a flat vector into a module."""
         state = dict(named_state(module))

@@ -1,29 +1,53 @@
-"""Any PyTorch module as a federated model."""
+"""Any PyTorch module as a federated model; its devices train one after the other, each as it would by itself."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from tolfl.core.errors import DataError
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.models.grouping import group_jobs
-from tolfl.models.jobs import Floats, TrainJob, Update, check_jobs
+from tolfl.models.batches import GroupBatches
+from tolfl.models.jobs import Floats, TrainJob, Update, check_jobs, updates_from
 from tolfl.models.layout import FlatLayout, named_state
-from tolfl.models.module_training import can_train_together, train_alone, train_together
-from tolfl.models.sample_loss import LossFunction, SampleLoss
+from tolfl.models.optimizers import optimizer_for
 from tolfl.models.settings import TrainSettings, check_settings
+from tolfl.models.workspace import Workspace
 
-_MAX_DEVICES = 50
-_MAX_GROUP_BYTES = 256 * 2**20
-_COPIES_OF_PARAMS = 6  # start, present, gradient, two moments, delta
-_COPIES_OF_SAMPLES = 32  # a guess at what a module's layers keep for the gradient, as multiples of its input
 _MAX_SCORE_ROWS = 4096
 _NO_DEVICE = 2**32 - 1  # the weights of a module must not follow the stream of a device that trains it
+_MAX_SCORE_BYTES = 256 * 2**20
+_COPIES_OF_SAMPLES = 32  # a guess at what a module's layers keep while they compute, as multiples of its input
+
+LossFunction: TypeAlias = Callable[[nn.Module, Tensor], Tensor]
+"""Takes a module and samples `(n_samples, ...)`; returns one loss per sample, `(n_samples,)`."""
+
+
+class SampleLoss(nn.Module):
+    """A module whose output is one loss per sample.
+
+    It wraps the user's module and whatever loss comes with it, so that both are copied and converted as one.
+    """
+
+    def __init__(self, module: nn.Module, loss: LossFunction | None) -> None:
+        super().__init__()
+        self.module = module
+        self._loss = loss or _loss_of(module)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return the losses, shape `(n_samples,)`."""
+        losses = self._loss(self.module, samples)
+        if losses.shape != samples.shape[:1]:
+            raise DataError(
+                f"the loss has shape {tuple(losses.shape)} for {len(samples)} samples; return one value per sample"
+            )
+        return losses
 
 
 def seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
@@ -34,7 +58,6 @@ def seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     True
     """
     with torch.random.fork_rng(devices=[]):
-        # The processor's generator alone: torch.manual_seed queues a call for every other kind of device, each time.
         torch.default_generator.manual_seed(int(rng_for(seed, Purpose.MODULE, _NO_DEVICE).integers(2**63)))
         return make()
 
@@ -46,10 +69,9 @@ class ModuleModel:
     averaged with everything else; integer buffers stay as they are. Frozen parameters travel but do not change.
     The module handed in is copied and never changed.
 
-    Modules without buffers and without random draws train many devices at once. The others train one after the
-    other, with PyTorch's global generator seeded for each device and put back afterwards: do not run those on
-    several threads of one process. Batch normalisation cannot train on a single sample: choose a batch size that
-    leaves no device with a last batch of one.
+    Devices train one after the other, with PyTorch's global generator seeded for each and put back afterwards: do not
+    train on several threads of one process. Batch normalisation cannot train on a single sample: choose a batch size
+    that leaves no device with a last batch of one.
 
     Parameters
     ----------
@@ -70,7 +92,6 @@ class ModuleModel:
     def __init__(self, module: nn.Module, loss: LossFunction | None = None) -> None:
         self._loss = SampleLoss(copy.deepcopy(module).cpu(), loss)
         self._layout = FlatLayout.of(self._loss.module)
-        self._trains_together: dict[tuple[int, ...], bool] = {}
 
     @property
     def n_params(self) -> int:
@@ -83,29 +104,15 @@ class ModuleModel:
         is_double = all(part.dtype == np.float64 for part in parts)
         return np.concatenate(parts).astype(np.float64 if is_double else np.float32)
 
-    def groups(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[list[int]]:
-        """Return indices into `jobs`, split into groups that train together: of one device where vmap refuses."""
-        alone = [[index] for index, job in enumerate(jobs) if not self._can_train_together(job)]
-        together = [index for index, job in enumerate(jobs) if self._can_train_together(job)]
-        if not together:
-            return alone
-        candidates = [jobs[index] for index in together]
-        groups = group_jobs(candidates, settings, self._max_devices(candidates, settings))
-        return alone + [[together[position] for position in group] for group in groups]
+    def groups(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[list[int]]:  # noqa: ARG002
+        """Return indices into `jobs`, one in each group."""
+        return [[index] for index in range(len(jobs))]
 
     def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         """Return one update per job, in the order of the jobs."""
         check_settings(settings)
         check_jobs(jobs, self.n_params, None)
-        updates: dict[int, Update] = {}
-        for group in self.groups(jobs, settings):
-            members = [jobs[index] for index in group]
-            if self._can_train_together(members[0]):
-                trained = train_together(self._loss, self._layout, members, settings)
-            else:
-                trained = [train_alone(self._loss, self._layout, members[0], settings)]
-            updates.update(zip(group, trained, strict=True))
-        return [updates[index] for index in range(len(jobs))]
+        return [train_alone(self._loss, self._layout, job, settings) for job in jobs]
 
     def sample_losses(self, params: Floats, samples: Floats) -> Floats:
         """Return each sample's loss, with the module in eval mode."""
@@ -113,7 +120,7 @@ class ModuleModel:
         self._layout.load(loss.module, params)
         losses = np.empty(len(samples), params.dtype)
         bytes_per_row = params.itemsize * math.prod(samples.shape[1:]) * _COPIES_OF_SAMPLES
-        n_rows = max(1, min(_MAX_SCORE_ROWS, _MAX_GROUP_BYTES // bytes_per_row))
+        n_rows = max(1, min(_MAX_SCORE_ROWS, _MAX_SCORE_BYTES // bytes_per_row))
         with torch.no_grad():
             for first in range(0, len(samples), n_rows):
                 chunk = torch.tensor(samples[first : first + n_rows].astype(params.dtype))
@@ -130,15 +137,59 @@ class ModuleModel:
         self._layout.load(module, params)
         return module.eval()
 
-    def _can_train_together(self, job: TrainJob) -> bool:
-        shape = job.pool.shape[1:]
-        if shape not in self._trains_together:
-            self._trains_together[shape] = can_train_together(self._loss, self._layout, job)
-        return self._trains_together[shape]
 
-    def _max_devices(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> int:
-        itemsize = max(job.start.itemsize for job in jobs)
-        rows = max(min(job.n_samples, settings.batch_size or job.n_samples) for job in jobs)
-        sample_size = max(math.prod(job.pool.shape[1:]) for job in jobs)
-        numbers = _COPIES_OF_PARAMS * self.n_params + _COPIES_OF_SAMPLES * rows * sample_size
-        return max(1, min(_MAX_DEVICES, _MAX_GROUP_BYTES // (itemsize * numbers)))
+def train_alone(loss: SampleLoss, layout: FlatLayout, job: TrainJob, settings: TrainSettings) -> Update:
+    """Return the update of one device, the module's own random draws seeded by (seed, device, round)."""
+    flat = torch.tensor(job.start)[None]
+    gradients = torch.zeros_like(flat)
+    # A fresh copy for every device: integer buffers, such as a count of batches, must not pass from one to the next.
+    loss = copy.deepcopy(loss).to(flat.dtype).train()
+    state = dict(named_state(loss.module))
+    for part in layout.segments:
+        state[part.name].data = flat[0, part.first : part.last].view(part.shape)
+    trained = [part for part in layout.segments if part.is_trained]
+    mean_loss = 0.0
+    optimizer = optimizer_for(settings)
+    seed = int(rng_for(job.seed, Purpose.MODULE, job.device, job.round_index).integers(2**63))
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        # The processor's generator alone: torch.manual_seed queues a call for every other kind of device, each time.
+        torch.default_generator.manual_seed(seed)
+        for step in GroupBatches([job], settings).steps(Workspace()):
+            batch_loss = (loss(step.samples[0]) * step.row_weights[0]).sum()
+            slopes = torch.autograd.grad(
+                batch_loss, [state[part.name] for part in trained], allow_unused=True, materialize_grads=True
+            )
+            for part, slope in zip(trained, slopes, strict=True):
+                gradients[0, part.first : part.last] = slope.flatten()
+            mean_loss += float(step.loss_share[0]) * float(batch_loss.detach())
+            optimizer.step([flat], [gradients])
+    _collect_buffers(loss.module, layout, flat[0])
+    return updates_from([job], (torch.tensor(job.start) - flat).numpy(), np.array([mean_loss]))[0]
+
+
+def _collect_buffers(module: nn.Module, layout: FlatLayout, flat: Tensor) -> None:
+    """Copy back what is not trained: a module may have put a new tensor in the place of a buffer."""
+    state = dict(named_state(module))
+    for part in layout.segments:
+        if not part.is_trained:
+            flat[part.first : part.last] = state[part.name].detach().flatten()
+
+
+def _loss_of(module: nn.Module) -> LossFunction:
+    """Return the module's own loss if it brings one, and the squared reconstruction error otherwise."""
+    return _own_losses if callable(getattr(module, "sample_losses", None)) else _squared_errors
+
+
+def _own_losses(module: nn.Module, samples: Tensor) -> Tensor:
+    own_losses: Callable[[Tensor], Tensor] = module.sample_losses  # type: ignore[assignment]  # nn.Module cannot tell
+    return own_losses(samples)
+
+
+def _squared_errors(module: nn.Module, samples: Tensor) -> Tensor:
+    output: Tensor = module(samples)
+    if output.shape != samples.shape:
+        raise DataError(
+            f"the module turns shape {tuple(samples.shape)} into {tuple(output.shape)}; "
+            "only a module that reconstructs its input can do without a loss of its own"
+        )
+    return (output - samples).square().reshape(len(samples), -1).sum(1)

@@ -91,6 +91,21 @@ def test_a_file_that_was_being_written_is_not_taken_for_the_last_round(tmp_path:
     assert plain(DeviceDisk(tmp_path, 1).newest()) == plain(later)
 
 
+def test_a_round_of_another_run_is_refused(tmp_path: Path) -> None:
+    DeviceDisk(tmp_path, 1, "one fleet").save(RECORD)
+
+    assert plain(DeviceDisk(tmp_path, 1, "one fleet").newest()) == plain(RECORD)
+    with pytest.raises(RunDirectoryError, match="holds a round of another model; choose another state folder"):
+        DeviceDisk(tmp_path, 1, "another fleet").newest()
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2)), np.zeros(2, np.float16)], ids=["two axes", "half numbers"])
+def test_a_round_whose_arrays_could_not_travel_is_refused(tmp_path: Path, array: np.ndarray) -> None:
+    DeviceDisk(tmp_path, 1).save(msgspec.structs.replace(RECORD, models={GLOBAL: array}))
+    with pytest.raises(RunDirectoryError, match=r"array 'global' is of type .* delete it to start anew"):
+        DeviceDisk(tmp_path, 1).newest()
+
+
 def test_a_new_folder_has_no_round(tmp_path: Path) -> None:
     assert not has_round(tmp_path / "new")
     assert DeviceDisk(tmp_path / "new", 1).newest() is None

@@ -6,13 +6,16 @@ import asyncio
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.net.nodes import SMALL, TOKEN, Fleet, fleet_of, held_back, is_same, small, until
-from tolfl.core.contribution import GLOBAL
+from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.records import FailureHappened, Joined, RunEnded, Traffic
 from tolfl.net.node import Node
 from tolfl.net.wire import CommandRequest
+from tolfl.protocol.history import ClosedRound, Version
+from tolfl.protocol.messages import Closed, Heartbeat
 from tolfl.sim.run import run
 
 ALL = (0, 1, 2, 3)
@@ -255,5 +258,38 @@ def test_killed_devices_do_not_keep_the_others_from_their_end(tmp_path: Path) ->
             assert await fleet.ends(1, 3) == ["over"] * 2
             assert [line.included for line in fleet.closed()][1:] == [(1, 3), (1, 3)]
             assert fleet.nodes[1].device.fleet.roles.heads == (1, 3)
+
+    asyncio.run(live())
+
+
+# -- records that keep a part of their parent's state -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parent", "state", "expected"),
+    [
+        ("", {GLOBAL: None}, Closed),
+        ("", {GLOBAL: None, "new": np.ones(2)}, Closed),
+        ("abc0", {GLOBAL: None}, Heartbeat),
+        ("", {"unheard of": None}, Heartbeat),
+    ],
+    ids=["all of it kept", "one kept and one new", "of a parent that it has not", "of an array that it has not"],
+)
+def test_what_a_record_keeps_is_filled_in_by_who_has_the_parent(
+    tmp_path: Path, parent: str, state: dict[str, Vector | None], expected: type
+) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            node = fleet.prepare(0)
+            own = fleet.params(0)
+            record = ClosedRound(Version(9, 1, 0, "ff"), node.device.record.roster, state, parent)
+            message = node._with_models(Closed(1, 0, record.version, frozenset(), record))
+
+            assert type(message) is expected
+            assert message.version == record.version
+            if isinstance(message, Closed):
+                assert isinstance(message.record.models, dict)
+                assert message.record.models[GLOBAL] is own
+                assert list(message.record.models) == list(state)
 
     asyncio.run(live())

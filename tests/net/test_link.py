@@ -6,18 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
 from tests.net.nodes import PATIENCE_S, free_addresses, until
-from tests.net.test_wire import FLEET, closed, plain, report
+from tests.net.test_wire import FLEET, FREE, VECTOR, closed, plain, report
 from tolfl.core.spec import Timing
 from tolfl.net.credentials import NoCredentials
+from tolfl.net.detector import Detector
+from tolfl.net.diary import Diary
 from tolfl.net.link import Link, Parcel
+from tolfl.net.outbox import Outbox
 from tolfl.net.server import Server
-from tolfl.net.wire import CHUNK_BYTES, WIRE_VERSION, Codec, CommandRequest, Hello, Limits, StatusReply
+from tolfl.net.wire import CHUNK_BYTES, WIRE_VERSION, Codec, CommandRequest, Hello, Limits, StatusReply, kept_in
 from tolfl.protocol.history import Version
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat
 
@@ -256,5 +260,31 @@ def test_a_link_can_be_closed_at_the_moment_at_which_something_happens(is_listen
                 async with asyncio.timeout(5):
                     await pair.link.close()
         await until(lambda: asyncio.all_tasks() == before)
+
+    asyncio.run(live())
+
+
+# -- what the parent has stays at home --------------------------------------------------------------------------------
+
+
+def test_the_whole_is_sent_after_a_part_of_the_same_record(tmp_path: Path) -> None:
+    """A peer that has not the parent pulls; what it gets must not count as already there."""
+    state = {"same": VECTOR, "changed": VECTOR + 1}
+    sent = msgspec.structs.replace(closed(), record=msgspec.structs.replace(closed().record, models=state))
+
+    async def live() -> None:
+        async with pair_of(FREE) as pair:
+            outbox = Outbox(pair.speaker, NoCredentials().dial, Detector(Timing.localhost()), Diary(tmp_path, 1))
+            try:
+                outbox.send(0, sent, {"same": VECTOR})
+                await until(lambda: len(pair.listener.got) == 1)
+                for _ in range(2):  # the second one is there already
+                    outbox.send(0, sent)
+                await until(lambda: len(pair.listener.got) == 2)
+            finally:
+                await outbox.close()
+            records = [message.record for message in pair.listener.got if isinstance(message, Closed)]
+            assert [kept_in(record) for record in records] == [{"same"}, set()]
+            assert outbox.n_sent == 2
 
     asyncio.run(live())

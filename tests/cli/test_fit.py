@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.detectors import BUILDINGS, lines_of_buildings, readings, run, small_detector, write_lines
+from tests.cli.detectors import BUILDINGS, lines_of_buildings, readings, run, write_lines
 from tolfl.detect import Detector
 from tolfl.runs.extras import module_of_extra
 
@@ -62,7 +62,7 @@ def test_a_typical_class_can_be_named() -> None:
 
 
 def test_a_device_dies_on_the_way_and_the_rest_carry_on() -> None:
-    done = run("fit", "typical.csv", *ROLES, *PCA, "--fail", "server@1", "--rounds", "3", "--format", "json")
+    done = run("fit", "typical.csv", *ROLES, *PCA, "--fail", "server@1", "--format", "json")
     training = json.loads(done.out)["trainings"][0]
 
     assert [device["is_survivor"] for device in training["devices"]] == [False, True, True]
@@ -95,37 +95,6 @@ def test_a_data_set_goes_by_its_name() -> None:
     assert done.code == 0
     assert [device["name"] for device in found["trainings"][0]["devices"]] == ["0", "1", "2", "3"]
     assert found["auroc"] > 0.9
-
-
-def test_training_goes_on_from_a_saved_detector(folder: Path) -> None:
-    small_detector(fail="server@0", rounds=2).save(folder / "model")
-    done = run("fit", "typical.csv", *ROLES, "--continue", "model", "--out", "model", "--format", "json")
-    found = json.loads(done.out)
-
-    assert done.code == 0
-    assert "no drift in 600 samples" in done.err
-    assert found["drift"]["is_drifting"] is False
-    assert len(found["trainings"]) == 2
-    assert found["trainings"][1]["events"] == []  # the failures of then are over
-    assert len(Detector.load(folder / "model").trainings) == 2
-
-
-def test_drift_is_said_aloud(folder: Path) -> None:
-    small_detector().save(folder / "model")
-    lines = lines_of_buildings()
-    moved = [lines[0], *(_with_power(line, 0.5) for line in lines[1:])]
-    write_lines(folder / "moved.csv", moved)
-    done = run("fit", "moved.csv", *ROLES, "--continue", "model", "--out", "model-2", "--format", "json")
-
-    assert "typical samples score higher than when the thresholds were agreed" in done.err
-    assert "on their own: north, south, west" in done.err
-    assert json.loads(done.out)["drift"]["is_drifting"] is True
-    assert len(Detector.load(folder / "model").trainings) == 1  # the old one is as it was
-
-
-def _with_power(line: str, more: float) -> str:
-    *rest, power = line.split(",")
-    return ",".join([*rest, str(float(power) + more)])
 
 
 def test_a_tracked_training_ends_with_its_auroc(folder: Path) -> None:
@@ -179,14 +148,15 @@ def test_odd_but_usable_tables_are_used(folder: Path) -> None:
         (("typical.csv", *ROLES, "--contamination", "much"), 2, "setting of the detector is wrong"),
         (("typical.csv", *ROLES, "--set", "colour=3"), 2, "a detector has no such field"),
         (("typical.csv", *ROLES, "--clusters", "9", *PCA), 2, "9 clusters for 3 devices"),
-        (("typical.csv", *ROLES, "--continue", "nothing"), 1, "there is no such file"),
+        (("typical.csv", *ROLES, "--continue", "nothing"), 2, "does not go on training a detector; fit anew"),
+        (("typical.csv", *ROLES, "--model", "auto"), 2, "use mahalanobis"),
         (("typical.csv", *ROLES, "--out", "typical.csv"), 2, "is there already"),
         (("typical.csv", *ROLES, "--out", "."), 2, "is a folder"),
         (("typical.csv", *ROLES, "--out", "typical.csv/x"), 1, "cannot be written"),
         (("typical.csv", *ROLES, *PCA, "--track", "paper"), 2, "unknown tracker 'paper'"),
     ],
     ids=["file", "name", "device", "dates", "model", "fail", "days", "share", "word", "set", "clusters", "continue",
-         "there", "folder", "below-a-file", "track"],
+         "auto", "there", "folder", "below-a-file", "track"],
 )  # fmt: skip
 def test_a_mistake_gets_one_sentence_and_writes_nothing(
     folder: Path, arguments: tuple[str, ...], code: int, sentence: str
@@ -215,12 +185,12 @@ def test_help_has_examples() -> None:
 
 
 def test_a_training_is_tracked_as_it_happens(folder: Path) -> None:
-    arguments = ("--fail", "server@2", "--rounds", "6", "--track", "tensorboard", "--track-to", "events")
-    assert run("fit", "typical.csv", *ROLES, *PCA, "--out", "model", *arguments).code == 0
+    arguments = ("--fail", "server@3", "--rounds", "6", "--track", "tensorboard", "--track-to", "events")
+    assert run("fit", "typical.csv", *ROLES, "--model", "autoencoder", "--out", "model", *arguments).code == 0
     reader = module_of_extra("tensorboard.backend.event_processing.event_accumulator", "track")
     events = reader.EventAccumulator(str(folder / "events" / "model"))
     events.Reload()
 
-    assert [point.step for point in events.Scalars("pca/loss")] == list(range(6))
-    assert [(point.step, point.value) for point in events.Scalars("pca/failures")] == [(2, 1.0)]
-    assert events.Tensors("pca/failure")[0].tensor_proto.string_val[0] == b"north died (train)"
+    assert [point.step for point in events.Scalars("autoencoder/loss")] == list(range(1, 7))
+    assert [(point.step, point.value) for point in events.Scalars("autoencoder/failures")] == [(3, 1.0)]
+    assert events.Tensors("autoencoder/failure")[0].tensor_proto.string_val[0] == b"north died (train)"

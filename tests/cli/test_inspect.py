@@ -9,14 +9,14 @@ from tests.cli.detectors import run, small_detector
 
 
 def test_a_detector_says_what_it_is(tmp_path: Path) -> None:
-    detector = small_detector(fail="device:2@1", rounds=3)
+    detector = small_detector(fail="device:2@1")
     path = detector.save(tmp_path / "model")
     done = run("inspect", path)
 
     assert (done.code, done.err) == (0, "")
     assert f"{detector.choice.name}: 5 features;" in done.out
     assert "temp [C], humidity [%], co2 [ppm], fan, power [kW]" in done.out
-    assert "round 1: west died" in done.out
+    assert "round 1: west lost; last heard of in scaling 0" in done.out
     assert "lost on the way" in done.out
     assert "at most 0.01 of typical rows raise an alarm" in done.out
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
+
+from tolfl.detect import Detector
 
 Rows = NDArray[np.float64]
 
@@ -21,3 +25,16 @@ def off_the_plane(n_rows: int, seed: int = 0, n_features: int = 6) -> Rows:
 
 def fleet(sizes: tuple[int, ...], seed: int = 0) -> dict[str, Rows]:
     return {f"site-{device}": near_a_plane(size, seed + 10 * device) for device, size in enumerate(sizes)}
+
+
+def with_models_of(*detectors: Detector) -> Detector:
+    """Return the first detector with the models of all: what a fleet whose devices went on alone leaves."""
+    learned = [one.learned for one in detectors]
+    names = [f"device-{device}" for device in range(1, len(detectors) + 1)]
+    both = replace(
+        learned[0],
+        params={name: one.params["global"] for name, one in zip(names, learned, strict=True)},
+        n_samples={name: one.n_samples["global"] for name, one in zip(names, learned, strict=True)},
+    )
+    networks = {name: one.networks["global"] for name, one in zip(names, detectors, strict=True)}
+    return replace(detectors[0], learned=both, networks=networks)

@@ -9,17 +9,26 @@ from hypothesis import strategies as st
 from sklearn.covariance import OAS
 
 from tests.detect.rows import Rows, near_a_plane, off_the_plane
-from tolfl.detect import DetectorSpec, Features, FederatedDetector, fit_detector, fit_more
-from tolfl.detect.learning import Learned, learn_pca, used_as
+from tests.learners.play import Present, play
+from tolfl.core.spec import RunSpec
+from tolfl.detect import DetectorSpec, Features, FederatedDetector, fit_detector
+from tolfl.detect.detector_learner import detector_learner
+from tolfl.detect.learning import Learned
 from tolfl.detect.mahalanobis import LEAST_SHRINKAGE, Distance, oas, shrunk_variances
 from tolfl.detect.pca import Subspace
+from tolfl.learners.learner import Fleet
 
 QUERIES = np.concatenate([near_a_plane(20, seed=70), off_the_plane(20, seed=71)])
 
 
-def learned(slices: list[Rows], **settings: object) -> Learned:
-    spec = DetectorSpec(model="mahalanobis", **settings)  # type: ignore[arg-type]
-    return used_as(learn_pca(slices, spec, np.zeros(slices[0].shape[1])), "mahalanobis", 0).learned
+def learned(slices: list[Rows], present: Present | None = None) -> Learned:
+    """Return what a fleet learns whose devices hold float32."""
+    fleet = Fleet(RunSpec(devices=len(slices)), (slices[0].shape[1],))
+    learner = detector_learner(fleet, {"model": "mahalanobis", "scaling": "none", "held_back": 0.0})
+    rows = {device: own.astype(np.float32) for device, own in enumerate(slices)}
+    found = learner.detector(play(learner, rows, present))
+    assert found is not None
+    return found.learned
 
 
 def assert_is_oas_of(distance: Distance, pooled: Rows, queries: Rows) -> None:
@@ -49,48 +58,44 @@ def partitions(draw: st.DrawFn) -> tuple[list[Rows], int]:
 @settings(max_examples=40, deadline=None)
 @given(partitions())
 def test_one_round_is_the_oas_of_the_pooled_rows_for_any_partition_and_k(drawn: tuple[list[Rows], int]) -> None:
-    slices, k = drawn
+    slices, _ = drawn
     n_features = slices[0].shape[1]
     queries = np.random.default_rng(0).normal(size=(10, n_features))
 
-    found = learned(slices, clusters=k)
+    found = learned(slices)
 
     assert list(found.params) == ["global"]
     assert_is_oas_of(found.distances()["global"], np.concatenate(slices), queries)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 5), st.integers(1, 6), st.sampled_from(["train", "report"]), st.integers(0, 2))
-def test_whoever_dies_leaves_the_oas_of_the_survivors(dead: int, k: int, phase: str, when: int) -> None:
+@given(st.integers(0, 5), st.integers(0, 7))
+def test_whoever_dies_leaves_the_oas_of_those_who_were_in_the_round_of_statistics(dead: int, when: int) -> None:
     slices = [near_a_plane(10 + device, seed=device) for device in range(6)]
 
-    found = learned(slices, clusters=k, fail=f"device:{dead}@{when}/{phase}", rounds=4)
+    found = learned(slices, lambda round_index: [d for d in range(6) if d != dead or round_index < when])
 
-    left = np.concatenate([rows for device, rows in enumerate(slices) if device != dead])
+    left = np.concatenate([rows for device, rows in enumerate(slices) if device != dead or when > 1])
     assert_is_oas_of(found.distances()["global"], left, QUERIES)
 
 
 def test_devices_that_go_on_alone_shrink_by_their_own_number_of_rows() -> None:
     slices = [near_a_plane(size, seed=size) for size in (10, 12, 30, 60)]
 
-    found = learned(slices, scheme="fl", fail="server@1", on_head_failure="isolate", rounds=3)
-
-    assert found.n_samples == {"device-1": 12, "device-2": 30, "device-3": 60}
     for device in (1, 2, 3):
-        assert_is_oas_of(found.distances()[f"device-{device}"], slices[device], QUERIES)
+        found = learned(slices, lambda round_index, own=device: [own] if round_index else range(4))  # type: ignore[misc]
+
+        assert found.n_samples == {"global": len(slices[device])}
+        assert_is_oas_of(found.distances()["global"], slices[device], QUERIES)
 
 
-@pytest.mark.parametrize(
-    ("cut", "heavier"),
-    [("0|1,2,3", (1, 2, 3)), ("3|0,1,2", (0, 1, 2)), ("0,1|2,3", (2, 3)), ("0,3|1,2", (0, 3))],
-    ids=["first", "last", "low-ids", "mixed"],
-)
-def test_a_fleet_that_is_cut_in_two_shrinks_by_the_rows_of_its_heavier_half(cut: str, heavier: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("side", [(1, 2, 3), (0, 1, 2), (2, 3), (0, 3)], ids=["first", "last", "low-ids", "mixed"])
+def test_one_side_of_a_fleet_that_is_cut_in_two_shrinks_by_its_own_rows(side: tuple[int, ...]) -> None:
     slices = [near_a_plane(size, seed=size) for size in (15, 20, 30, 41)]
 
-    found = learned(slices, clusters=2, fail=f"cut:{cut}@1", rounds=3)
+    found = learned(slices, lambda round_index: side if round_index else range(4))
 
-    assert_is_oas_of(found.distances()["global"], np.concatenate([slices[device] for device in heavier]), QUERIES)
+    assert_is_oas_of(found.distances()["global"], np.concatenate([slices[device] for device in side]), QUERIES)
 
 
 def test_shrinkage_worked_out_by_hand() -> None:
@@ -171,17 +176,6 @@ def test_float32_is_enough_for_many_features_with_twins_and_constants() -> None:
 
     np.testing.assert_allclose(found.anomaly_score(queries), exact, rtol=1e-3)
     assert [found.anomaly_score(row[None, :])[0] for row in queries] == found.anomaly_score(queries).tolist()
-
-
-def test_what_was_known_before_counts_with_its_rows() -> None:
-    spec = DetectorSpec(model="mahalanobis", scaling="none", held_back=0.0)
-    first, second = near_a_plane(40), near_a_plane(25, seed=9)
-
-    found = fit_more(fit_detector({"a": first}, spec), {"b": second[:5], "c": second[5:]})
-
-    assert (found.choice.model, found.learned.kind) == ("mahalanobis", "mahalanobis")
-    assert [training.model for training in found.trainings] == ["mahalanobis", "mahalanobis"]
-    assert_is_oas_of(found.learned.distances()["global"], np.concatenate([first, second]), QUERIES)
 
 
 def test_the_shares_of_the_features_add_up_to_the_distance() -> None:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from tests.detect.rows import Rows, fleet, near_a_plane
-from tolfl.core.errors import DataError
-from tolfl.detect.learning import learn_pca
-from tolfl.detect.pca import PCAModel, Subspace
-from tolfl.detect.spec import DetectorSpec
-from tolfl.models import TrainJob, TrainSettings
-
-SPEC = DetectorSpec(model="pca", scaling="none")
+from tests.detect.rows import Rows, near_a_plane
+from tests.learners.play import Present, play
+from tolfl.core.spec import RunSpec
+from tolfl.detect.detector_learner import detector_learner
+from tolfl.detect.pca import Subspace, statistics_of, subspace_of
+from tolfl.learners.learner import Fleet
 
 
-def learned(slices: list[Rows], spec: DetectorSpec, origin: float = 0.0) -> Subspace:
-    trained = learn_pca(slices, spec, np.full(slices[0].shape[1], origin)).learned
-    assert list(trained.params) == ["global"]
-    return trained.subspaces()["global"]
+def learned(slices: list[Rows], present: Present | None = None) -> Subspace:
+    """Return what a fleet learns whose devices hold float32."""
+    fleet = Fleet(RunSpec(devices=len(slices)), (slices[0].shape[1],))
+    learner = detector_learner(fleet, {"model": "pca", "scaling": "none", "held_back": 0.0})
+    rows = {device: own.astype(np.float32) for device, own in enumerate(slices)}
+    found = learner.detector(play(learner, rows, present))
+    assert found is not None
+    assert list(found.learned.params) == ["global"]
+    return found.learned.subspaces()["global"]
 
 
 def assert_is_pca_of(subspace: Subspace, pooled: Rows, n_components: int) -> None:
@@ -60,9 +62,9 @@ def partitions(draw: st.DrawFn) -> tuple[list[Rows], int]:
 def test_one_round_is_the_pca_of_the_pooled_rows_for_any_partition_and_k(
     drawn: tuple[list[Rows], int], n_components: int
 ) -> None:
-    slices, k = drawn
+    slices, _ = drawn
 
-    found = learned(slices, DetectorSpec(model="pca", clusters=k))
+    found = learned(slices)
 
     pooled = np.concatenate(slices)
     gaps = -np.diff(np.linalg.eigvalsh(np.cov(pooled.T))[::-1])
@@ -71,54 +73,27 @@ def test_one_round_is_the_pca_of_the_pooled_rows_for_any_partition_and_k(
 
 
 @settings(max_examples=30)
-@given(st.integers(0, 5), st.integers(1, 6), st.sampled_from(["train", "report"]), st.integers(0, 2))
-def test_whoever_dies_takes_only_its_own_rows_along(dead: int, k: int, phase: str, when: int) -> None:
+@given(st.integers(0, 5), st.integers(0, 8))
+def test_whoever_dies_takes_only_its_own_rows_along(dead: int, when: int) -> None:
     slices = [near_a_plane(10 + device, seed=device) for device in range(6)]
-    fail = f"device:{dead}@{when}/{phase}"
 
-    found = learned(slices, DetectorSpec(model="pca", clusters=k, fail=fail, rounds=4))
+    found = learned(slices, lambda round_index: [d for d in range(6) if d != dead or round_index < when])
 
-    assert_is_pca_of(found, np.concatenate([rows for device, rows in enumerate(slices) if device != dead]), 2)
+    left = [rows for device, rows in enumerate(slices) if device != dead or when > 1]
+    assert_is_pca_of(found, np.concatenate(left), 2)
 
 
-def test_a_device_that_dies_after_the_last_round_is_in_the_model() -> None:
+def test_a_device_that_dies_after_the_round_of_statistics_is_in_the_model() -> None:
     slices = [near_a_plane(10, seed=device) for device in range(4)]
 
-    found = learned(slices, DetectorSpec(model="pca", clusters=2, fail="device:3@0/distribute", rounds=1))
+    found = learned(slices, lambda round_index: range(4 if round_index < 2 else 3))
 
     assert_is_pca_of(found, np.concatenate(slices), 2)
 
 
-def test_the_number_of_clusters_does_not_change_a_bit_that_matters() -> None:
-    slices = list(fleet((20, 5, 1, 30, 8)).values())
-    found = [learned(slices, DetectorSpec(model="pca", clusters=k)) for k in (1, 2, 5)]
-
-    for other in found[1:]:
-        np.testing.assert_allclose(other.mean, found[0].mean, atol=1e-12)
-        np.testing.assert_allclose(other.variances, found[0].variances, atol=1e-12)
-
-
-def test_more_rounds_find_the_same_again() -> None:
-    slices = list(fleet((20, 5, 9)).values())
-    once, often = (learned(slices, DetectorSpec(model="pca", rounds=rounds)) for rounds in (1, 7))
-
-    np.testing.assert_allclose(often.variances, once.variances, atol=1e-12)
-
-
-def test_what_was_known_before_counts_with_its_rows() -> None:
-    first, second = list(fleet((20, 5)).values()), list(fleet((30, 2), seed=5).values())
-    origin = np.zeros(6)
-    before = learn_pca(first, SPEC, origin).learned
-
-    after = learn_pca(second, SPEC, origin, before).learned
-
-    assert after.n_samples == {"global": 57}
-    assert_is_pca_of(after.subspaces()["global"], np.concatenate([*first, *second]), 2)
-
-
 def test_an_origin_near_the_rows_saves_the_digits_of_far_away_ones() -> None:
     far = [1e4 + near_a_plane(40, seed=device, noise=0.5) for device in range(2)]
-    near = learned(far, SPEC, origin=1e4)
+    near = learned(far)
     rows = np.concatenate(far).astype(np.float32).astype(np.float64)
 
     np.testing.assert_allclose(near.variances, np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1], rtol=1e-9)
@@ -126,13 +101,12 @@ def test_an_origin_near_the_rows_saves_the_digits_of_far_away_ones() -> None:
 
 def test_statistics_worked_out_by_hand() -> None:
     samples = np.array([[1, 2], [3, 0]], dtype=np.float32)
-    model = PCAModel(np.array([1.0, 0.0]), 1)
-    update = model.train([TrainJob(0, 0, 0, model.initial(0), samples, 0, 2)], TrainSettings())[0]
+    origin = np.array([1.0, 0.0])
+    found = statistics_of(samples, origin)
 
-    # (0, 2) and (2, 0): means 1 and 1; squares 2 and 2, product 0. The loss is the mean of 4 and 4.
-    assert (-update.delta).tolist() == [1.0, 1.0, 2.0, 0.0, 2.0]
-    assert update.loss == 4.0
-    subspace = model.subspace(-update.delta)
+    # (0, 2) and (2, 0): means 1 and 1; squares 2 and 2, product 0.
+    assert found.tolist() == [1.0, 1.0, 2.0, 0.0, 2.0]
+    subspace = subspace_of(found, origin)
     assert subspace.mean.tolist() == [2.0, 1.0]
     np.testing.assert_allclose(subspace.variances, [2.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(np.abs(subspace.directions[0]), [0.5**0.5] * 2)
@@ -140,12 +114,9 @@ def test_statistics_worked_out_by_hand() -> None:
 
 def test_a_network_scores_as_the_subspace_does() -> None:
     rows = near_a_plane(50)
-    model = PCAModel(np.zeros(6), 2)
-    params = -model.train([TrainJob(0, 0, 0, model.initial(0), rows, 0, 50)], TrainSettings())[0].delta
-    exact: NDArray[np.float64] = model.subspace(params).errors(rows, [2])[0]
+    subspace = subspace_of(statistics_of(rows, np.zeros(6)), np.zeros(6))
+    exact: NDArray[np.float64] = subspace.errors(rows, [2])[0]
+    network = subspace.network(2)
 
-    np.testing.assert_allclose(model.sample_losses(params, rows), exact, rtol=1e-3, atol=1e-6)
-    assert set(model.tensors(params)) == {"mean", "products"}
-    assert len(list(model.to_module(params).parameters())) == 4
-    with pytest.raises(DataError, match=r"the model takes \(n_samples, 6\)"):
-        model.sample_losses(params, rows[:, :5])
+    np.testing.assert_allclose(network.errors(rows.astype(np.float32)), exact, rtol=1e-3, atol=1e-6)
+    assert len(list(network.to_module().parameters())) == 4

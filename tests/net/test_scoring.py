@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tolfl.runs.settling import autoencoder_for
 
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import AnyRecord, Evaluated
@@ -16,7 +17,6 @@ from tolfl.datasets import load
 from tolfl.net.disk import DeviceDisk, kept_name
 from tolfl.net.scoring import RoundScorer
 from tolfl.protocol.history import ClosedRound, Roster, Version
-from tolfl.runs.settling import autoencoder_for
 
 SPEC = RunSpec(data="blobs", devices=4, clusters=2, evaluate_every=4, blobs=BlobsSpec(samples_per_device=20))
 DATA = load(SPEC)

@@ -1,4 +1,4 @@
-"""`tolfl fit`: a detector from a table or a data set, trained by its devices together; or more training for one."""
+"""`tolfl fit`: a detector from a table or a data set, trained by its devices together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from tolfl.detect import Detector, DetectorSpec, Drift
+    from tolfl.detect import Detector, DetectorSpec
     from tolfl.detect.gathering import Gathered
     from tolfl.runs.tracking import Tracker
 
@@ -59,10 +59,10 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         int | None, typer.Option("--devices", "-n", help="How many devices. (default: as the table has; else 10)")
     ] = None,
     partition: options.Partition = None,
-    model: Annotated[str | None, typer.Option(help="auto, autoencoder, mahalanobis or pca. (default: auto)")] = None,
+    model: Annotated[str | None, typer.Option(help="autoencoder, mahalanobis or pca. (default: mahalanobis)")] = None,
     scheme: Annotated[str | None, typer.Option(help="How devices train together. (default: tol-fl)")] = None,
     clusters: options.Clusters = None,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds. (default: 100; PCA without failures: 1)")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds of the autoencoder. (default: 100)")] = None,
     fail: options.Fail = None,
     on_head_failure: Annotated[str | None, typer.Option(help="elect, drop, ... (default: by scheme)")] = None,
     contamination: Annotated[
@@ -74,12 +74,12 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     alarms_per_day: Annotated[float | None, typer.Option(help="In its place: so many false alarms a day ...")] = None,
     windows_per_day: Annotated[float | None, typer.Option(help="... of so many rows a day.")] = None,
     trim: Annotated[
-        float | None, typer.Option(help="Share of rows that may be anomalous and is left out. (default: 0)")
+        float | None, typer.Option(help="Share of rows that may be anomalous; only 0 is possible yet. (default: 0)")
     ] = None,
     fill_missing: FillMissing = False,
     seed: options.Seed = None,
     continue_from: Annotated[
-        Path | None, typer.Option("--continue", help="A saved detector to go on from, with new rows.")
+        Path | None, typer.Option("--continue", help="Refused: this version fits anew only.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file for the detector. (default: DATA.tolfl)")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
@@ -100,31 +100,29 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl fit readings.csv --device-column building --alarms-per-day 1 --windows-per-day 1440
 
     Example: tolfl fit router.pcap --window 10 --out model
-
-    Example: tolfl fit november.csv --device-column building --continue model --out model-2
     """
     asked = dict(locals())
-    target = _target(out, data, continue_from, force)
-    from tolfl.detect import Detector
+    from tolfl.detect.gathering import gather
+    from tolfl.detect.problems import NoFurtherTrainingError
 
-    before = None if continue_from is None else Detector.load(continue_from)
-    detector_spec, data_spec = _specs(asked, before)
-    gathered = _gathered(before, data_spec, asked)
+    if continue_from is not None:
+        raise NoFurtherTrainingError
+    target = _target(out, data, force)
+    detector_spec, data_spec = _specs(asked)
+    gathered = gather(data_spec, devices, fill_missing)
     for note in gathered.notes:
         typer.echo(f"tolfl: {note}", err=True)
-    drift = None if before is None else _drift(before, gathered)
-    detector, quality = _trained(before, gathered, detector_spec, (track, track_to, target.stem))
+    detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem))
     detector.save(target)
-    _show(detector, target, quality, drift, format)
+    _show(detector, target, quality, format)
 
 
-def _target(out: Path | None, data: str, continue_from: Path | None, force: bool) -> Path:
+def _target(out: Path | None, data: str, force: bool) -> Path:
     """Return where the detector goes, found out before hours of training; a file is replaced only on request."""
     target = Path(f"{Path(data).name.split('.')[0] or 'model'}.tolfl") if out is None else out.expanduser()
     if target.is_dir():
         raise SpecError(f"--out {target} is a folder; give the name of a file")
-    is_update = continue_from is not None and out is not None and target == continue_from.expanduser()
-    if target.exists() and not force and not is_update:
+    if target.exists() and not force:
         raise SpecError(f"--out {target} is there already; choose another name, or replace it with --force")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,14 +133,12 @@ def _target(out: Path | None, data: str, continue_from: Path | None, force: bool
     return target
 
 
-def _specs(asked: dict[str, Any], before: Detector | None) -> tuple[DetectorSpec, RunSpec]:
+def _specs(asked: dict[str, Any]) -> tuple[DetectorSpec, RunSpec]:
     """Return what was asked of the detector and of the data; --set goes to the one that has the field."""
     from tolfl.detect import DetectorSpec
-    from tolfl.detect.spec import MODELS, SCALINGS
+    from tolfl.detect.spec import SCALINGS, check_model
 
-    fields = msgspec.to_builtins(DetectorSpec() if before is None else before.spec)
-    if before is not None:  # other devices may be there now, and the failures of then are over
-        fields |= {"clusters": None, "fail": "", "on_head_failure": ""}
+    fields = msgspec.to_builtins(DetectorSpec())
     fields |= {name: asked[name] for name in _DETECTOR if asked[name] is not None}
     if asked["alarms_per_day"] is None and asked["false_alarm_rate"] is not None:
         fields |= {"alarms_per_day": None, "windows_per_day": None}
@@ -158,9 +154,9 @@ def _specs(asked: dict[str, Any], before: Detector | None) -> tuple[DetectorSpec
             raise SpecError(f"--set {setting!r}: a detector has no such field; it has {known}")
     if fields["contamination"] != "auto":
         fields["contamination"] = _value(str(fields["contamination"]))
-    for field, choices in (("model", MODELS), ("scaling", SCALINGS)):
-        if fields[field] not in choices:
-            raise UnknownNameError(field, str(fields[field]), list(choices))
+    check_model(str(fields["model"]))
+    if fields["scaling"] not in SCALINGS:
+        raise UnknownNameError("scaling", str(fields["scaling"]), list(SCALINGS))
     try:
         spec = msgspec.convert(fields, DetectorSpec).check()
     except msgspec.ValidationError as error:
@@ -181,38 +177,15 @@ def _value(text: str) -> object:
         return text.strip()
 
 
-def _gathered(before: Detector | None, spec: RunSpec, asked: dict[str, Any]) -> Gathered:
-    from tolfl.datasets import is_path
-    from tolfl.detect.gathering import gather, gather_more
-    from tolfl.detect.streams import Roles
-
-    if before is None or not is_path(spec.data):
-        return gather(spec, asked["devices"], asked["fill_missing"])
-    columns = spec.dataset
-    roles = Roles(columns.device_column, columns.label_column, columns.time_column)
-    return gather_more(before, Path(spec.data), roles, columns.typical, asked["fill_missing"])
-
-
-def _drift(before: Detector, gathered: Gathered) -> Drift:
-    """Say aloud whether the new rows still look like the old ones."""
-    from tolfl.detect import drift_of
-
-    slices = {name: before.features.check(rows) for name, rows in gathered.slices.items()}
-    drift = drift_of({name: before.scores_of(rows) for name, rows in slices.items()}, before.thresholds)
-    who = f"; on their own: {', '.join(drift.drifting_devices)}" if drift.drifting_devices else ""
-    typer.echo(f"tolfl: {drift}{who}", err=True)
-    return drift
-
-
 def _trained(
-    before: Detector | None, gathered: Gathered, spec: DetectorSpec, track: tuple[str | None, str | None, str]
+    gathered: Gathered, spec: DetectorSpec, track: tuple[str | None, str | None, str]
 ) -> tuple[Detector, dict[str, float]]:
     """Train, showing and tracking what happens; return the detector and how good it is, where that can be known."""
     from contextlib import nullcontext
 
     from tolfl.cli.progress import progress_bar
     from tolfl.core.metrics import auroc, average_precision
-    from tolfl.detect import fit_detector, fit_more
+    from tolfl.detect import fit_detector
     from tolfl.detect.watching import Seen, watched_by
     from tolfl.runs.tracking import tracker_for
 
@@ -224,15 +197,16 @@ def _trained(
         def watch(seen: Seen) -> None:
             loss = "" if seen.progress.loss is None else f"loss {seen.progress.loss:.4g}"
             bar.update(
-                task, description=seen.model, completed=seen.progress.rounds_done, total=seen.progress.rounds, loss=loss
+                task,
+                description=seen.progress.stage_text,
+                completed=seen.progress.rounds_done,
+                total=seen.progress.rounds,
+                loss=loss,
             )
             _tell(tracker, seen)
 
         with watched_by(watch):
-            if before is None:
-                detector = fit_detector(gathered.slices, spec, gathered.features)
-            else:
-                detector = fit_more(before, gathered.slices, spec)
+            detector = fit_detector(gathered.slices, spec, gathered.features)
         quality: dict[str, float] = {}
         if gathered.test is not None:
             rows, truth = gathered.test
@@ -245,15 +219,13 @@ def _trained(
 
 def _tell(tracker: Tracker | None, seen: Any) -> None:
     if tracker is not None:
-        tracker.hear(seen.records, f"{seen.model}/")
+        tracker.hear(seen.records)
 
 
-def _show(detector: Detector, out: Path, quality: dict[str, float], drift: Drift | None, shown: Format) -> None:
+def _show(detector: Detector, out: Path, quality: dict[str, float], shown: Format) -> None:
     from tolfl.cli.inspect_model import description_of, show_description
 
     found: dict[str, Any] = {"saved": str(out), **description_of(detector), **quality}
-    if drift is not None:
-        found["drift"] = {**msgspec.to_builtins(drift), "is_drifting": drift.is_drifting}
     if shown is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return

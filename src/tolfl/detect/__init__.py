@@ -10,7 +10,7 @@ from tolfl.detect.explaining import Explanation, FeatureShare
 from tolfl.detect.features import Features
 from tolfl.detect.fitted import Detector
 from tolfl.detect.fitting import fit_detector, fit_more
-from tolfl.detect.problems import DetectorFileError, DriftWarning, NoModelError
+from tolfl.detect.problems import DetectorFileError, DriftWarning, NoFurtherTrainingError, NoModelError
 from tolfl.detect.pyod import PyODDetector
 from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds
@@ -27,6 +27,7 @@ __all__ = [
     "FeatureShare",
     "Features",
     "FederatedDetector",
+    "NoFurtherTrainingError",
     "NoModelError",
     "PyODDetector",
     "Thresholds",

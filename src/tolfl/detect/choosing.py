@@ -1,4 +1,4 @@
-"""`model="auto"`: PCA of how many components, the Mahalanobis distance, or the autoencoder? Decided without labels.
+"""PCA of how many components? Decided without labels.
 
 The error of held-back typical samples cannot decide: the widest model has the least, and one that reconstructs
 everything detects nothing. So each device makes up samples that are almost typical: half of a held-back sample, a run
@@ -7,22 +7,20 @@ has seen; what no longer holds is how the halves go together, and a model that h
 counts is how often (an AUROC, worked out on each device; the mean over samples travels). Too few components have not
 learned enough, too many reconstruct the made-up samples as well.
 
-Among models within `_TOLERANCE` of the best, the one with the smallest code is taken: the curve is flat near its top,
-and a code is what a model forgives. However far out a sample lies along it, there is no error, and made-up samples,
-whose values are all usual, never show that. The Mahalanobis distance forgives nothing: its code is 0, as that of the
-distance to the mean. What it has to estimate instead is shrunk, and tried on held-back samples like everything else.
+Among numbers within `_TOLERANCE` of the best, the smallest is taken: the curve is flat near its top, and a code is what
+a model forgives. However far out a sample lies along it, there is no error, and made-up samples, whose values are all
+usual, never show that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.datasets.federated import Samples
 
@@ -32,6 +30,7 @@ _TOLERANCE = 0.01
 _MAX_COMPONENTS = 64
 _MADE_UP = 2  #: stream of `Purpose.PARTITION`
 _ROWS_PER_DEVICE = 2000  #: enough for an AUROC
+EXPLAINED = 0.9  #: of the variance, where nothing can be compared
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,15 +70,31 @@ def name_of(model: str, code: int) -> str:
     return model if model == "mahalanobis" else f"{model}-{code}"
 
 
+def most_components(n_features: int) -> int:
+    """Return the largest number of components worth trying: all of them would explain everything."""
+    return max(0, min(n_features - 1, _MAX_COMPONENTS))
+
+
 def possible_components(n_features: int, n_samples: int) -> list[int]:
-    """Return numbers of components worth trying: 0 is the distance to the mean; all of them would explain everything.
+    """Return numbers of components worth trying; 0 is the distance to the mean.
 
     >>> possible_components(10, 100)
     [0, 1, 2, 3, 4, 6, 8]
     """
-    most = min(n_features - 1, n_samples - 1, _MAX_COMPONENTS)
+    most = min(most_components(n_features), n_samples - 1)
     powers = [2**exponent for exponent in range(7)]
     return sorted({0} | {n for power in powers for n in (power, 3 * power // 2) if n <= most})
+
+
+def components_that_explain(variances: NDArray[np.float64], share: float = EXPLAINED) -> int:
+    """Return how many components have this share of the variance: where there is nothing to compare numbers on.
+
+    >>> components_that_explain(np.array([8.0, 1.5, 0.5]))
+    2
+    """
+    n_features, total = len(variances), float(variances.sum())
+    explained = np.cumsum(variances) / total if total > 0 else np.ones(n_features)
+    return min(int(np.searchsorted(explained, share)) + 1, n_features - 1)
 
 
 def made_up(samples: Samples, seed: int, device: int) -> Samples:
@@ -94,23 +109,20 @@ def made_up(samples: Samples, seed: int, device: int) -> Samples:
     return np.where((column >= first) & (column < first + length), others, samples)
 
 
-def separations(
-    held_back: Mapping[int, Samples], scores: Callable[[Samples], NDArray[np.floating]], seed: int
-) -> NDArray[np.float64] | None:
-    """Return how well made-up samples are told from held-back ones, one number per row that `scores` returns.
+def n_compared(held_back: Samples) -> int:
+    """Return how many held-back samples of a device are compared with made-up ones."""
+    return min(len(held_back), _ROWS_PER_DEVICE)
 
-    `scores` takes samples and returns `(n_models, n_samples)`. None where no device has two held-back samples.
+
+def separations(held_back: Samples, scores: Score, seed: int, device: int) -> NDArray[np.float64] | None:
+    """Return how well a device's made-up samples are told from its held-back ones, one number for each model.
+
+    `scores` takes samples and returns `(n_models, n_samples)`. None where there are not two samples, or features.
     """
-    told = []
-    for device, samples in held_back.items():
-        if len(samples) >= 2 and samples.shape[1] >= 2:
-            rows = samples[:_ROWS_PER_DEVICE]
-            typical, strange = scores(rows), scores(made_up(rows, seed, device))
-            values = _aurocs(typical, strange)
-            told.append(Contribution.of_device(device, len(rows), {GLOBAL: values}))
-    if not told:
+    if min(held_back.shape) < 2:
         return None
-    return np.asarray(Contribution.total(told).parts[GLOBAL].mean, dtype=np.float64)
+    rows = held_back[:_ROWS_PER_DEVICE]
+    return _aurocs(scores(rows), scores(made_up(rows, seed, device)))
 
 
 def choose(candidates: Sequence[Candidate]) -> Choice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,36 +21,37 @@ from tolfl.detect.explaining import Explanation
 from tolfl.detect.features import Features, Rows, as_rows, check_finite, column_names
 from tolfl.detect.fitted import Detector, device_labels
 from tolfl.detect.fitting import fit_detector, fit_more
-from tolfl.detect.problems import DriftWarning
+from tolfl.detect.problems import NoFurtherTrainingError
 from tolfl.detect.spec import DetectorSpec
 
 
 class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Detects anomalies with a model that devices train together, any of which may fail.
 
-    Rows handed to `fit` are typical (but see `trim`). `devices` says whose row each is; without it all rows belong to
+    Rows handed to `fit` are typical. `devices` says whose row each is; without it all rows belong to
     one device, and there is nothing to share. Scaling, model and thresholds are worked out as a fleet would: moments,
     parameters and counts travel, rows do not.
 
     Parameters
     ----------
     model
-        "pca" scores by what some principal components leave unexplained, "mahalanobis" by the squared distance to the
-        mean in units of the spread along all of them (shrunk, with nothing to choose), "autoencoder" by what a trained
-        network leaves unexplained. "auto" chooses among them on held-back rows, and says why in `choice_`.
+        "mahalanobis" scores by the squared distance to the mean in units of the spread along all principal components
+        (shrunk, with nothing to choose), "pca" by what some of them leave unexplained, "autoencoder" by what a trained
+        network leaves unexplained. "auto" is refused: it compares no kinds of models yet.
     n_components
         Of PCA; None: chosen on held-back rows.
     hidden, code, dropout, lr
         Of the autoencoder and its training. The code is no wider than half of the features.
     scheme, clusters, rounds, fail, on_head_failure
         How the devices train, and what goes wrong meanwhile, as in `tolfl.simulate`. Devices are numbered in the order
-        of their names. PCA and the distance take one round; with a failure plan, as many as the autoencoder (100).
+        of their names; `rounds` are those of the autoencoder (100). A failure plan counts the rounds of all stages:
+        scaling takes one (two for "standard"), PCA and the distance one, the choice of components one, thresholds six.
     scaling
         "min-max", "standard" or "none"; fitted on training rows, test values are not clipped.
     held_back
         Share of each device's rows that nobody trains on.
     trim
-        Share of the rows that may be anomalous: the strangest by a PCA of few components are left out.
+        Share of the rows that may be anomalous; only 0 is possible yet.
     false_alarm_rate
         The share of typical rows that may raise an alarm, or `alarms_per_day` out of `windows_per_day` rows. It becomes
         a threshold by a quantile of the held-back scores.
@@ -60,10 +60,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         in scikit-learn's own detectors, and `false_alarm_rate` is not used.
     features, units
         Names and units of the columns, where X does not bring them (a frame's columns, an Arrow field's metadata).
-    warm_start
-        Whether `fit` goes on from the last fit.
-    start_from
-        A saved detector (or one in memory) that `fit` goes on from: its scaling and its kind of model stay.
+    warm_start, start_from
+        To go on from the last fit, or from a saved detector; refused: this version fits anew only.
     seed
         Of everything that is drawn.
 
@@ -81,7 +79,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def __init__(  # noqa: PLR0913  (scikit-learn: every setting is an argument)
         self,
         *,
-        model: str = "auto",
+        model: str = "mahalanobis",
         n_components: int | None = None,
         hidden: tuple[int, ...] = (128, 64),
         code: int = 32,
@@ -133,30 +131,16 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def fit(self, X: object, y: object = None, devices: ArrayLike | None = None) -> FederatedDetector:  # noqa: ARG002
         """Train on typical rows; `devices` says whose each is (any names or numbers)."""
-        before = self._start()
+        if self.warm_start or self.start_from is not None:
+            raise NoFurtherTrainingError
         features, rows = self._rows(X, reset=True)
-        if before is not None:
-            before.features.check_names(X)
-        slices = by_device(rows, devices)
-        spec = self.spec()
-        detector = fit_detector(slices, spec, features) if before is None else fit_more(before, slices, spec)
-        self.detector_ = detector
+        self.detector_ = fit_detector(by_device(rows, devices), self.spec(), features)
         return self
 
     def fit_more(self, X: object, y: object = None, devices: ArrayLike | None = None) -> FederatedDetector:  # noqa: ARG002
-        """Go on training on new typical rows, in further rounds with the devices at hand.
-
-        Whether the new rows still look like the old ones is in `drift_`, and a `DriftWarning` says so aloud. Until the
-        update is complete the old model stays: an update that fails changes nothing.
-        """
-        check_is_fitted(self, "detector_")
+        """Refuse to go on training on new rows, and say what to do instead; the detector stays as it is."""
         _, rows = self._rows(X, reset=False)
-        slices = by_device(rows, devices)
-        drift = self.drift(rows, devices)
-        updated = fit_more(self.detector_, slices, self.spec())
-        self.detector_, self.drift_ = updated, drift
-        if drift.is_drifting:
-            warnings.warn(str(drift), DriftWarning, stacklevel=2)
+        self.detector_ = fit_more(self._fitted(), by_device(rows, devices), self.spec())
         return self
 
     def drift(self, X: object, devices: ArrayLike | None = None) -> Drift:
@@ -232,7 +216,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return tuple(device.name for device in self._fitted().trainings[-1].devices)
 
     def save(self, path: str | Path) -> Path:
-        """Write the detector to one file; `Detector.load` reads it, and `start_from` goes on from it."""
+        """Write the detector to one file; `Detector.load` reads it."""
         return self._fitted().save(path)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -241,13 +225,6 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_is_fitted(self, "detector_")
         detector: Detector = self.detector_
         return detector
-
-    def _start(self) -> Detector | None:
-        if isinstance(self.start_from, str | Path):
-            return Detector.load(self.start_from)
-        if self.start_from is not None:
-            return self.start_from
-        return self.detector_ if self.warm_start and hasattr(self, "detector_") else None
 
     def _rows(self, X: object, reset: bool) -> tuple[Features, Rows]:
         """Return rows that have been checked, by scikit-learn and by us: an error names the column."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tolfl.core.errors import TolFLError
+from tolfl.core.errors import SpecError, TolFLError
 
 
 class DetectorFileError(TolFLError, ValueError):
@@ -21,6 +21,13 @@ class NoModelError(TolFLError, RuntimeError):
     def __init__(self, ended: str) -> None:
         super().__init__(f"training left no model ({ended}); leave more devices alive in the failure plan")
         self.ended = ended
+
+
+class NoFurtherTrainingError(SpecError):
+    """A detector was to go on training from where it is."""
+
+    def __init__(self) -> None:
+        super().__init__("this version does not go on training a detector; fit anew, on the old rows and the new ones")
 
 
 class DriftWarning(UserWarning):

@@ -1,13 +1,10 @@
-"""Where a detector comes from: whose samples, how many rounds, what failed."""
+"""Where a detector comes from: whose samples, how many rounds, who was lost."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
-
-from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded, TakenOver
 
 
 class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -16,25 +13,25 @@ class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     n_trained: int  #: samples it trained on
     n_held_back: int
-    rounds: int  #: rounds whose model has its samples
-    is_survivor: bool
+    rounds: int  #: rounds that it contributed to
+    is_survivor: bool  #: whether it was in the last round
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A failure, or a device that took over as head."""
+    """A device that was lost."""
 
-    round: int | None
+    round: int | None  #: the first one without it
     device: str | None
     what: str
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One training: `fit`, or one `fit_more` after it."""
+    """One training of a fleet."""
 
     scheme: str
     model: str
     rounds: int
-    n_samples: int  #: in the last round
+    n_samples: int  #: behind the model
     devices: tuple[DeviceShare, ...]
     events: tuple[Event, ...]
     ended: str
@@ -46,39 +43,27 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(device.name for device in self.devices if device.is_survivor)
 
 
-def training_of(
-    records: Sequence[AnyRecord],
-    names: Sequence[str],
-    sizes: Sequence[tuple[int, int]],
-    model: str,
-    scheme: str,
-    notes: Sequence[str] = (),
-) -> Training:
-    """Return what the records of a run say; `sizes` are trained and held-back samples of each device."""
-    closed = [record for record in records if isinstance(record, RoundClosed)]
-    rounds = Counter(device for record in closed for device in record.included)
-    ending = next((record for record in reversed(records) if isinstance(record, RunEnded)), None)
-    survivors = ending.survivors if ending else ()
-    devices = tuple(
-        DeviceShare(name, *sizes[device], rounds[device], device in survivors) for device, name in enumerate(names)
-    )
-    return Training(
-        scheme=scheme,
-        model=model,
-        rounds=max(((record.round or 0) + 1 for record in closed), default=0),
-        n_samples=closed[-1].n_samples if closed else 0,
-        devices=devices,
-        events=tuple(_events(records, names)),
-        ended=ending.reason if ending else "",
-        notes=tuple(notes),
-    )
+def device_shares(
+    names: Sequence[str], sizes: Sequence[tuple[int, int]], rounds: Sequence[int], last: Sequence[int], last_round: int
+) -> tuple[DeviceShare, ...]:
+    """Return each device's part, from its rows, how many rounds it was in, and in which one last (-1: in none)."""
+    rows = zip(names, sizes, rounds, last, strict=True)
+    return tuple(DeviceShare(name, *size, n_rounds, seen == last_round) for name, size, n_rounds, seen in rows)
 
 
-def _events(records: Sequence[AnyRecord], names: Sequence[str]) -> list[Event]:
+def losses(
+    names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
+) -> tuple[Event, ...]:
+    """Return who was lost on the way, and where it was last heard of; earliest first.
+
+    >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
+    'lost; last heard of in scaling 1'
+    """
     events = []
-    for record in records:
-        if isinstance(record, FailureHappened | TakenOver):
-            device = None if record.device is None else names[record.device]
-            what = record.what if isinstance(record, FailureHappened) else f"took over from {names[record.previous]}"
-            events.append(Event(record.round, device, what))
-    return events
+    for seen, name in sorted((seen, place) for place, seen in enumerate(last)):
+        if seen < 0:
+            events.append(Event(0, names[name], "never heard of"))
+        elif seen < last_round:
+            of_stage, inner, _ = stage(seen)
+            events.append(Event(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
+    return tuple(events)

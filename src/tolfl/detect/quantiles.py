@@ -38,7 +38,7 @@ def order_statistics(scores: Mapping[int, Scores], ranks: Sequence[int]) -> NDAr
     left = np.array(ranks, dtype=np.int64)
     for shift in _STEPS:
         known, which = np.unique(prefixes, return_inverse=True)  # many ranks begin alike: one histogram serves them
-        counts = summed((device, _bin_counts(of_device, known, shift)) for device, of_device in keys.items())[which]
+        counts = summed((device, bin_counts(of_device, known, shift)) for device, of_device in keys.items())[which]
         below = np.concatenate([np.zeros((len(ranks), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
         chosen = (below[:, 1:] < left[:, None]).sum(axis=1)
         left -= np.take_along_axis(below, chosen[:, None], axis=1)[:, 0]
@@ -48,7 +48,7 @@ def order_statistics(scores: Mapping[int, Scores], ranks: Sequence[int]) -> NDAr
 
 def counts_at(scores: Mapping[int, Scores], levels: NDArray[np.float32]) -> tuple[Counts, Counts]:
     """Return how many scores of all devices are at least as high as each level, and how many are higher."""
-    both = summed((device, _counts_at(values, levels)) for device, values in scores.items())
+    both = summed((device, levels_counts(values, levels)) for device, values in scores.items())
     return both[0], both[1]
 
 
@@ -78,7 +78,7 @@ def from_keys(keys: NDArray[np.uint32]) -> NDArray[np.float32]:
     return np.where(keys & _SIGN, keys & ~_SIGN, ~keys).astype(np.uint32).view(np.float32)
 
 
-def _bin_counts(keys: NDArray[np.uint64], prefixes: NDArray[np.uint64], shift: int) -> Counts:
+def bin_counts(keys: NDArray[np.uint64], prefixes: NDArray[np.uint64], shift: int) -> Counts:
     """Return how many keys begin with each prefix and go on with each of 256 values, shape `(n_prefixes, 256)`."""
     begun = keys >> np.uint64(shift)
     prefix, value = begun >> np.uint64(8), (begun & np.uint64(255)).astype(np.int64)
@@ -88,6 +88,7 @@ def _bin_counts(keys: NDArray[np.uint64], prefixes: NDArray[np.uint64], shift: i
     return found.reshape(len(prefixes), 256)
 
 
-def _counts_at(values: Scores, levels: NDArray[np.float32]) -> Counts:
+def levels_counts(values: Scores, levels: NDArray[np.float32]) -> Counts:
+    """Return how many of a device's scores are at least as high as each level, and how many higher: `(2, n_levels)`."""
     ordered = np.sort(np.asarray(values, np.float32))
     return len(ordered) - np.stack([np.searchsorted(ordered, levels, side=side) for side in ("left", "right")])

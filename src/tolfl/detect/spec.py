@@ -10,13 +10,13 @@ import msgspec
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.learners.layouts import SCHEMES
 
-MODELS = ("auto", "autoencoder", "mahalanobis", "pca")
+MODELS = ("autoencoder", "mahalanobis", "pca")
 SCALINGS = ("min-max", "standard", "none")
 #: Models that are worked out from the fleet's mean and products, in one round.
 FROM_STATISTICS = ("mahalanobis", "pca")
-#: Schemes with one model for everybody, whose mean is what such statistics need.
+#: Schemes with one model for everybody.
 ONE_MODEL = ("tol-fl", "fl", "sbt", "batch")
-#: Rounds of an autoencoder. Statistics are exact after one, and take as many only where a failure plan needs them.
+#: Rounds of an autoencoder. Statistics are exact after one.
 USUAL_ROUNDS = 100
 
 
@@ -27,7 +27,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     True
     """
 
-    model: Literal["auto", "autoencoder", "mahalanobis", "pca"] = "auto"
+    model: Literal["auto", "autoencoder", "mahalanobis", "pca"] = "mahalanobis"  #: "auto" is read, but not fitted
     n_components: int | None = None  #: of PCA; None: chosen on held-back samples
     hidden: tuple[int, ...] = (128, 64)  #: of the autoencoder, as the three below
     code: int = 32
@@ -35,12 +35,12 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lr: float | None = None  #: None: by the number of features, and smaller if training diverges
     scheme: str = "tol-fl"
     clusters: int | None = None  #: k; None: 5, or one per device where there are fewer
-    rounds: int | None = None  #: None: 100 for the autoencoder and wherever there is a failure plan, else one
-    fail: str = ""  #: a failure plan; devices are numbered in the order of their names
+    rounds: int | None = None  #: of the autoencoder; None: 100
+    fail: str = ""  #: a failure plan over the rounds of all stages; devices are numbered in the order of their names
     on_head_failure: str = ""  #: empty: the scheme's default
     scaling: Literal["min-max", "standard", "none"] = "min-max"
     held_back: float = 0.2  #: share of each device's samples that nobody trains on: for thresholds and for the choice
-    trim: float = 0.0  #: share of all samples that may be anomalous: the strangest are left out
+    trim: float = 0.0  #: share of all samples that may be anomalous; only 0 is fitted
     false_alarm_rate: float = 0.01  #: of typical samples
     alarms_per_day: float | None = None  #: with `windows_per_day`, in place of `false_alarm_rate`
     windows_per_day: float | None = None
@@ -54,18 +54,12 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self.false_alarm_rate
         return self.alarms_per_day / self.windows_per_day
 
-    def rounds_for(self, model: str) -> int:
-        """Return how many rounds a model takes."""
-        if self.rounds is not None:
-            return self.rounds
-        return 1 if model in FROM_STATISTICS and not self.fail else USUAL_ROUNDS
-
     def check(self) -> DetectorSpec:
         """Return the specification itself, or say in one sentence what is wrong with it."""
-        _one_of("model", self.model, MODELS)
+        check_model(self.model)
         _one_of("scaling", self.scaling, SCALINGS)
         _one_of("scheme", self.scheme, tuple(SCHEMES))
-        if self.model in FROM_STATISTICS and self.scheme not in ONE_MODEL:
+        if self.scheme not in ONE_MODEL:
             raise SpecError(f"{self.model} is one model for everybody, scheme {self.scheme} has several; use tol-fl")
         if self.n_components is not None and self.n_components < 0:
             raise SpecError(f"n_components {self.n_components}; use at least 0 (the distance to the mean)")
@@ -74,6 +68,10 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, share in (("held_back", self.held_back), ("trim", self.trim)):
             if not 0 <= share <= 0.5:
                 raise SpecError(f"{name} {share:g}; use a share from 0 to 0.5")
+        if self.trim:
+            raise SpecError(
+                f"trim {self.trim:g}: this version trains on all rows; remove anomalous ones, and use trim 0"
+            )
         if (self.alarms_per_day is None) != (self.windows_per_day is None):
             raise SpecError("alarms_per_day and windows_per_day go together; give both or neither")
         if not (0 < self.budget < 1 and math.isfinite(self.budget)):
@@ -81,6 +79,13 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.contamination != "auto" and not 0 < self.contamination <= 0.5:
             raise SpecError(f"contamination {self.contamination:g}; use 'auto', or a share above 0 and up to 0.5")
         return self
+
+
+def check_model(name: str) -> None:
+    """Say in one sentence why a model cannot be fitted, where it cannot."""
+    if name == "auto":
+        raise SpecError("model 'auto' compares no kinds of models yet (one recipe for all data comes); use mahalanobis")
+    _one_of("model", name, MODELS)
 
 
 def _one_of(what: str, name: str, known: tuple[str, ...]) -> None:

@@ -38,7 +38,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threshold: float
     is_guaranteed: bool  #: False: too few scores for the budget (the threshold is the highest), or not held back
     n_scores: int
-    calibrated_on: str  #: `held-back samples` (perhaps trimmed), `training samples` (none was held back), `all samples`
+    calibrated_on: str  #: `held-back samples`, `training samples` (none was held back), `all samples`, `no samples`
     per_device: dict[str, DeviceThreshold]
     levels: tuple[float, ...]  #: some of the scores, ascending
     n_at_least: tuple[int, ...]  #: how many scores are at least as high
@@ -78,7 +78,7 @@ def agree(
     by_id = dict(enumerate(scores.values()))
     n_scores = sum(len(values) for values in by_id.values())
     budget_rank, is_enough = rank_for(budget, n_scores)
-    levels = np.unique(order_statistics(by_id, _level_ranks(n_scores)))
+    levels = np.unique(order_statistics(by_id, level_ranks(n_scores)))
     at_least, higher = counts_at(by_id, levels)
     threshold = float(order_statistics(by_id, [rank or budget_rank])[0])
     per_device = {name: _of_device(values, budget, threshold, rank is None) for name, values in scores.items()}
@@ -97,16 +97,25 @@ def agree(
 
 
 def _of_device(values: Scores, budget: float, threshold: float, has_budget: bool) -> DeviceThreshold:
-    """Return a device's own threshold; it needs no message, only the budget."""
-    rank, is_enough = rank_for(budget, len(values))
     rate = float(np.mean(values > threshold)) if len(values) else None
-    if not (is_enough and has_budget and len(values)):
-        return DeviceThreshold(threshold, False, len(values), rate)
-    return DeviceThreshold(float(np.partition(values, rank - 1)[rank - 1]), True, len(values), rate)
+    own = own_threshold(values, budget) if has_budget else None
+    return DeviceThreshold(threshold if own is None else own, own is not None, len(values), rate)
 
 
-def _level_ranks(n_scores: int) -> list[int]:
-    """Return ranks from the highest down: each of the first, then ever fewer, and the lowest."""
+def own_threshold(values: Scores, budget: float) -> float | None:
+    """Return a device's own threshold, which needs no message; None: too few scores for the budget.
+
+    >>> own_threshold(np.arange(9.0), budget=0.1), own_threshold(np.arange(8.0), budget=0.1)
+    (8.0, None)
+    """
+    rank, is_enough = rank_for(budget, len(values))
+    if not (is_enough and len(values)):
+        return None
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def level_ranks(n_scores: int) -> list[int]:
+    """Return ranks of some scores, from the highest down: each of the first, then ever fewer, and the lowest."""
     from_top = list(range(1, min(_EXACT_RANKS, n_scores) + 1))
     while from_top[-1] < n_scores:
         from_top.append(min(n_scores, math.ceil(from_top[-1] * _THINNING)))

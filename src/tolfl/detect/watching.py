@@ -12,17 +12,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from tolfl.core.records import AnyRecord
-from tolfl.core.spec import RunSpec
-from tolfl.datasets import FederatedDataset
-from tolfl.models import Autoencoder, Model
-from tolfl.sim.run import Progress, Result, Runs
+from tolfl.sim.batch_trainer import BatchTrainer
+from tolfl.sim.run import Progress
+from tolfl.sim.simulation import Simulation
 
 
 @dataclass(frozen=True)
 class Seen:
     """How far a training is, and what has happened since the last time."""
 
-    model: str  #: `autoencoder` or `pca`
     progress: Progress
     records: Sequence[AnyRecord]
 
@@ -42,17 +40,22 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         _watcher.reset(token)
 
 
-def run_watched(spec: RunSpec, data: FederatedDataset, model: Model) -> Result:
-    """Run a specification to its end, and tell whoever watches."""
-    watcher = _watcher.get()
-    runs = Runs(spec, data, model)
-    kind = "autoencoder" if isinstance(model, Autoencoder) else "pca"
-    n_told, progress = 0, Progress(0, spec.rounds, None)
-    for progress in runs:
-        records = runs.simulations[0].records
+def watched(simulation: Simulation) -> Simulation:
+    """Compute a simulation to its end, telling whoever watches; return it."""
+    watcher, trainer, n_told = _watcher.get(), BatchTrainer(), 0
+    while works := simulation.next_works():
+        trainer.compute(works)
+        simulation.collect()
         if watcher is not None:
-            watcher(Seen(kind, progress, records[n_told:]))
-        n_told = len(records)
+            watcher(Seen(_progress(simulation), simulation.records[n_told:]))
+        n_told = len(simulation.records)
+    simulation.collect()
     if watcher is not None:
-        watcher(Seen(kind, progress, runs.results[0].records[n_told:]))
-    return runs.results[0]
+        watcher(Seen(_progress(simulation), simulation.records[n_told:]))
+    return simulation
+
+
+def _progress(simulation: Simulation) -> Progress:
+    learner, done = simulation.learner, simulation.rounds_done
+    loss = simulation.accounts[-1].loss if simulation.accounts else None
+    return Progress(done, learner.rounds, loss, *learner.stage(max(0, done - 1)))

@@ -1,0 +1,190 @@
+"""A detector as a learner: scaling, statistics or an autoencoder, perhaps a choice, thresholds; then one file.
+
+Everything in the file follows from the state after the last round, from what all devices know of the fleet and from
+the specification: every device that has the state writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.contribution import GLOBAL, Contribution
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import SpecError, did_you_mean
+from tolfl.core.spec import RunSpec
+from tolfl.detect.autoencoder_rounds import AutoencoderTraining
+from tolfl.detect.choosing import Choice, name_of
+from tolfl.detect.detector_stage import flat, scaler_of
+from tolfl.detect.features import Features
+from tolfl.detect.fitted import Detector
+from tolfl.detect.learning import Learned, code_for
+from tolfl.detect.provenance import Training, device_shares, losses
+from tolfl.detect.saved import to_bytes
+from tolfl.detect.scaling_rounds import Scaling
+from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.statistics_rounds import ComponentChoice, Statistics, choice_of
+from tolfl.detect.threshold_rounds import Agreement, scoring_network
+from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
+
+#: What `[learn]` may say; the rest of a detector's specification is that of the run.
+LEARN_KEYS = (
+    "model", "n_components", "hidden", "code", "dropout", "lr", "scaling", "held_back", "false_alarm_rate",
+    "alarms_per_day", "windows_per_day", "contamination",
+)  # fmt: skip
+
+DETECTOR_FILE = "detector.tolfl"
+
+
+@dataclass(frozen=True, eq=False)
+class DetectorResult:
+    """The detector that a fleet leaves to be used."""
+
+    detector: Detector
+    users: DeviceSet | None = None  #: all devices
+
+    def anomaly_score(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return one score per row: the higher, the more anomalous."""
+        return self.detector.anomaly_score(flat(rows))
+
+    def files(self) -> dict[str, bytes]:
+        """Return the one file that a detector is."""
+        return {DETECTOR_FILE: to_bytes(self.detector)}
+
+
+class DetectorStages(Stages):
+    """The stages of a detector. The state also has who contributed to how many rounds, and in which one last."""
+
+    def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
+        self.fleet, self.spec = fleet, spec
+        self._agreement = Agreement(fleet, spec)
+        self._training: AutoencoderTraining | None = None
+        stages: dict[str, Learner] = {"scaling": Scaling(fleet, spec)}
+        if spec.model == "autoencoder":
+            self._training = AutoencoderTraining(fleet, spec)
+            stages["autoencoder"] = self._training
+        else:
+            stages["statistics"] = Statistics(fleet, spec)
+        if spec.model == "pca" and spec.n_components is None:
+            stages["choice"] = ComponentChoice(fleet, spec)
+        super().__init__({**stages, "thresholds": self._agreement})
+
+    def start(self, state: State) -> State:
+        """Return what the first stage starts from, and that nobody has contributed yet."""
+        n_devices = self.fleet.n_devices
+        nobody = {"provenance/rounds": np.zeros(n_devices, np.int64), "provenance/last": np.full(n_devices, -1)}
+        return super().start({**state, **nobody})
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state after a round, with who was in it."""
+        present = list(total.included)
+        if present:
+            n_rounds, last = state["provenance/rounds"].copy(), state["provenance/last"].copy()
+            n_rounds[present] += 1
+            last[present] = closing.round
+            state = {**state, "provenance/rounds": n_rounds, "provenance/last": last}
+        return super().apply(state, total, closing)
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of a contribution and of a closed round, which says who was in it."""
+        up, down = super().nbytes(round_index)
+        return up, down + 16 * self.fleet.n_devices
+
+    def results(self, state: State) -> dict[str, Scorer]:
+        """Return the detector, once there are thresholds."""
+        found = self.detector(state)
+        return {} if found is None else {"detector": DetectorResult(found)}
+
+    def detector(self, state: State) -> Detector | None:
+        """Return the detector that a state holds; None: there are no thresholds yet."""
+        scaler, network = scaler_of(state), scoring_network(self._agreement, state)
+        if scaler is None or network is None or "threshold" not in state:
+            return None
+        learned, choice = self._learned(state), self._choice(state)
+        thresholds = self._agreement.thresholds(state, self._names)
+        training = self._provenance(state, learned)
+        return Detector(self.spec, self._features, scaler, learned, {GLOBAL: network}, thresholds, choice, (training,))
+
+    def _learned(self, state: State) -> Learned:
+        if self._training is not None:
+            code = code_for(self.fleet.n_features, self.spec)
+            n_samples = int(state["autoencoder/n"][0])
+            return Learned("autoencoder", {GLOBAL: state["autoencoder"]}, code, {GLOBAL: n_samples})
+        n_samples, code = int(state["statistics/n"][0]), self._choice(state).code
+        return Learned(self.spec.model, {GLOBAL: state["statistics"]}, code, {GLOBAL: n_samples}, state["origin"])
+
+    def _choice(self, state: State) -> Choice:
+        if self._training is not None:
+            return Choice("autoencoder", code_for(self.fleet.n_features, self.spec), "autoencoder was asked for")
+        return choice_of(self.spec, state)
+
+    def _provenance(self, state: State, learned: Learned) -> Training:
+        sizes = [(int(trained), int(held_back)) for trained, held_back in state["sizes"].reshape(-1, 2)]
+        rounds, last = (state[f"provenance/{what}"].tolist() for what in ("rounds", "last"))
+        last_round = max(last)
+        return Training(
+            scheme=self.spec.scheme,
+            model=name_of(learned.kind, learned.code),
+            rounds=last_round + 1,
+            n_samples=learned.n_samples[GLOBAL],
+            devices=device_shares(self._names, sizes, rounds, last, last_round),
+            events=losses(self._names, last, last_round, self.stage),
+            ended="over" if last_round + 1 == self.rounds else f"in {self.stage(last_round)[0]}",
+            notes=() if self._training is None else self._training.notes(state),
+        )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.fleet.names or tuple(map(str, range(self.fleet.n_devices)))
+
+    @property
+    def _features(self) -> Features:
+        return Features.named(self.fleet.columns or [f"x{place}" for place in range(self.fleet.n_features)])
+
+
+def detector_learner(fleet: Fleet) -> DetectorStages:
+    """Return the learner of a detector, with the settings that `[learn]` gives.
+
+    >>> run = RunSpec(devices=4, learn={"what": "detector", "model": "pca", "n_components": 2})
+    >>> learner = detector_learner(Fleet(run, (6,)))
+    >>> learner.rounds, [learner.stage(place)[0] for place in range(3)]
+    (8, ['scaling', 'statistics', 'thresholds'])
+    """
+    return DetectorStages(fleet, spec_for_run(fleet.spec))
+
+
+#: Raw rows: what scales them is the first stage.
+detector_learner.takes_raw_rows = True  # type: ignore[attr-defined]
+
+
+def spec_for_run(run: RunSpec) -> DetectorSpec:
+    """Return a detector's specification: settings from `[learn]`, the rest from the run, without its failure plan."""
+    settings = {key: value for key, value in run.learn.items() if key not in {"what", "columns", "names"}}
+    for key in settings:
+        if key not in LEARN_KEYS:
+            near = did_you_mean(key, LEARN_KEYS)
+            raise SpecError(f"learn: a detector has no setting {key!r}; it has {', '.join(LEARN_KEYS)}{near}")
+    of_run = {
+        "scheme": run.scheme, "clusters": run.clusters, "rounds": run.rounds,
+        "on_head_failure": run.on_head_failure, "seed": run.seed,
+    }  # fmt: skip
+    return spec_from_fields({**of_run, **settings}, "learn")
+
+
+def spec_from_fields(fields: Mapping[str, object], source: str) -> DetectorSpec:
+    """Return a detector's specification of plain values, or say in one sentence what is wrong with one."""
+    try:
+        return msgspec.convert(dict(fields), DetectorSpec).check()
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{source}: a setting of the detector is wrong: {error}") from None
+
+
+def learn_of(spec: DetectorSpec) -> dict[str, object]:
+    """Return what `[learn]` says for a detector's specification."""
+    given = {key: getattr(spec, key) for key in LEARN_KEYS if getattr(spec, key) is not None}
+    plain: dict[str, object] = msgspec.to_builtins(given)
+    return plain

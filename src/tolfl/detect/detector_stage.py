@@ -1,0 +1,77 @@
+"""What the stages of a detector have in common: the fleet, the specification, and what they read from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.datasets.federated import Samples
+from tolfl.datasets.scaling import Scaler
+from tolfl.detect.features import Rows
+from tolfl.detect.held_back import Places, split
+from tolfl.detect.spec import DetectorSpec
+from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
+
+
+class DetectorStage(Learner):
+    """One stage of a detector; the state of a stage that nobody took part in stays as it is."""
+
+    def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
+        self.fleet, self.spec = fleet, spec
+
+    def start(self, state: State) -> State:
+        """Return the state as it is."""
+        return state
+
+    def training_rows(self, turn: Turn) -> Rows:
+        """Return a device's rows that train."""
+        return flat(turn.rows)[self._split(turn)[0]]
+
+    def held_back_rows(self, turn: Turn) -> Rows:
+        """Return a device's rows that nobody trains on."""
+        return flat(turn.rows)[self._split(turn)[1]]
+
+    def sizes(self, turn: Turn) -> NDArray[np.int64]:
+        """Return how many rows train and how many are held back: two places for each device, only its own set."""
+        sizes = np.zeros(2 * self.fleet.n_devices, np.int64)
+        sizes[2 * turn.device : 2 * turn.device + 2] = [len(places) for places in self._split(turn)]
+        return sizes
+
+    def _split(self, turn: Turn) -> tuple[Places, Places]:
+        return split(len(turn.rows), self.spec.held_back, turn.seed, turn.device)
+
+
+def flat(rows: Rows) -> Rows:
+    """Return samples as rows of numbers."""
+    return rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
+
+
+def scaler_of(state: State) -> Scaler | None:
+    """Return the scaling that the fleet agreed on; None: nobody took part in that."""
+    if "scaler/shift" not in state:
+        return None
+    return Scaler(state["scaler/shift"], state["scaler/factor"], state["scaler/fill"])
+
+
+def missing_values(rows: Rows) -> NDArray[np.bool_] | None:
+    """Return which values are missing (NaN); None: not one."""
+    is_missing = np.isnan(rows)
+    return is_missing if is_missing.any() else None
+
+
+def scaled_together(groups: Sequence[tuple[Scaler, Rows]], n_features: int) -> tuple[Samples, list[tuple[int, int]]]:
+    """Return the scaled rows of many devices in one array, and from where to where each device's are."""
+    ends = np.cumsum([0, *(len(rows) for _, rows in groups)]).tolist()
+    pool = np.empty((ends[-1], n_features), np.float32)
+    places = list(pairwise(ends))
+    for (scaler, rows), (first, last) in zip(groups, places, strict=True):
+        pool[first:last] = scaler(rows, missing_values(rows))
+    return pool, places
+
+
+def size_of(shapes: Iterable[Shape]) -> int:
+    """Return how many bytes arrays of these shapes take."""
+    return sum(shape.length * np.dtype(shape.dtype).itemsize for shape in shapes)

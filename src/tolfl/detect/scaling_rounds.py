@@ -1,0 +1,99 @@
+"""Scaling in rounds: counts, sums and extremes of each column; for `standard`, squares in a second round.
+
+Squares are taken about the mean that all devices know by then: merging those about each device's own mean (Chan, Golub,
+LeVeque) is not a sum by place, and what travels must be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tolfl.core.contribution import Contribution, Part
+from tolfl.datasets.scaling import Moments, Scaler
+from tolfl.detect.detector_stage import DetectorStage, missing_values, size_of
+from tolfl.learners.learner import Closing, Shape, State, Turn
+
+#: Infinities do not travel. Of a column without a value, this is the lowest, and its negative the highest.
+_HIGHEST = np.finfo(np.float64).max
+
+
+class Scaling(DetectorStage):
+    """How to scale each column, where that puts the fleet's mean, and how many rows each device has."""
+
+    @property
+    def rounds(self) -> int:  # type: ignore[override]  # known from the specification
+        """Two for `standard`, else one."""
+        return 2 if self.spec.scaling == "standard" else 1
+
+    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return counts, sums, extremes and numbers of rows; in the second round, squares about the mean."""
+        return [self._squares(turn) if turn.round else self._moments(turn) for turn in turns]
+
+    def _moments(self, turn: Turn) -> dict[str, Part]:
+        train = self.training_rows(turn)
+        own = Moments.of(train, missing_values(train))
+        return {
+            "counts": turn.total(own.counts),
+            "sums": turn.total(own.sums),
+            "lowest": turn.total(np.minimum(own.lowest, _HIGHEST), "min"),
+            "highest": turn.total(np.maximum(own.highest, -_HIGHEST), "max"),
+            "sizes": turn.total(self.sizes(turn)),
+        }
+
+    def _squares(self, turn: Turn) -> dict[str, Part]:
+        if "scaler/fill" not in turn.state:
+            return {}
+        train = self.training_rows(turn).astype(np.float64)
+        is_there = ~np.isnan(train)
+        squares = np.where(is_there, np.square(train - turn.state["scaler/fill"]), 0.0).sum(axis=0)
+        return {"counts": turn.total(is_there.sum(axis=0).astype(np.float64)), "squares": turn.total(squares)}
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state with the scaling that the moments lead to."""
+        found = {key: part.vector for key, part in total.parts.items()}
+        if closing.round:
+            if "squares" not in found or "scaler/fill" not in state:
+                return state
+            means, counts = state["scaler/fill"], found["counts"]
+            moments = Moments(counts, means * counts, found["squares"], means, means)
+            # The mean is that of the round before: devices may have gone since, and their rows count.
+            return {**state, "scaler/factor": Scaler.fit(moments, self.spec.scaling).factor}
+        if "counts" not in found:
+            return state
+        no_squares = np.zeros_like(found["sums"])
+        moments = Moments(found["counts"], found["sums"], no_squares, found["lowest"], found["highest"])
+        scaler = Scaler.fit(moments, self.spec.scaling)
+        return {
+            **state,
+            "scaler/shift": scaler.shift,
+            "scaler/factor": scaler.factor,
+            "scaler/fill": scaler.fill,
+            "origin": scaler(moments.means[None, :])[0].astype(np.float64),
+            "sizes": found["sizes"],
+        }
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+        """Return one number for each column of each kind, and two for each device."""
+        if round_index and "scaler/fill" not in state:
+            return {}
+        return self._shapes(round_index)
+
+    def _shapes(self, round_index: int) -> dict[str, Shape]:
+        column = Shape("sum", "f8", self.fleet.n_features)
+        if round_index:
+            return {"counts": column, "squares": column}
+        return {
+            "counts": column,
+            "sums": column,
+            "lowest": Shape("min", "f8", self.fleet.n_features),
+            "highest": Shape("max", "f8", self.fleet.n_features),
+            "sizes": Shape("sum", "i8", 2 * self.fleet.n_devices),
+        }
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of the moments, and of the scaling with the numbers of rows."""
+        n_columns = 1 if round_index else 4
+        down = 8 * (n_columns * self.fleet.n_features + (0 if round_index else 2 * self.fleet.n_devices))
+        return size_of(self._shapes(round_index).values()), down

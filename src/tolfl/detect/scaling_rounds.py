@@ -13,7 +13,8 @@ import numpy as np
 from tolfl.core.contribution import Contribution, Part
 from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.detect.detector_stage import DetectorStage, missing_values, size_of
-from tolfl.learners.learner import Closing, Shape, State, Turn
+from tolfl.detect.spec import DetectorSpec
+from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 #: Infinities do not travel. Of a column without a value, this is the lowest, and its negative the highest.
 _HIGHEST = np.finfo(np.float64).max
@@ -97,3 +98,9 @@ class Scaling(DetectorStage):
         n_columns = 1 if round_index else 4
         down = 8 * (n_columns * self.fleet.n_features + (0 if round_index else 2 * self.fleet.n_devices))
         return size_of(self._shapes(round_index).values()), down
+
+
+def scaling_learner(fleet: Fleet) -> Scaling:
+    """Return the scaling that a fleet agrees on before another learner, over all rows of all devices."""
+    kind = fleet.spec.dataset.scaling or "min-max"
+    return Scaling(fleet, DetectorSpec(scaling=kind, held_back=0.0, seed=fleet.seed))

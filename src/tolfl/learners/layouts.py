@@ -109,5 +109,5 @@ def check_scheme(spec: RunSpec) -> None:
     if not is_plain(spec):
         policy(spec)
         layout(spec)
-    if not spec.learn:
+    if "what" not in spec.learn:
         failure_plan(spec)

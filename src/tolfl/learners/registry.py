@@ -22,7 +22,8 @@ from tolfl.learners.fedgroup import FedGroup
 from tolfl.learners.fesem import FeSEM
 from tolfl.learners.ifca import IFCA
 from tolfl.learners.layouts import scheme_of
-from tolfl.learners.learner import Fleet, Learner
+from tolfl.learners.learner import Fleet, Learner, Stages
+from tolfl.learners.scaled import Scaled
 from tolfl.learners.training import Training
 from tolfl.models import Autoencoder, Model
 
@@ -60,6 +61,15 @@ def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
     if not hasattr(learner, "contribute") or not isinstance(rounds, int) or rounds < 1:
         raise SpecError(f"learner {what!r} is no Learner with a number of rounds; see docs: how to add a learner")
     return learner
+
+
+def scaled_learner_of(fleet: Fleet) -> Learner:
+    """Return the learner of devices with tables of their own: they agree on a scaling first, if it needs one."""
+    learner, what = learner_of(fleet), what_of(fleet.spec)
+    if takes_raw_rows(fleet.spec):
+        return learner
+    name = what.rpartition(":")[2].lower() if _is_file(what) else what.replace("-", "_")
+    return Stages({"scaling": _maker("scaling")(fleet), name: Scaled(learner)})
 
 
 def takes_raw_rows(spec: RunSpec) -> bool:

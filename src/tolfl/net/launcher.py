@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -134,7 +135,7 @@ class Launcher:
             authority.issue(OPERATOR, None)
         settled = self.spec.train.settle(self.data.n_features, fleet_of(self.spec, self.data).usual_rows)
         train = msgspec.structs.replace(self.spec.train, lr=settled.lr, batch_size=settled.batch_size)
-        spec = msgspec.structs.replace(self.spec, train=train)
+        spec = msgspec.structs.replace(self.spec, train=train, learn=self._settled_learn())
         write_file(self.out / "devices", "spec.toml", spec.to_toml().encode())
         addresses = {str(device): f"127.0.0.1:{port}" for device, port in enumerate(free_ports(self.spec.devices))}
         started = time.time()
@@ -162,6 +163,15 @@ class Launcher:
             except OSError as error:
                 raise RunDirectoryError(self.out, f"cannot be written ({error.strerror}); make room") from None
         self._started_unix = started
+
+    def _settled_learn(self) -> dict[str, Any]:
+        """Return what devices learn, with the columns and names of all, and where a learner's file is."""
+        learn = dict(self.spec.learn)
+        file, colon, name = str(learn.get("what", "")).rpartition(":")
+        if colon:
+            learn["what"] = f"{Path(file).expanduser().resolve()}:{name}"
+        agreed = {"columns": list(self.data.feature_names), "names": list(self.data.names)}
+        return {**{what: names for what, names in agreed.items() if names}, **learn}
 
     def _forget_ends(self) -> None:
         config = NodeConfig.from_file(self.processes[0].folder / "node.toml")

@@ -10,9 +10,13 @@ import numpy as np
 
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
-from tolfl.datasets import FederatedDataset, load
-from tolfl.learners.layouts import failure_plan, layout, policy, wiring
-from tolfl.learners.registry import learner_of
+from tolfl.datasets import check_name, load_raw
+from tolfl.datasets.federated import Samples
+from tolfl.datasets.own_table import own_rows, table_spec
+from tolfl.learners import Fleet, Learner
+from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
+from tolfl.learners.learner import digest_of
+from tolfl.learners.registry import fingerprint, learner_of, scaled_learner_of
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
 from tolfl.net.config import NodeConfig
 from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
@@ -21,19 +25,19 @@ from tolfl.net.setting import Setting
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
-from tolfl.runs.outcome import fleet_of
+from tolfl.runs.outcome import data_for, fleet_of
 
-#: Schemes whose devices need nothing but their own samples and what is sent to them.
-NETWORKED = ("tol-fl", "fl", "sbt")
+#: Schemes that need the rows of all devices in one place.
+_ONE_PLACE = ("batch", "batch-small", *PLAIN)
 
 
 def check_networked(spec: RunSpec) -> RunSpec:
     """Return the specification itself, or say why it cannot run on a real network."""
     spec.check()
-    if spec.scheme not in NETWORKED:
+    if spec.scheme in _ONE_PLACE:
         raise SpecError(
-            f"scheme {spec.scheme!r} runs in the simulator only (tolfl simulate); "
-            f"on a real network run one of: {', '.join(NETWORKED)}"
+            f"scheme {spec.scheme!r} has all rows in one place and runs in the simulator only (tolfl simulate); "
+            f"on a real network run one of: {', '.join(name for name in SCHEMES if name not in _ONE_PLACE)}"
         )
     if spec.repetitions > 1:
         raise SpecError(f"{spec.repetitions} repetitions; a real network runs one at a time (tolfl simulate: many)")
@@ -44,23 +48,30 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     """Return a device that is ready to run; `is_own_network`: nobody else can reach the network it is on."""
     credentials = credentials_of(config, is_own_network)
     _remember_revocations(credentials, Path(config.state))
-    spec = check_networked(RunSpec.from_file(Path(config.spec)))
+    spec = check_networked(_spec(config))
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
-    data = _data(config, spec)
-    index = 0 if config.samples or config.data else config.device
-    samples = data.slice_of(index)
-    learner = learner_of(fleet_of(spec, data))
-    trainer = Trainer(spec, config.device, samples, learner)
-    topology = wiring(spec)
-    start, cap = trainer.first_state(), spec.defence.max_samples
-    limits = Limits(topology, learner.rounds, cap * spec.devices if cap else None)
-    rules = Rules.of(spec, learner)
-    name = fleet_name(spec, sum(map(len, start.values())))
-    setting = Setting(
-        config, spec, failure_plan(spec, learner.all_stages()), rules, limits, name, len(samples), data.name
-    )
-    return Node(setting, trainer, credentials)
+    rows, fleet, source = _rows(config, spec)
+    learner = scaled_learner_of(fleet) if config.data else learner_of(fleet)
+    trainer = Trainer(spec, config.device, rows, learner)
+    cap = spec.defence.max_samples
+    limits = Limits(wiring(spec), learner.rounds, cap * spec.devices if cap else None)
+    rules = msgspec.structs.replace(Rules.of(spec, learner), admits=trainer.admits)
+    name = fleet_name(fleet, learner)
+    plan = failure_plan(spec, learner.all_stages())
+    return Node(Setting(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
+
+
+def _spec(config: NodeConfig) -> RunSpec:
+    """Return the specification of a run; a learner's file that is not here is looked for beside it."""
+    path = Path(config.spec)
+    spec = RunSpec.from_file(path)
+    what = spec.learn.get("what", "")
+    file, colon, name = what.rpartition(":") if isinstance(what, str) else ("", "", "")
+    if colon and not Path(file).is_file() and (path.parent / file).is_file():
+        learn = {**spec.learn, "what": f"{path.parent / file}:{name}"}
+        return msgspec.structs.replace(spec, learn=learn)
+    return spec
 
 
 def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credentials:
@@ -92,24 +103,56 @@ def _remember_revocations(credentials: Credentials, state: Path) -> None:
             raise RunDirectoryError(state, f"{REVOCATIONS}: {error}; choose another folder") from None
 
 
-def _data(config: NodeConfig, spec: RunSpec) -> FederatedDataset:
+def _rows(config: NodeConfig, spec: RunSpec) -> tuple[Samples, Fleet, str]:
+    """Return this device's rows, what it knows of the fleet, and the name of the data."""
     if config.data:
-        # All rows are typical and this device's own; it scales them by what it knows, which is these.
-        own = msgspec.structs.replace(spec.dataset, partition="iid", test_share=0.0, validation_share=0.0)
-        alone = msgspec.structs.replace(spec, data=config.data, devices=1, clusters=1, topology="", dataset=own)
-        return load(alone)
+        rows, columns, name = _own_table(config, spec)
+        return rows, Fleet(spec, rows.shape[1:], columns, _agreed(spec, "names")), name
     if not config.samples:
-        return load(spec)
+        data = data_for(spec)
+        return data.slice_of(config.device), fleet_of(spec, data), data.name
     try:
-        samples = np.load(config.samples, allow_pickle=False)
+        rows = np.load(config.samples, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"the samples of device {config.device}, {config.samples}, cannot be read ({error})") from None
-    return FederatedDataset.from_arrays([samples], name=spec.data)
+    return rows, Fleet(spec, rows.shape[1:], _agreed(spec, "columns"), _agreed(spec, "names")), spec.data
 
 
-def fleet_name(spec: RunSpec, n_params: int) -> str:
-    """Return a name that devices share if and only if they can train together."""
-    what = (spec.scheme, spec.devices, layout(spec).clusters, spec.rounds, spec.seed, policy(spec), n_params)
+def _own_table(config: NodeConfig, spec: RunSpec) -> tuple[Samples, tuple[str, ...], str]:
+    own = table_spec(spec, config.data)
+    check_name(own)
+    raw = load_raw(own)
+    columns = _agreed(spec, "columns")
+    if not columns and raw.feature_names:
+        raise SpecError(
+            f"device {config.device} has a table of its own, and the specification does not say which columns the "
+            f"fleet has; write them into it: tolfl data describe {config.data} --columns"
+        )
+    return own_rows(raw, own, columns), columns, raw.name
+
+
+def _agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
+    """Return names that the specification gives to columns or devices."""
+    named = spec.learn.get(what, [])
+    if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
+        raise SpecError(f"learn.{what}: {named!r}; give a list of names")
+    if len(set(named)) < len(named):
+        raise SpecError(f"learn.{what}: a name stands there twice; give each once")
+    if what == "names" and named and len(named) != spec.devices:
+        raise SpecError(f"learn.names: {len(named)} names for {spec.devices} devices; give one each")
+    return tuple(named)
+
+
+def fleet_name(fleet: Fleet, learner: Learner) -> str:
+    """Return a name that devices share if and only if they can learn together.
+
+    What they learn is part of it, down to the file of a learner of one's own and the state that it starts from: devices
+    that differ in any of these would add up what does not belong together.
+    """
+    spec = fleet.spec
+    who = (spec.scheme, spec.devices, layout(spec).clusters, spec.seed, policy(spec))
+    what = (fingerprint(spec), learner.rounds, fleet.sample_shape, digest_of(learner.start({})))
     rest = (spec.min_devices, spec.min_samples, msgspec.to_builtins(spec.train), msgspec.to_builtins(spec.model))
-    agreed = (what, rest, msgspec.to_builtins(spec.defence))
+    settled = spec.train.settle(fleet.n_features, fleet.usual_rows)
+    agreed = (who, what, rest, msgspec.to_builtins(settled), msgspec.to_builtins(spec.defence))
     return hashlib.sha256(msgspec.json.encode(agreed)).hexdigest()[:16]

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from tolfl.core.byzantine import parse_liars
-from tolfl.core.contribution import Contribution
+from tolfl.core.contribution import Contribution, Pending
 from tolfl.core.errors import DivergedError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import check_contribution, contributions_of
+from tolfl.learners.learner import admits, check_contribution, contributions_of
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -60,6 +60,11 @@ class Trainer:
         if not all(np.isfinite(array).all() for array in after.values()):
             raise DivergedError.of_model(round_index)
         return after, self.learner.account(before, after, total, round_index)
+
+    def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
+        """Tell whether what another device sent can be added up in the round of a version."""
+        mine = own.resolve() if isinstance(own, Contribution) else None
+        return admits(self.learner, cast("State", state), version.round, mine, other.resolve())
 
     def results(self, state: object) -> dict[str, Scorer]:
         """Return what a state leaves to be used."""

@@ -53,7 +53,7 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     heads: tuple[int, ...]
     stall_s: float
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
-    stage: str = ""  #: of the computation that the round belongs to
+    stage: str = ""  #: of what the fleet learns, where that has several
     digest: str = ""  #: of the state after the round
 
 

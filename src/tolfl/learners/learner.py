@@ -102,6 +102,8 @@ class Account:
     loss: float | None = None  #: mean loss of the training; None: nobody trained
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: who trained which model, if there are several
     left_out: dict[int, str] = field(default_factory=dict)  #: whose contribution is in no model, and why
+    stage: str = ""
+    digest: str = ""  #: of the state after the round
 
 
 class Scorer(Protocol):
@@ -318,6 +320,12 @@ def admits(learner: Learner, state: State, round_index: int, own: Contribution |
         known = {} if own is None else {key: Shape.of(part) for key, part in own.parts.items()}
         return all(known.get(key, Shape.of(part)) == Shape.of(part) for key, part in other.parts.items())
     return all(shapes.get(key) == Shape.of(part) for key, part in other.parts.items())
+
+
+def closed_account(learner: Learner, before: State, after: State, total: Contribution, round_index: int) -> Account:
+    """Return what the record says of a round, with its stage and the name of the state that it led to."""
+    account = learner.account(before, after, total, round_index)
+    return replace(account, stage=learner.stage(round_index)[0], digest=digest_of(after))
 
 
 def encode_state(state: Mapping[str, NDArray[Any]]) -> bytes:

@@ -6,20 +6,20 @@ import statistics
 from pathlib import Path
 from typing import BinaryIO
 
+from tolfl.core.contribution import Pending
+from tolfl.core.deferred_sum import DeferredSum
 from tolfl.core.records import (
     AnyRecord,
     FailureHappened,
-    Joined,
-    RosterChanged,
-    RoundClosed,
     RunEnded,
     RunStarted,
-    TakenOver,
     Traffic,
     encode_records,
 )
+from tolfl.learners.learner import Account
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound
+from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Kind
 from tolfl.runs.records import RECORDS
 
@@ -62,44 +62,18 @@ class Diary:
         """Note that something happened in the present round: its duration is no measure for others."""
         self._is_disturbed = True
 
-    def closed(self, now_s: float, announced: Announce, loss: float | None = None) -> None:
+    def closed(self, now_s: float, announced: Announce, account: Account | None = None) -> None:
         """Note that this device closed a round, before anybody hears of it."""
-        record, version = announced.record, str(announced.record.version)
-        joined = [
-            Joined(time_s=now_s, device=device, round=record.version.round, version=version, incarnation=life)
-            for device, life in announced.joined
-        ]
-        self.write(*joined)
+        record = announced.record
+        self.write(*joined_lines(announced, now_s))
         if announced.total is None:
-            self.write(
-                RosterChanged(
-                    time_s=now_s,
-                    device=self._device,
-                    round=record.version.round,
-                    version=version,
-                    parent=record.parent,
-                    devices=tuple(record.roster.incarnations),
-                    is_over=record.is_over,
-                )
-            )
+            self.write(roster_line(record, now_s, self._device))
             return
-        self.write(
-            RoundClosed(
-                time_s=now_s,
-                device=self._device,
-                round=record.version.round - 1,
-                version=version,
-                parent=record.parent,
-                included=tuple(record.included),
-                missing={str(device): reason for device, reason in sorted(record.missing.items())},
-                n_samples=record.n_samples,
-                loss=loss,
-                bytes=0,
-                messages={},
-                heads=announced.heads,
-                stall_s=self._stall(now_s, is_disturbed=self._is_disturbed or bool(record.missing)),
-            )
-        )
+        stall_s = self._stall(now_s, is_disturbed=self._is_disturbed or bool(record.missing))
+        account = account or Account()
+        counts = {next(iter(one.included)): one.n_samples for one in _leaves(announced.total) if len(one.included) == 1}
+        n_left_out = sum(counts.get(device, 0) for device in account.left_out)
+        self.write(round_line(record, announced.heads, now_s, self._device, account, stall_s, n_left_out))
 
     def _stall(self, now_s: float, is_disturbed: bool) -> float:
         if not is_disturbed or self._began_s is None or not self._quiet_s:
@@ -147,17 +121,7 @@ class Diary:
 
     def took_over(self, now_s: float, record: ClosedRound, effect: TakeOver) -> None:
         """Note that this device is the head of its cluster now."""
-        version = record.version
-        self.write(
-            TakenOver(
-                time_s=now_s,
-                device=self._device,
-                round=version.round,
-                version=str(version),
-                cluster=effect.cluster,
-                previous=effect.previous,
-            )
-        )
+        self.write(takeover_line(effect, record.version, now_s, self._device))
 
     def ended(self, now_s: float, record: ClosedRound, reason: str) -> None:
         """Note the end of this device's part."""
@@ -179,3 +143,8 @@ def _drop_piece(file: BinaryIO) -> None:
     """Drop what a process that was killed, or a full disk, left of a line: the next one would be glued to it."""
     file.seek(0)
     file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _leaves(total: Pending) -> list[Pending]:
+    """Return the contributions inside a total, as far as they came one by one."""
+    return total.leaves() if isinstance(total, DeferredSum) else [total]

@@ -287,7 +287,7 @@ class Node:
 
     def _announce(self, announced: Announce) -> None:
         record, every = announced.record, self.setting.config.keep_models_every
-        self.diary.closed(self.now_s, announced, self._account.loss)
+        self.diary.closed(self.now_s, announced, self._account)
         if announced.total is not None and every and record.version.round % every == 0:
             self.keeper.keep_as(record, kept_name(record.version))
 

@@ -15,7 +15,7 @@ from tolfl.core.errors import DivergedError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import admits, check_contribution, contributions_of
+from tolfl.learners.learner import admits, check_contribution, closed_account, contributions_of
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -59,7 +59,7 @@ class Trainer:
         after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
         if not all(np.isfinite(array).all() for array in after.values()):
             raise DivergedError.of_model(round_index)
-        return after, self.learner.account(before, after, total, round_index)
+        return after, closed_account(self.learner, before, after, total, round_index)
 
     def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
         """Tell whether what another device sent can be added up in the round of a version."""

@@ -11,7 +11,7 @@ from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution
 from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
-from tolfl.learners.learner import Closing, Learner, State, Turn, contributions_of
+from tolfl.learners.learner import Closing, Learner, State, Turn, closed_account, contributions_of
 from tolfl.models.threads import one_torch_thread
 from tolfl.sim.promises import Share, Step, shares_of
 
@@ -86,7 +86,7 @@ def _finish(work: Work) -> None:
     after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
     if not all(np.isfinite(array).all() for array in after.values()):
         raise DivergedError.of_model(round_index)
-    step.finish(after, learner.account(before, after, total, round_index))
+    step.finish(after, closed_account(learner, before, after, total, round_index))
 
 
 class _Pieces:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from tolfl.core.records import RoundClosed
 from tolfl.protocol.history import ClosedRound
+from tolfl.protocol.record_lines import round_line
 from tolfl.runs.ledger import Ledger
 from tolfl.sim.promises import Step
 
@@ -42,21 +45,8 @@ class Closing:
         """Return the record line; not before the round has settled."""
         assert self.traffic is not None
         n_bytes, messages = self.traffic
-        left_out = self.step.account.left_out
-        missing = {**self.record.missing, **left_out}
-        return RoundClosed(
-            time_s=self.time_s,
-            device=self.device,
-            round=self.round_index,
-            version=str(self.record.version),
-            included=tuple(device for device in self.record.included if device not in left_out),
-            parent=self.record.parent,
-            missing={str(device): reason for device, reason in sorted(missing.items())},
-            n_samples=self.record.n_samples - sum(self.n_samples[device] for device in left_out),
-            loss=self.step.account.loss,
-            bytes=n_bytes,
-            messages=messages,
-            heads=self.heads,
-            stall_s=self.stall_s,
-            groups=self.step.account.groups,
+        n_left_out = sum(self.n_samples[device] for device in self.step.account.left_out)
+        line = round_line(
+            self.record, self.heads, self.time_s, self.device, self.step.account, self.stall_s, n_left_out
         )
+        return msgspec.structs.replace(line, bytes=n_bytes, messages=messages)

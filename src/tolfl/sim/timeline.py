@@ -13,7 +13,7 @@ import msgspec
 
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
-from tolfl.core.records import AnyRecord, FailureHappened, Joined, RosterChanged, RunEnded, TakenOver
+from tolfl.core.records import AnyRecord, FailureHappened, RunEnded
 from tolfl.core.spec import LinkModel, Timing
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import (
@@ -38,6 +38,7 @@ from tolfl.protocol.events import (
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
+from tolfl.protocol.record_lines import joined_lines, roster_line, takeover_line
 from tolfl.runs.ledger import Entry, Kind, Ledger
 from tolfl.sim.closing import Closing
 from tolfl.sim.links import CONTROL_BYTES, LinkClock
@@ -171,16 +172,7 @@ class Timeline:
                 self._announce(device, effect)
             case TakeOver():
                 version = self.devices[device].device.version
-                self._out.append(
-                    TakenOver(
-                        time_s=self.now,
-                        device=device,
-                        round=version.round,
-                        version=str(version),
-                        cluster=effect.cluster,
-                        previous=effect.previous,
-                    )
-                )
+                self._out.append(takeover_line(effect, version, self.now, device))
             case Die():
                 self._die(device, effect.failure, effect.record)
             case Apply() | KeepIncarnation() | Stop():
@@ -241,32 +233,15 @@ class Timeline:
         # A record that only changes the roster closes no round: the clock of the round goes on.
         self._closed_at[version.history] = started_s if announced.total is None else self.now
         self._parents[version.history] = record.parent
-        self._note_joined(announced)
+        self._out += joined_lines(announced, self.now)
         if announced.total is None:
-            self._out.append(
-                RosterChanged(
-                    time_s=self.now,
-                    device=device,
-                    round=version.round,
-                    version=str(version),
-                    parent=record.parent,
-                    devices=tuple(record.roster.incarnations),
-                    is_over=record.is_over,
-                )
-            )
+            self._out.append(roster_line(record, self.now, device))
             return
         stall_s = self._stall(record, started_s)
         closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.fleet.counted)
         self._settle(closing)
         self._out.append(closing)
         self._follow_plan(version.round)
-
-    def _note_joined(self, announced: Announce) -> None:
-        version = announced.record.version
-        for device, life in announced.joined:
-            self._out.append(
-                Joined(time_s=self.now, device=device, round=version.round, version=str(version), incarnation=life)
-            )
 
     def _settle(self, following: Closing | None) -> None:
         if self._last is not None:

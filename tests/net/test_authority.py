@@ -205,6 +205,14 @@ def test_a_list_that_was_changed_anywhere_is_refused(
     assert found == read_revocations(content, certificate)
 
 
+@pytest.mark.parametrize(
+    "content", [b"[" * 3_000, b'{"mood":' + b"[" * 3_000, b"\xff{"], ids=["list", "field", "bytes"]
+)
+def test_brackets_without_end_are_no_list(signed: tuple[bytes, x509.Certificate], content: bytes) -> None:
+    with pytest.raises(EnrolmentError, match="has not signed"):
+        read_revocations(content, signed[1])
+
+
 def test_a_list_of_another_authority_is_refused(authority: Authority, signed: tuple[bytes, x509.Certificate]) -> None:
     tls = TLS(authority.issue("gateway", 3))
 

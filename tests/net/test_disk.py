@@ -53,7 +53,9 @@ def test_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
         DeviceDisk(tmp_path, 4).next_life()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"device": 3}', b'{"device": 3, "incarnation": "x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"device": 3}', b'{"device": 3, "incarnation": "x"}', b"\xff", b"[" * 3_000]
+)
 def test_a_life_that_cannot_be_read_is_no_first_life(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "life.json").write_bytes(content)
     with pytest.raises(RunDirectoryError, match=r"life\.json cannot be read"):

@@ -245,7 +245,7 @@ def read_revocations(content: bytes, authority: x509.Certificate) -> Revocations
         signed = msgspec.json.decode(content, type=_Signed)
         key.verify(bytes.fromhex(signed.signature), signed.content.encode(), ec.ECDSA(hashes.SHA256()))
         return msgspec.json.decode(signed.content, type=Revocations)
-    except (ValueError, InvalidSignature):
+    except (ValueError, RecursionError, InvalidSignature):
         raise EnrolmentError("a list of revocations that this fleet's authority has not signed") from None
 
 

@@ -61,7 +61,7 @@ class DeviceDisk:
         if path.exists():
             try:
                 life = msgspec.json.decode(path.read_bytes(), type=_Life)
-            except (OSError, msgspec.DecodeError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 raise RunDirectoryError(
                     self.folder, f"{_LIFE} cannot be read ({error}); choose another folder"
                 ) from None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tolfl.core.records import AnyRecord, RoundClosed, RunEnded
 from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners.training import TrainedModel
 from tolfl.models import ModuleModel
 from tolfl.sim.run import Result, Runs, run
 
@@ -67,8 +68,14 @@ def finished(runs: Runs) -> list[Result]:
     return runs.results
 
 
+def model_of(result: Result, name: str = "global") -> TrainedModel:
+    found = result.models[name]
+    assert isinstance(found, TrainedModel)
+    return found
+
+
 def params(result: Result, name: str = "global") -> NDArray[np.floating]:
-    return result.models[name].params
+    return model_of(result, name).params
 
 
 def closed(source: Result | Sequence[AnyRecord]) -> list[RoundClosed]:

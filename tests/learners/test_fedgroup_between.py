@@ -6,15 +6,15 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tolfl.schemes import Closing
-from tolfl.schemes.clustered import Clusters
 
-from tests.schemes.groups import MODEL, UPDATES, made, two_ways
-from tests.schemes.rounds import clusters, full_batch, moved_by, play
+from tests.learners.groups import UPDATES, made, two_ways
+from tests.learners.rounds import clusters, moved_by, play
 from tests.sim.fleets import FULL_BATCH, params, simulated, some_data
 from tolfl.core.contribution import Contribution
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import FedGroupSpec, RunSpec
+from tolfl.learners import Closing
+from tolfl.learners.clustered import Clusters
 
 # -- between groups ---------------------------------------------------------------------------------------------------
 
@@ -22,12 +22,11 @@ from tolfl.core.spec import FedGroupSpec, RunSpec
 def between(rate: float, *centres: list[float], is_hosted: list[bool] | None = None) -> list[np.ndarray]:
     """Return the models after a round in which nobody trained anything."""
     m = len(centres)
-    scheme = made(m, m, FedGroupSpec(inter_group_lr=rate))
-    models = {**scheme.start(MODEL, 0), **clusters(centres, range(m)).to_models()}
+    learner = made(m, m, FedGroupSpec(inter_group_lr=rate))
+    state = {**learner.start({}), **clusters(centres, range(m)).to_state()}
     present = [d for d in range(m) if is_hosted is None or is_hosted[d]]
     closing = Closing(0, 1, DeviceSet.of(present))
-    applied = scheme.apply(models, Contribution.empty(), closing, [], full_batch(MODEL))
-    return list(Clusters.of(applied.models).centres)
+    return list(Clusters.of(learner.apply(state, Contribution.empty(), closing)).centres)
 
 
 def test_the_step_between_two_groups_is_the_one_worked_out_by_hand() -> None:
@@ -86,43 +85,49 @@ def test_models_of_a_run_with_a_step_between_groups_are_nearer_to_each_other() -
 
 
 def test_groups_take_the_models_that_have_a_host() -> None:
-    scheme = made(4, 3)
+    learner = made(4, 3)
     updates = {d: np.eye(3)[d // 2] for d in range(4)}
-    started = play(scheme, scheme.start(MODEL, 0), some_data([2] * 4), 0, moved_by(updates), MODEL, [1, 2, 3])
-    hosts = scheme.hosts
+    started = play(learner, learner.start({}), some_data([2] * 4), 0, moved_by(updates), [1, 2, 3])
+    hosts = learner.hosts
 
     assert hosts == (0, 2, 3)
     assert started.after.is_hosted.tolist() == [False, True, True]
-    assert started.applied.groups == {"cluster-1": (0, 1), "cluster-2": (2, 3)}
+    assert started.account.groups == {"cluster-1": (0, 1), "cluster-2": (2, 3)}
     assert started.after.centres[0].tolist() == [0, 0, 0]
 
 
 def test_a_group_fewer_than_models_leaves_one_at_the_mean_of_all() -> None:
-    scheme = made(4, 3)
+    learner = made(4, 3)
     # Twice the same direction and twice another: k-means cannot make three groups of two points.
     updates = {d: np.eye(3)[d // 2] for d in range(4)}
-    started = play(scheme, scheme.start(MODEL, 0), some_data([2] * 4), 0, moved_by(updates), MODEL)
+    started = play(learner, learner.start({}), some_data([2] * 4), 0, moved_by(updates))
 
-    assert started.applied.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3)}
+    assert started.account.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3)}
     np.testing.assert_allclose(started.after.centres[2], [-0.5, -0.5, 0], rtol=1e-12)
-    assert not started.applied.models["direction-2"].any()
+    assert not started.state["direction-2"].any()
 
 
 def test_an_orphan_finds_another_group_only_if_it_may() -> None:
     lost = {
-        **made(4, 2).start(MODEL, 0),
-        **clusters([[1.0, 0, 0], [0, 1.0, 0]], [0, 0, 1, 1], [True, False]).to_models(),
+        **made(4, 2).start({}),
+        **clusters([[1.0, 0, 0], [0, 1.0, 0]], [0, 0, 1, 1], [True, False]).to_state(),
         "direction-0": np.array([1.0, 0, 0]),
         "direction-1": np.array([0, 1.0, 0]),
     }
     train = moved_by(dict(enumerate(UPDATES)))
     strict, rehome = (
-        play(made(4, 2, policy=policy), lost, some_data([2] * 4), 3, train, MODEL, present=[0, 1, 3])
+        play(made(4, 2, policy=policy), lost, some_data([2] * 4), 3, train, present=[0, 1, 3])
         for policy in ("strict", "rehome")
     )
 
-    assert strict.applied.groups == {"cluster-0": (0, 1)}
-    assert strict.applied.left_out == {2: "orphaned", 3: "orphaned"}
-    assert [one.n_samples for one in strict.contributions] == [2, 2, 0, 0]
-    assert rehome.applied.groups == {"cluster-0": (0, 1, 2, 3)}
-    assert rehome.applied.left_out == {}
+    assert strict.account.groups == {"cluster-0": (0, 1)}
+    assert strict.account.left_out == {2: "orphaned", 3: "orphaned"}
+    assert [len(one.parts) for one in strict.contributions] == [1, 1, 0, 0]
+    assert [one.n_samples for one in strict.contributions] == [
+        2,
+        2,
+        2,
+        2,
+    ]  # rows are weight in the history, trained or not
+    assert rehome.account.groups == {"cluster-0": (0, 1, 2, 3)}
+    assert rehome.account.left_out == {}

@@ -2,50 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tolfl.schemes import SCHEMES, Closing, Scheme, Task, layout
-from tolfl.schemes.clustered import (
+
+from tests.learners.rounds import clusters, full_batch
+from tests.sim.fleets import FULL_BATCH
+from tolfl.core.contribution import Contribution, Part
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import RunSpec
+from tolfl.learners import Account, Closing, Fleet, Scorer, State, Turn
+from tolfl.learners.clustered import (
     NOBODYS,
     Clustered,
     Clusters,
     assigned,
     clustering_seed,
     clusters_of,
+    device_key,
+    group_means,
     in_order,
     k_means,
+    local_updates,
 )
-from tolfl.schemes.cold_start import device_key, group_means, local_updates
-
-from tests.schemes.rounds import clusters
-from tests.sim.fleets import FULL_BATCH
-from tolfl.core.contribution import Contribution
-from tolfl.core.device_set import DeviceSet
-from tolfl.core.spec import RunSpec
+from tolfl.learners.layouts import SCHEMES, layout, n_clusters, protocol_policy, wiring
+from tolfl.learners.learner import DTYPES
+from tolfl.learners.registry import learner_of
+from tolfl.learners.training import TrainedModel
+from tolfl.runs.outcome import holders_of
 
 RIVALS = ("fedgroup", "ifca", "fesem")
 
 labels = st.lists(st.integers(0, 5), min_size=1, max_size=12).map(np.array)
 
 
-def made(policy: str = "strict", lost: str = "lost", devices: int = 6, m: int = 3, topology: str = "") -> Clustered:
-    return Clustered(
-        RunSpec(
-            data="blobs",
-            devices=devices,
-            clusters=m,
-            topology=topology,
-            on_head_failure=policy,
-            lost_model="frozen" if lost == "frozen" else "lost",
-            train=FULL_BATCH,
-        )
+class Shared(Clustered):
+    """What is shared, with nothing of a method's own."""
+
+    def start(self, state: State) -> State:
+        return {**state, **self.blank().to_state()}
+
+    def phase(self, state: State) -> str:
+        return ""
+
+    def contribute_in(self, phase: str, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        return [{} for _ in turns]
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        return {**state, **self.after_step(Clusters.of(state), total, closing).to_state()}
+
+
+def made(
+    policy: str = "strict",
+    lost: str = "lost",
+    devices: int = 6,
+    m: int = 3,
+    topology: str = "",
+    server_lr: float = 1.0,
+) -> Shared:
+    spec = RunSpec(
+        data="blobs",
+        scheme="fedgroup",
+        devices=devices,
+        clusters=m,
+        topology=topology,
+        on_head_failure=policy,
+        lost_model="frozen" if lost == "frozen" else "lost",
+        train=FULL_BATCH,
     )
+    return Shared(full_batch(server_lr=server_lr), spec)
 
 
-def rival(name: str, **options: object) -> Scheme:
-    return SCHEMES[name](RunSpec.from_fields({"scheme": name, "devices": 6, "clusters": 3, **options}))
+def rival(name: str) -> Clustered:
+    learner = learner_of(Fleet(RunSpec(data="blobs", scheme=name, devices=6, clusters=3), (4,), usual_rows=10))
+    assert isinstance(learner, Clustered)
+    return learner
 
 
 # -- clusters that travel ---------------------------------------------------------------------------------------------
@@ -54,10 +89,10 @@ def rival(name: str, **options: object) -> Scheme:
 @pytest.mark.parametrize("prefix", ["", "trial-1/"])
 def test_clusters_come_back_as_they_left(prefix: str) -> None:
     left = clusters([[1, 2], [3, 4], [5, 6]], [0, NOBODYS, 2, 2], [True, False, True])
-    models = left.to_models(prefix)
-    back = Clusters.of(models, prefix)
+    state = left.to_state(prefix)
+    back = Clusters.of(state, prefix)
 
-    assert all(np.issubdtype(array.dtype, np.floating) for array in models.values())
+    assert {array.dtype.str[1:] for array in state.values()} <= set(DTYPES)
     assert [centre.tolist() for centre in back.centres] == [[1, 2], [3, 4], [5, 6]]
     assert back.members.tolist() == [0, NOBODYS, 2, 2]
     assert back.hosted.tolist() == [0, 2]
@@ -78,13 +113,13 @@ def test_where_all_models_are_lost_everybody_is_out(policy: str) -> None:
     assert all(made(policy).is_out(given_, device) for device in range(3))
 
 
-def test_tasks_that_share_their_models_share_their_clusters() -> None:
-    one, other = clusters([1, 2], 4).to_models(), clusters([3, 4], 4).to_models()
-    tasks = [Task(0, d, 1, models, np.ones((4, 1)), d, d + 1) for d, models in enumerate([one, other, one, other])]
-    read = [of_task for _, of_task in clusters_of(tasks)]
+def test_turns_that_share_their_state_share_their_clusters() -> None:
+    one, other = clusters([1, 2], 4).to_state(), clusters([3, 4], 4).to_state()
+    turns = [Turn(0, d, 1, state, np.ones((1, 1))) for d, state in enumerate([one, other, one, other])]
+    read = [of_turn for _, of_turn in clusters_of(turns)]
 
     assert read[0] is read[2]
-    assert [float(of_task.centres[0][0]) for of_task in read] == [1, 3, 1, 3]
+    assert [float(of_turn.centres[0][0]) for of_turn in read] == [1, 3, 1, 3]
 
 
 # -- who hosts and who is wired to whom -------------------------------------------------------------------------------
@@ -99,19 +134,20 @@ def test_the_host_of_a_model_is_the_head_of_its_cluster() -> None:
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_devices_report_to_one_server_that_another_can_replace(name: str) -> None:
-    scheme = rival(name)
     spec = RunSpec(data="blobs", scheme=name, devices=6, clusters=3)
+    asked = [msgspec.structs.replace(spec, on_head_failure=policy) for policy in SCHEMES[name].policies]
 
-    assert scheme.wiring(layout(spec)).clusters == (tuple(range(6)),)
-    assert {scheme.protocol_policy(policy) for policy in scheme.policies} == {"elect"}
-    assert scheme.n_clusters(3, 6) == 3
+    assert wiring(spec).clusters == (tuple(range(6)),)
+    assert {protocol_policy(one) for one in asked} == {"elect"}
+    assert n_clusters(spec) == len(layout(spec).clusters) == rival(name).m == 3
 
 
 @pytest.mark.parametrize("name", ["fedgroup", "fesem"])
 def test_a_device_sends_and_gets_one_model(name: str) -> None:
-    scheme = rival(name)
+    learner = rival(name)
 
-    assert {scheme.models_up(index) for index in range(30)} == {scheme.models_down(index) for index in range(30)} == {1}
+    assert {learner.models_moved(index) for index in range(30)} == {(1, 1)}
+    assert {learner.nbytes(index) for index in range(30)} == {(learner.model_bytes, learner.model_bytes)}
 
 
 # -- the step ---------------------------------------------------------------------------------------------------------
@@ -121,10 +157,15 @@ def reported(device: int, n_samples: int, cluster: int, delta: float) -> Contrib
     return Contribution.of_device(device, n_samples, {f"cluster-{cluster}": np.array([delta])}, 1.0)
 
 
+def account_of(after: Clusters, total: Contribution) -> Account:
+    before = clusters([10, 20, 30], [0, 1, 1, 2, 2, NOBODYS])
+    return made().account(before.to_state(), after.to_state(), total, 3)
+
+
 def stepped(present: list[int], server_lr: float = 1.0) -> tuple[Clusters, Contribution]:
     total = Contribution.total([reported(0, 1, 0, 4.0), reported(1, 3, 0, 8.0), reported(2, 2, 1, -2.0)])
     before = clusters([10, 20, 30], [0, 1, 1, 2, 2, NOBODYS])
-    return made().after_step(before, total, Closing(0, 3, DeviceSet.of(present), server_lr)), total
+    return made(server_lr=server_lr).after_step(before, total, Closing(0, 3, DeviceSet.of(present))), total
 
 
 def test_a_group_moves_by_the_mean_of_its_members_and_an_empty_one_stays() -> None:
@@ -143,21 +184,21 @@ def test_the_step_of_the_server_scales_the_move() -> None:
 
 def test_a_model_whose_host_died_in_the_round_stays_as_it_was_and_its_members_are_left_out() -> None:
     after, total = stepped([1, 2, 3, 4, 5])
-    applied = made().applied(after, total, [], {})
+    account = account_of(after, total)
 
     assert [float(centre[0]) for centre in after.centres] == [10.0, 22.0, 30.0]
     assert after.is_hosted.tolist() == [False, True, True]
-    assert applied.left_out == {0: "orphaned", 1: "orphaned"}
-    assert applied.groups == {"cluster-1": (2,)}
+    assert account.left_out == {0: "orphaned", 1: "orphaned"}
+    assert account.groups == {"cluster-1": (2,)}
 
 
 def test_who_trained_nothing_is_in_no_group() -> None:
     after, _ = stepped([0, 1, 2, 3, 4, 5])
     nothing = Contribution.of_device(3, 0, {}, 0.0)
-    applied = made().applied(after, Contribution.total([reported(1, 3, 0, 8.0), nothing]), [], {})
+    account = account_of(after, Contribution.total([reported(1, 3, 0, 8.0), nothing]))
 
-    assert applied.groups == {"cluster-0": (1,)}
-    assert applied.left_out == {}
+    assert account.groups == {"cluster-0": (1,)}
+    assert account.left_out == {}
 
 
 def test_the_models_that_were_given_are_not_changed() -> None:
@@ -172,26 +213,30 @@ def test_the_models_that_were_given_are_not_changed() -> None:
 # -- what is served ---------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_model_is_served_only_where_lost_models_are_kept() -> None:
-    models = clusters([10, 20, 30], [0, 0, 1, 1, 1, NOBODYS], [False, True, True]).to_models()
-    lost, frozen = (made(lost=kept).serving(models, [1, 2, 3, 5]) for kept in ("lost", "frozen"))
+def served(results: dict[str, Scorer]) -> dict[str, tuple[float, tuple[int, ...]]]:
+    found = {}
+    for name, one in results.items():
+        assert isinstance(one, TrainedModel)
+        assert one.users is not None
+        found[name] = (float(one.params[0]), tuple(one.users))
+    return found
 
-    assert {name: (float(one.params[0]), one.n_devices) for name, one in lost.items()} == {
-        "cluster-1": (20, 2),
-        "cluster-2": (30, 0),
-    }
-    assert {name: (float(one.params[0]), one.n_devices) for name, one in frozen.items()} == {
-        "cluster-0": (10, 1),
-        "cluster-1": (20, 2),
-        "cluster-2": (30, 0),
-    }
+
+def test_a_lost_model_is_served_only_where_lost_models_are_kept() -> None:
+    state = clusters([10, 20, 30], [0, 0, 1, 1, 1, NOBODYS], [False, True, True]).to_state()
+    lost, frozen = (made(lost=kept).results(state) for kept in ("lost", "frozen"))
+
+    assert served(lost) == {"cluster-1": (20, (2, 3, 4)), "cluster-2": (30, ())}
+    assert served(frozen) == {"cluster-0": (10, (0, 1)), "cluster-1": (20, (2, 3, 4)), "cluster-2": (30, ())}
+    assert holders_of(lost, [1, 2, 3, 5]) == {"cluster-1": 2, "cluster-2": 0}
+    assert holders_of(frozen, [1, 2, 3, 5]) == {"cluster-0": 1, "cluster-1": 2, "cluster-2": 0}
 
 
 def test_nothing_is_served_where_all_hosts_are_gone() -> None:
-    models = clusters([10, 20], [0, 1], [False, False]).to_models()
+    state = clusters([10, 20], [0, 1], [False, False]).to_state()
 
-    assert made().serving(models, [0, 1]) == {}
-    assert set(made(lost="frozen").serving(models, [0, 1])) == {"cluster-0", "cluster-1"}
+    assert made().results(state) == {}
+    assert set(made(lost="frozen").results(state)) == {"cluster-0", "cluster-1"}
 
 
 # -- numbering and k-means --------------------------------------------------------------------------------------------
@@ -258,14 +303,13 @@ def test_the_mean_of_a_group_is_plain() -> None:
 
 
 def test_members_weigh_by_samples_unless_they_are_to_be_equal() -> None:
-    class Equal(Clustered):
-        weight = "equal"
+    turn = Turn(0, 4, 1, {}, np.ones((3, 1)))
+    alike = made()
+    alike.weight = "equal"
+    by_samples, equal = (
+        learner.parts(turn, {"cluster-0": np.array([6.0])}, 2.0)["cluster-0"] for learner in (made(), alike)
+    )
 
-    task = Task(0, 4, 1, {}, np.ones((3, 1)), 0, 3)
-    by_samples = made().contribution(task, {"cluster-0": np.array([6.0])}, 2.0)
-    equal = Equal(RunSpec(data="blobs", devices=6, clusters=3)).contribution(task, {"cluster-0": np.array([6.0])}, 2.0)
-    nothing = made().contribution(task, {}, 2.0)
-
-    assert (by_samples.n_samples, by_samples.parts["cluster-0"].weight, by_samples.loss) == (3, 3, 2.0)
-    assert (equal.n_samples, equal.parts["cluster-0"].weight, equal.loss) == (3, 1, 2.0)
-    assert (nothing.n_samples, nothing.parts, nothing.loss, list(nothing.included)) == (0, {}, None, [4])
+    assert (by_samples.n_trained, by_samples.weight, by_samples.loss, list(by_samples.included)) == (3, 3, 2.0, [4])
+    assert (equal.n_trained, equal.weight, equal.loss, list(equal.included)) == (3, 1, 2.0, [4])
+    assert made().parts(turn, {}, 2.0) == {}

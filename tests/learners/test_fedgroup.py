@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tolfl.schemes.clustered import NOBODYS, in_order, k_means
-from tolfl.schemes.fedgroup import FedGroup, cosine_features, cosines, dissimilarities, madc
 
-from tests.schemes.groups import MODEL, UPDATES, made, two_ways
-from tests.schemes.rounds import Round, full_batch, moved_by, play, tasks_from
+from tests.learners.groups import MODEL, UPDATES, made, two_ways
+from tests.learners.rounds import Round, full_batch, moved_by, play
 from tests.sim.fleets import FULL_BATCH, closed, params, simulated, some_data
+from tolfl.core.contribution import Vector
 from tolfl.core.spec import BlobsSpec, FedGroupSpec, ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.models import TrainJob, Update
+from tolfl.learners import Turn
+from tolfl.learners.clustered import NOBODYS, in_order, k_means
+from tolfl.learners.fedgroup import FedGroup, cosine_features, cosines, dissimilarities, madc
+from tolfl.models import Update
 from tolfl.sim.run import run
 
 Measure = Literal["edc", "madc"]
@@ -34,9 +36,9 @@ FIVE = some_data([2, 3, 1, 4, 2])
 
 def example_start(measure: Measure = "edc", **settings_: object) -> tuple[FedGroup, Round]:
     """Play the cold start of four devices; the fifth is not there yet."""
-    scheme = made(5, 2, msgspec.structs.replace(FedGroupSpec(measure=measure), **settings_))
+    learner = made(5, 2, msgspec.structs.replace(FedGroupSpec(measure=measure), **settings_))
     train = moved_by({**dict(enumerate(UPDATES)), 4: NEWCOMER})
-    return scheme, play(scheme, scheme.start(MODEL, 0), FIVE, 0, train, MODEL, devices=range(4))
+    return learner, play(learner, learner.start({}), FIVE, 0, train, devices=range(4))
 
 
 def test_the_distances_of_cosine_features_are_those_worked_out_by_hand() -> None:
@@ -64,10 +66,10 @@ def test_the_mean_differences_of_cosines_are_those_worked_out_by_hand() -> None:
 def test_the_cold_start_of_example_c_has_its_groups_directions_and_models(measure: Measure) -> None:
     _, started = example_start(measure)
 
-    assert started.applied.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3)}
+    assert started.account.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3)}
     assert started.after.members.tolist() == [0, 0, 1, 1, NOBODYS]
-    np.testing.assert_allclose(started.applied.models["direction-0"], [1.5, 0.1, 0], rtol=1e-12)
-    np.testing.assert_allclose(started.applied.models["direction-1"], [0, 2, 0.15], rtol=1e-12)
+    np.testing.assert_allclose(started.state["direction-0"], [1.5, 0.1, 0], rtol=1e-12)
+    np.testing.assert_allclose(started.state["direction-1"], [0, 2, 0.15], rtol=1e-12)
     # An update is start minus trained, so the plain mean of the members' models is minus the direction.
     np.testing.assert_allclose(started.after.centres, [[-1.5, -0.1, 0], [0, -2, -0.15]], rtol=1e-12)
 
@@ -80,57 +82,56 @@ def test_the_newcomer_of_example_c_is_nearer_to_the_second_direction() -> None:
 
 @both_measures
 def test_a_newcomer_joins_the_group_whose_direction_its_update_has(measure: Measure) -> None:
-    scheme, started = example_start(measure)
-    second = play(scheme, started.applied.models, FIVE, 1, moved_by({**dict(enumerate(UPDATES)), 4: NEWCOMER}), MODEL)
+    learner, started = example_start(measure)
+    second = play(learner, started.state, FIVE, 1, moved_by({**dict(enumerate(UPDATES)), 4: NEWCOMER}))
 
-    assert second.applied.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3, 4)}
+    assert second.account.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3, 4)}
     assert second.after.members.tolist() == [0, 0, 1, 1, 1]
-    assert second.applied.left_out == {}
+    assert second.account.left_out == {}
     # 2, 3 and 4 have 1, 4 and 2 samples.
     mean = (UPDATES[2] + 4 * UPDATES[3] + 2 * NEWCOMER) / 7
     np.testing.assert_allclose(second.after.centres[1], started.after.centres[1] - mean, rtol=1e-12)
-    np.testing.assert_allclose(second.applied.models["direction-1"], [0, 2, 0.15], rtol=1e-12)
+    np.testing.assert_allclose(second.state["direction-1"], [0, 2, 0.15], rtol=1e-12)
 
 
 def test_members_may_weigh_the_same() -> None:
-    scheme, started = example_start(weight="equal")
-    second = play(scheme, started.applied.models, FIVE, 1, moved_by(dict(enumerate(UPDATES))), MODEL, devices=range(4))
+    learner, started = example_start(weight="equal")
+    second = play(learner, started.state, FIVE, 1, moved_by(dict(enumerate(UPDATES))), devices=range(4))
 
     np.testing.assert_allclose(started.after.centres[0] - second.after.centres[0], [1.5, 0.1, 0], rtol=1e-12)
     assert second.total.n_samples == 10
 
 
 def test_a_newcomer_trains_from_the_model_of_its_group_after_it_has_found_it() -> None:
-    scheme, started = example_start()
-    seen: list[TrainJob] = []
+    learner, started = example_start()
+    seen: list[list[float]] = []
 
-    def spy(jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
-        seen.extend(jobs)
-        return moved_by({4: NEWCOMER})(jobs, epochs, n_batches)
+    def spy(turns: Sequence[Turn], starts: Sequence[Vector], *asked: int | None) -> list[Update]:
+        seen.extend(start.tolist() for start in starts)
+        return moved_by({4: NEWCOMER})(turns, starts, *asked)
 
-    play(scheme, started.applied.models, FIVE, 1, spy, MODEL, devices=[4])
+    play(learner, started.state, FIVE, 1, spy, devices=[4])
 
-    assert [job.start.tolist() for job in seen] == [[0, 0, 0], started.after.centres[1].tolist()]
+    assert seen == [[0, 0, 0], started.after.centres[1].tolist()]
 
 
 def test_groups_are_static() -> None:
-    scheme, started = example_start()
+    learner, started = example_start()
     swapped = moved_by({0: UPDATES[2], 1: UPDATES[3], 2: UPDATES[0], 3: UPDATES[1], 4: NEWCOMER})
-    second = play(scheme, started.applied.models, FIVE, 1, swapped, MODEL, devices=range(4))
+    second = play(learner, started.state, FIVE, 1, swapped, devices=range(4))
 
-    assert second.applied.groups == started.applied.groups
+    assert second.account.groups == started.account.groups
 
 
 def test_pre_training_is_as_many_mini_batches_as_asked_for() -> None:
-    spec = RunSpec(data="blobs", scheme="fedgroup", devices=1, clusters=1, fedgroup=FedGroupSpec(pretrain_iterations=7))
     asked: list[tuple[int | None, int | None]] = []
 
-    def spy(jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
+    def spy(turns: Sequence[Turn], starts: Sequence[Vector], epochs: int | None, n_batches: int | None) -> list[Update]:
         asked.append((epochs, n_batches))
-        return full_batch(MODEL)(jobs, 1)
+        return full_batch(MODEL).updates(turns, starts, epochs=1)
 
-    scheme = FedGroup(spec)
-    scheme.contribute(tasks_from(scheme.start(MODEL, 0), some_data([20]), 0, [0]), MODEL, spy)
+    learner = made(1, 1, FedGroupSpec(pretrain_iterations=7))
+    play(learner, learner.start({}), some_data([20]), 0, spy)
 
     assert asked == [(None, 7)]
 
@@ -156,9 +157,9 @@ def test_the_length_of_all_updates_changes_no_group(
     drawn: tuple[np.ndarray, int], factor: float, measure: Measure
 ) -> None:
     updates, m = drawn
-    scheme = made(len(updates), m, FedGroupSpec(measure=measure))
+    learner = made(len(updates), m, FedGroupSpec(measure=measure))
 
-    assert scheme.group(factor * updates, m, 0).tolist() == scheme.group(updates, m, 0).tolist()
+    assert learner.group(factor * updates, m, 0).tolist() == learner.group(updates, m, 0).tolist()
 
 
 @settings(max_examples=20)
@@ -181,11 +182,11 @@ def test_devices_in_another_order_form_the_same_groups(
     drawn: tuple[np.ndarray, int], data: st.DataObject, measure: Measure
 ) -> None:
     updates, m = drawn
-    scheme = made(len(updates), m, FedGroupSpec(measure=measure))
+    learner = made(len(updates), m, FedGroupSpec(measure=measure))
     order = data.draw(st.permutations(range(len(updates))))
 
-    plain = scheme.group(updates, m, 0)
-    assert scheme.group(updates[order], m, 0).tolist() == in_order(plain[order]).tolist()
+    plain = learner.group(updates, m, 0)
+    assert learner.group(updates[order], m, 0).tolist() == in_order(plain[order]).tolist()
 
 
 @settings(max_examples=20)
@@ -208,11 +209,11 @@ def test_an_update_of_zero_does_no_harm_to_the_groups_of_the_others(
 ) -> None:
     updates, m = drawn
     place = data.draw(st.integers(0, len(updates)))
-    scheme = made(len(updates) + 1, m)
-    labels = scheme.group(np.insert(updates, place, 0.0, axis=0), m, 0)
+    learner = made(len(updates) + 1, m)
+    labels = learner.group(np.insert(updates, place, 0.0, axis=0), m, 0)
     others = np.delete(labels, place)
 
-    assert in_order(others).tolist() == scheme.group(updates, m, 0).tolist()
+    assert in_order(others).tolist() == learner.group(updates, m, 0).tolist()
 
 
 def test_a_zero_vector_is_at_a_right_angle_to_everything() -> None:
@@ -223,11 +224,11 @@ def test_a_zero_vector_is_at_a_right_angle_to_everything() -> None:
 
 @both_measures
 def test_as_many_groups_as_updates_are_one_each(measure: Measure) -> None:
-    scheme = made(3, 3, FedGroupSpec(measure=measure))
+    learner = made(3, 3, FedGroupSpec(measure=measure))
 
-    assert scheme.group(np.eye(3), 3, 0).tolist() == [0, 1, 2]
-    assert scheme.group(np.eye(3)[:2], 3, 0).tolist() == [0, 1]
-    assert scheme.group(np.eye(3), 1, 0).tolist() == [0, 0, 0]
+    assert learner.group(np.eye(3), 3, 0).tolist() == [0, 1, 2]
+    assert learner.group(np.eye(3)[:2], 3, 0).tolist() == [0, 1]
+    assert learner.group(np.eye(3), 1, 0).tolist() == [0, 0, 0]
 
 
 def test_one_update_is_a_group_by_mean_differences_of_cosines() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from tolfl.schemes.fedgroup import FedGroup
 
+from tests.learners.rounds import full_batch
 from tests.sim.fleets import FULL_BATCH, Mean
 from tolfl.core.spec import FedGroupSpec, RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners.fedgroup import FedGroup
 from tolfl.models import ModuleModel
 
 UPDATES = np.array([[1, 0, 0], [2, 0.2, 0], [0, 1, 0], [0, 3, 0.3]])
@@ -16,6 +17,7 @@ MODEL = ModuleModel(Mean(3))
 
 def made(devices: int, m: int, fedgroup: FedGroupSpec | None = None, policy: str = "") -> FedGroup:
     return FedGroup(
+        full_batch(MODEL),
         RunSpec(
             data="blobs",
             scheme="fedgroup",
@@ -25,7 +27,7 @@ def made(devices: int, m: int, fedgroup: FedGroupSpec | None = None, policy: str
             train=FULL_BATCH,
             on_head_failure=policy,
             fedgroup=fedgroup or FedGroupSpec(),
-        )
+        ),
     )
 
 

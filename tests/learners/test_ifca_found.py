@@ -6,22 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tolfl.schemes.ifca import IFCA
 from torch import Tensor, nn
 
-from tests.sim.fleets import FULL_BATCH, closed, simulated
+from tests.sim.fleets import FULL_BATCH, closed, params, simulated
 from tolfl.core.spec import BlobsSpec, IFCASpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.sim.run import Result, run
-
-FREE = IFCASpec(init="random", restarts=1)
-
-
-def made(devices: int, m: int, ifca: IFCASpec = FREE, rounds: int = 20) -> IFCA:
-    return IFCA(
-        RunSpec(data="blobs", scheme="ifca", devices=devices, clusters=m, rounds=rounds, train=FULL_BATCH, ifca=ifca)
-    )
-
 
 # -- settings where the method is known to work -----------------------------------------------------------------------
 
@@ -83,7 +73,7 @@ def test_shifted_groups_are_found(seed: int) -> None:
     assert found(result) == true_groups(3, 4)
     for name, members in closed(result)[-1].groups.items():
         typical = np.eye(4)[members[0] // 4]
-        assert result.models[name].params @ typical / np.linalg.norm(result.models[name].params) > 0.9
+        assert params(result, name) @ typical / np.linalg.norm(params(result, name)) > 0.9
 
 
 BLOBS = RunSpec(

@@ -12,10 +12,16 @@ from torch import nn
 import tolfl
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import TrainSpec
+from tolfl.learners.training import TrainedModel
 
 RNG = np.random.default_rng(0)
 SLICES = [RNG.random((n, 6)) for n in (20, 35, 0, 12)]
 TEST = (np.concatenate([RNG.random((20, 6)), RNG.random((20, 6)) + 3]), np.repeat([0, 1], 20))
+
+
+def trained(run: tolfl.Run) -> TrainedModel:
+    assert isinstance(run.model, TrainedModel)
+    return run.model
 
 
 def test_a_run_tells_what_there_is_to_know() -> None:
@@ -38,7 +44,7 @@ def test_arrays_of_unequal_length_are_data() -> None:
 
 
 def test_layouts_agree_on_arrays() -> None:
-    params = [tolfl.simulate(data=SLICES, rounds=20, clusters=k).model.params for k in (1, 2, 4)]
+    params = [trained(tolfl.simulate(data=SLICES, rounds=20, clusters=k)).params for k in (1, 2, 4)]
 
     np.testing.assert_allclose(params[0], params[1], atol=1e-5)
     np.testing.assert_allclose(params[0], params[2], atol=1e-5)
@@ -50,7 +56,7 @@ def test_any_module_can_be_the_model() -> None:
 
     run = tolfl.simulate(data=slices, model=module, clusters=2, rounds=3, train={"lr": 0.01}, fail="client@1")
 
-    assert set(run.model.tensors()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert set(trained(run).tensors()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
     assert run.auroc is None
 
 
@@ -66,8 +72,8 @@ def test_the_sizes_of_the_autoencoder_are_a_dictionary_and_numpy_numbers_are_num
     run = tolfl.simulate(data="blobs", devices=2, rounds=1, seed=np.int64(3), model={"hidden": [4], "code": 2})
 
     assert run.spec.seed == 3
-    assert run.model.tensors()["encoder.0.weight"].shape == (4, 32)
-    assert isinstance(run.model.to_module(), nn.Module)
+    assert trained(run).tensors()["encoder.0.weight"].shape == (4, 32)
+    assert isinstance(trained(run).to_module(), nn.Module)
 
 
 def test_a_module_may_come_with_a_loss() -> None:
@@ -78,7 +84,7 @@ def test_a_module_may_come_with_a_loss() -> None:
     run = tolfl.simulate(data=SLICES, model=nn.Linear(6, 6), loss=loss, rounds=2)
 
     sample = np.ones((1, 6), dtype=np.float32)
-    expected = loss(run.model.to_module(), torch.from_numpy(sample))
+    expected = loss(trained(run).to_module(), torch.from_numpy(sample))
     assert run.model.anomaly_score(sample)[0] == pytest.approx(expected[0].item(), rel=1e-5)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tolfl.schemes import failure_plan
 
 import tolfl
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
@@ -16,6 +15,7 @@ from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.compare import Comparing, Entry, entries, known_schemes, parse_schemes
 from tolfl.experiments.comparison import SCORES, Statistic, compared
 from tolfl.experiments.sweep import SweepProgress
+from tolfl.learners.layouts import failure_plan
 from tolfl.models import ModuleModel
 from tolfl.sim.run import run
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.sim.fleets import FULL_BATCH, Mean, columns, some_data
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.paper.losses import LossRuns, closing_times_s
+from tolfl.learners import Account
 from tolfl.models import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.sim.run import run
@@ -107,7 +108,5 @@ def test_times_of_known_rounds_are_those_of_a_run_that_trains(k: int, uplink: st
 
 
 def test_rounds_that_are_not_known_are_not_trained_in_silence() -> None:
-    runs = finished(LossRuns(changed(repetitions=1)))
-
     with pytest.raises(LookupError, match="only 2 of 6 rounds are known"):
         closing_times_s(changed(repetitions=1), some_data([3] * 6, 8), Checkpoint([Account(1.0), Account(1.0)]))

@@ -196,10 +196,10 @@ def held_back(node: Node, is_free: Callable[[int], bool]) -> threading.Event:
     gate, trainer = threading.Event(), node._trainer
     contribute = trainer._contribute
 
-    def wait_and_contribute(version: Version, models: dict[str, Vector]) -> Contribution:
+    def wait_and_contribute(version: Version, state: dict[str, Vector]) -> Contribution:
         if not is_free(version.round):
             gate.wait(PATIENCE_S)
-        return contribute(version, models)
+        return contribute(version, state)
 
     trainer._contribute = wait_and_contribute  # type: ignore[method-assign]
     return gate

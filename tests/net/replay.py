@@ -13,16 +13,17 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from tolfl.runs.settling import autoencoder_for, settle_training
-from tolfl.schemes import Closing, Task, scheme_of
 
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.models import TrainJob, Update
+from tolfl.learners import Closing, Turn
+from tolfl.learners.learner import contributions_of
+from tolfl.learners.registry import learner_of
 from tolfl.net.disk import read_round
+from tolfl.runs.outcome import fleet_of
 
 Link: TypeAlias = RoundClosed | RosterChanged
 
@@ -112,26 +113,16 @@ def check_everybody(lines: Iterable[AnyRecord], data: FederatedDataset) -> None:
 
 def replayed(spec: RunSpec, data: FederatedDataset, chain: Sequence[Link]) -> Vector:
     """Return the model that the included sets of a history lead to."""
-    model, settings, scheme = autoencoder_for(spec, data), settle_training(spec, data, False), scheme_of(spec)
-
-    def train(jobs: Sequence[TrainJob], epochs: int | None = None, n_batches: int | None = None) -> list[Update]:
-        assert epochs is None
-        assert n_batches is None
-        return model.train(list(jobs), settings)
-
-    models = scheme.start(model, spec.seed)
+    learner = learner_of(fleet_of(spec, data))
+    state = learner.start({})
     for link in chain:
         if isinstance(link, RosterChanged):
             continue
         index = name_of(link).round - 1
-        tasks = [
-            Task(spec.seed, device, index, models, data.slice_of(device), 0, data.n_samples(device))
-            for device in link.included
-        ]
-        total = Contribution.total(scheme.contribute(tasks, model, train))
-        closing = Closing(spec.seed, index, DeviceSet.of(link.included), spec.train.server_lr)
-        models = scheme.apply(models, total, closing, tasks, train).models
-    return models[GLOBAL]
+        turns = [Turn(spec.seed, device, index, state, data.slice_of(device)) for device in link.included]
+        total = Contribution.total(contributions_of(learner, turns))
+        state = learner.apply(state, total, Closing(spec.seed, index, DeviceSet.of(link.included)))
+    return state[GLOBAL]
 
 
 def check_run(out: Path, spec: RunSpec, data: FederatedDataset, survivors: Sequence[int]) -> list[Link]:

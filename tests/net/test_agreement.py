@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from tests.net.fleet_processes import fleet_of, small_spec
 from tests.net.replay import chain_to, check_run, name_of, rounds_of
-from tests.sim.fleets import closed
+from tests.sim.fleets import closed, model_of
 from tolfl.core.records import RoundClosed
 from tolfl.net.collecting import collect
 from tolfl.sim.run import run
@@ -36,7 +36,7 @@ def agree(fail: str, out: Path, devices: int = 6, clusters: int = 3) -> None:
     assert summary["survivors"] == simulated.summary["survivors"]
     assert summary["auroc"] == pytest.approx(simulated.summary["auroc"], abs=1e-6)
     real = safetensors.numpy.load_file(out / "model.safetensors")
-    for name, tensor in simulated.models["global"].tensors().items():
+    for name, tensor in model_of(simulated).tensors().items():
         np.testing.assert_allclose(real[name], tensor, rtol=0, atol=1e-5)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.net.nodes import fleet_of, held_back, is_same, small
-from tolfl.core.contribution import GLOBAL
+from tests.sim.fleets import params
 from tolfl.core.records import Joined
 from tolfl.net.arrival import ask
 from tolfl.net.credentials import NoCredentials
@@ -53,7 +53,7 @@ def test_a_fleet_finds_itself_by_one_seed(tmp_path: Path) -> None:
             fleet.launch(0, 1, 2, 3)
             reasons = await fleet.ends(0, 1, 2, 3)
 
-            expected = run(spec)[0].models[GLOBAL].params
+            expected = params(run(spec)[0])
             assert reasons == ["over"] * 4
             assert all(is_same(fleet.params(device), expected) for device in range(4))
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.net.nodes import SMALL, fleet_of, held_back, is_same
 from tests.net.test_wire import any_message, fleets, plain
+from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import RunDirectoryError
 from tolfl.net.disk import DeviceDisk, encode_round, has_round, read_round, round_path
@@ -130,7 +131,7 @@ def test_a_folder_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> 
             during = (await fleet.status(2)).trouble
             reasons = await fleet.ends(0, 1, 2, 3)
 
-            expected = run(SMALL)[0].models[GLOBAL].params
+            expected = params(run(SMALL)[0])
             assert before == ""
             assert str(fleet.state(2)) in during
             assert "training goes on" in during
@@ -170,7 +171,7 @@ def test_a_full_disk_is_reported_and_stops_nothing_and_room_ends_it(tmp_path: Pa
             gate.set()
             reasons = await fleet.ends(0, 1, 2, 3)
 
-            expected = run(SMALL)[0].models[GLOBAL].params
+            expected = params(run(SMALL)[0])
             assert "No space left on device" in trouble
             assert reasons == ["over"] * 4
             assert is_same(fleet.params(2), expected)

@@ -19,9 +19,9 @@ import pytest
 from tests.net.hostile_peers import Peer, SecureFleet, secure_fleet_of, without_stale
 from tests.net.nodes import PATIENCE_S, held_back, is_same, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
+from tests.sim.fleets import params
 from tolfl.cli.options import Format
 from tolfl.cli.status import status
-from tolfl.core.contribution import GLOBAL
 from tolfl.core.records import FailureHappened
 from tolfl.net.addresses import split_address
 from tolfl.net.server import MAX_FRAMES_PER_S, MAX_STREAMS, Meter
@@ -49,7 +49,7 @@ async def in_mid_run(fleet: SecureFleet) -> threading.Event:
 async def check_unharmed(fleet: SecureFleet) -> None:
     """Check that all end well, with the model of the simulator, and that nobody was lost on the way."""
     assert await fleet.ends(*ALL) == ["over"] * 4
-    expected = run(SPEC)[0].models[GLOBAL].params
+    expected = params(run(SPEC)[0])
     assert all(is_same(fleet.params(device), expected) for device in ALL)
     lines = [line for device in ALL for line in fleet.records(device)]
     assert [line for line in lines if isinstance(line, FailureHappened)] == []

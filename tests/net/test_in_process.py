@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.net.nodes import SMALL, TOKEN, Fleet, fleet_of, held_back, is_same, small, until
+from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.records import FailureHappened, Joined, RunEnded, Traffic
 from tolfl.net.node import Node
@@ -35,7 +36,7 @@ def test_real_devices_end_with_the_bits_of_the_simulation(tmp_path: Path, scheme
             fleet.launch(*ALL)
             reasons = await fleet.ends(*ALL)
 
-            expected = run(spec)[0].models[GLOBAL].params
+            expected = params(run(spec)[0])
             assert reasons == ["over"] * 4
             assert len(fleet.histories()) == 1
             assert all(is_same(fleet.params(device), expected) for device in ALL)
@@ -174,7 +175,7 @@ def test_all_start_again_after_a_power_cut_where_they_were(tmp_path: Path) -> No
             lives = [fleet.nodes[device].device.incarnation for device in ALL]
             reasons = await fleet.ends(*ALL)
 
-            expected = run(SMALL)[0].models[GLOBAL].params
+            expected = params(run(SMALL)[0])
             assert lives == [1, 1, 1, 1]
             assert reasons == ["over"] * 4
             assert all(is_same(fleet.params(device), expected) for device in ALL)

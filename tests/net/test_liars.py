@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from tests.net.fleet_processes import fleet_of, small_spec
-from tests.sim.fleets import closed
+from tests.sim.fleets import closed, model_of
 from tolfl.core.records import RoundClosed, decode_records
 from tolfl.core.spec import DefenceSpec
 from tolfl.net.collecting import collect
@@ -41,5 +41,5 @@ def test_a_lie_over_the_network_is_the_simulated_one(name: str, tmp_path: Path) 
         (line.version, line.n_samples) for line in closed(simulated)
     ]
     real = safetensors.numpy.load_file(tmp_path / "run" / "model.safetensors")
-    for tensor_name, tensor in simulated.models["global"].tensors().items():
+    for tensor_name, tensor in model_of(simulated).tensors().items():
         np.testing.assert_allclose(real[tensor_name], tensor, rtol=0, atol=1e-5)

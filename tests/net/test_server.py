@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.net.nodes import PATIENCE_S, SMALL, TOKEN, Fleet, fleet_of, held_back, is_same, stream
+from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
 from tolfl.net import server
@@ -89,7 +90,7 @@ async def training_fleet(folder: Path) -> AsyncIterator[Fleet]:
         finally:
             gate.set()
         assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
-        expected = run(SMALL)[0].models[GLOBAL].params
+        expected = params(run(SMALL)[0])
         assert all(is_same(fleet.params(device), expected) for device in range(4))
 
 

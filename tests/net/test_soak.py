@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tolfl.runs.settling import autoencoder_for
 
 from tests.net.fleet_processes import Fleet, fleet_of, small_spec
 from tests.net.replay import Link, chain_to, held_by, lines_of_devices, name_of, replayed, with_rounds
 from tests.net.test_freezes import check_history
 from tolfl.core.records import RoundClosed
-from tolfl.runs.evaluation import TrainedModel, score_models
+from tolfl.learners.registry import learner_of
+from tolfl.runs.evaluation import score_models
+from tolfl.runs.outcome import fleet_of as known_of
 from tolfl.sim.run import run
 
 SOAK_S = 60.0
@@ -62,7 +63,7 @@ def test_random_kills_and_restarts_cost_no_quality(tmp_path: Path) -> None:
     chain = chain_to(last.name.history, lines)
     n_links = max(place for place, link in enumerate(chain, 1) if _is_of_all(link))
     real = replayed(spec, fleet.data, chain[:n_links])
-    model = TrainedModel(autoencoder_for(spec, fleet.data), real)
-    auroc = score_models({"global": model}, fleet.data, {"global": 6}).auroc
+    results = learner_of(known_of(spec, fleet.data)).results({"global": real})
+    auroc = score_models(results, fleet.data, {"global": 6}).auroc
     (undisturbed,) = run(with_rounds(spec, name_of(chain[n_links - 1]).round))
     assert auroc == pytest.approx(undisturbed.summary["auroc"], abs=0.02)

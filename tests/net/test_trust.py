@@ -25,7 +25,7 @@ from tests.net.hostile_peers import (
     without_stale,
 )
 from tests.net.nodes import PATIENCE_S, held_back, is_same, small
-from tolfl.core.contribution import GLOBAL
+from tests.sim.fleets import params
 from tolfl.core.records import FailureHappened
 from tolfl.core.spec import RunSpec
 from tolfl.net.addresses import split_address
@@ -50,7 +50,7 @@ async def in_mid_run(fleet: SecureFleet) -> threading.Event:
 
 def check_unharmed(fleet: SecureFleet, reasons: list[str], spec: RunSpec) -> None:
     """Check that all ended well, with the model of the simulator, and that nobody was lost on the way."""
-    expected = run(spec)[0].models[GLOBAL].params
+    expected = params(run(spec)[0])
     assert reasons == ["over"] * spec.devices
     assert all(is_same(fleet.params(device), expected) for device in range(spec.devices))
     lines = [line for device in range(spec.devices) for line in fleet.records(device)]

@@ -13,6 +13,8 @@ from tests.sim.fleets import FULL_BATCH, Mean, finished, some_data
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import FailureHappened
 from tolfl.core.spec import RunSpec
+from tolfl.learners import Account
+from tolfl.learners.training import TrainedModel
 from tolfl.models import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory, models_sha256
@@ -21,7 +23,13 @@ from tolfl.sim.run import Runs
 
 SPEC = RunSpec(data="blobs", devices=3, clusters=2, rounds=2, train=FULL_BATCH)
 HAPPENED = FailureHappened(time_s=1.0, device=1, round=0, what="died (train)")
-MODEL = {"theta": np.arange(3.0)}
+
+
+def at(*theta: float) -> TrainedModel:
+    return TrainedModel(ModuleModel(Mean(len(theta))), np.array(theta))
+
+
+MODEL = at(0.0, 1.0, 2.0)
 
 
 def files(path: Path) -> set[str]:
@@ -121,13 +129,13 @@ def test_records_that_do_not_fit_on_the_disk_are_reported_in_one_sentence(tmp_pa
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "model.safetensors", "summary.json"])
 def test_a_file_that_does_not_fit_leaves_nothing_half_written(tmp_path: Path, name: str) -> None:
     directory = RunDirectory.create(tmp_path, SPEC)
-    directory.save_checkpoint(Checkpoint([1.0], models={0: {"global": np.zeros(3)}}))
+    directory.save_checkpoint(Checkpoint([Account(1.0)], states={0: {"global": np.zeros(3)}}))
     before = (tmp_path / "checkpoint.safetensors").read_bytes()
     (tmp_path / f"{name}.part").symlink_to(FULL)
 
     def save() -> None:
         if name.startswith("checkpoint"):
-            directory.save_checkpoint(Checkpoint([1.0, 2.0]))
+            directory.save_checkpoint(Checkpoint([Account(1.0), Account(2.0)]))
         else:
             directory.finish({"global": MODEL}, {"auroc": 0.5})
 
@@ -156,7 +164,7 @@ def test_a_run_that_fills_the_disk_can_be_resumed_when_there_is_room(tmp_path: P
 
 def test_a_finished_run_leaves_its_model_and_summary_and_no_checkpoint(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path, SPEC)
-    directory.save_checkpoint(Checkpoint([1.0]))
+    directory.save_checkpoint(Checkpoint([Account(1.0)]))
     directory.finish({"global": MODEL}, {"auroc": 0.5, "models": None})
 
     assert files(tmp_path) == {"spec.toml", "records.jsonl", "model.safetensors", "summary.json"}
@@ -180,8 +188,8 @@ def test_nobodys_model_is_no_file(tmp_path: Path) -> None:
 
 
 def test_equal_models_have_equal_hashes_and_others_do_not() -> None:
-    same = {"theta": np.arange(6.0)[::2] / 2}
-    other = {"theta": np.arange(3.0) + 1e-9}
+    same = TrainedModel(MODEL.model, np.arange(6.0)[::2] / 2)
+    other = TrainedModel(MODEL.model, np.arange(3.0) + 1e-9)
 
     assert models_sha256({"global": MODEL}) == models_sha256({"global": same})
     assert models_sha256({"global": MODEL}) != models_sha256({"global": other})
@@ -193,7 +201,7 @@ def test_equal_models_have_equal_hashes_and_others_do_not() -> None:
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     kept = Checkpoint(
-        [0.1 + 0.2, None, 3.0],
+        [Account(0.1 + 0.2), Account(), Account(3.0, {"cluster-0": (0, 2)}, {1: "orphaned"})],
         {0: 0.5, 2: None},
         {1: {"global": np.arange(3, dtype=np.float32)}, 2: {"global": np.array([1 / 3]), "a/b": np.zeros(2)}},
     )
@@ -202,12 +210,12 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     found = directory.checkpoint()
 
     assert found is not None
-    assert (found.losses, found.evaluations, found.n_steps) == (kept.losses, kept.evaluations, 3)
-    assert {step: sorted(models) for step, models in found.models.items()} == {1: ["global"], 2: ["a/b", "global"]}
-    for step, models in kept.models.items():
-        for key, vector in models.items():
-            assert np.array_equal(found.models[step][key], vector)
-            assert found.models[step][key].dtype == vector.dtype
+    assert (found.accounts, found.evaluations, found.n_steps) == (kept.accounts, kept.evaluations, 3)
+    assert {step: sorted(state) for step, state in found.states.items()} == {1: ["global"], 2: ["a/b", "global"]}
+    for step, state in kept.states.items():
+        for key, vector in state.items():
+            assert np.array_equal(found.states[step][key], vector)
+            assert found.states[step][key].dtype == vector.dtype
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", safetensors.numpy.save({"a": np.zeros(2)})])

@@ -8,15 +8,15 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
-from tolfl.schemes import failure_plan
 
-from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, params, simulated, some_data
+from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, model_of, params, simulated, some_data
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.failures import Phase
 from tolfl.core.records import Evaluated, FailureHappened, RoundClosed, TakenOver
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
+from tolfl.learners.layouts import failure_plan
 from tolfl.models import ModuleModel, TrainJob, TrainSettings
 from tolfl.sim.run import Result
 
@@ -151,7 +151,7 @@ def resumed_without(lost: Sequence[int], at: int, k_before: int, data: Federated
     """Return the model of a clean fleet until a round, then of a fleet without some devices, trained by hand."""
     clean = simulated(changed(clusters=k_before, rounds=at), data)
     theta = params(clean)
-    model, train = clean.models[GLOBAL].model, TrainSettings(0.1, 1, 0)
+    model, train = model_of(clean).model, TrainSettings(0.1, 1, 0)
     left = [d for d in range(data.n_devices) if d not in lost]
     for index in range(at, SPEC.rounds):
         jobs = [TrainJob(0, d, index, theta, data.pool, *data.bounds[d : d + 2]) for d in left]

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.sim.fleets import closed
+from tests.sim.fleets import closed, model_of
 from tolfl.core.contribution import Vector
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import BlobsSpec, DefenceSpec, RunSpec
@@ -26,11 +26,11 @@ def ran(**fields: object) -> Result:
 
 
 def sha(result: Result) -> str | None:
-    return models_sha256({name: model.tensors() for name, model in result.models.items()})
+    return models_sha256(result.models)
 
 
 def params(result: Result) -> Vector:
-    return np.concatenate([tensor.ravel() for tensor in result.models["global"].tensors().values()])
+    return np.concatenate([tensor.ravel() for tensor in model_of(result).tensors().values()])
 
 
 @pytest.mark.parametrize("scheme", ["tol-fl", "fl", "sbt", "ifca", "fesem", "fedgroup"])

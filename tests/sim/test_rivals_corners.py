@@ -7,12 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
-from tolfl.schemes import scheme_of
-from tolfl.schemes.ifca import IFCA
-from tolfl.schemes.scheme import Models
 from torch import nn
 
-from tests.schemes.rounds import clusters, play
+from tests.learners.rounds import clusters, full_batch, play
 from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, finished, some_data
 from tests.sim.fleets import simulated as module_run
 from tests.sim.rivals import BLOBS, DATA, MODEL, assert_same, changed, n_samples, simulated
@@ -20,8 +17,12 @@ from tolfl.core.errors import SpecError
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, LinkModel, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners import Fleet, State
+from tolfl.learners.ifca import IFCA
+from tolfl.learners.registry import learner_of
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.outcome import holders_of
 from tolfl.sim.run import Result, Runs, run
 
 
@@ -59,7 +60,8 @@ def test_repetitions_that_resume_from_different_rounds_are_the_undisturbed_runs(
 
 @pytest.mark.parametrize("good", [1, 2, 5, 10, 11])
 def test_more_than_ten_restarts(good: int) -> None:
-    scheme = IFCA(
+    learner = IFCA(
+        full_batch(),
         RunSpec(
             data="blobs",
             scheme="ifca",
@@ -68,12 +70,12 @@ def test_more_than_ten_restarts(good: int) -> None:
             rounds=20,
             train=FULL_BATCH,
             ifca=IFCASpec(init="random", restarts=12, trial_rounds=4),
-        )
+        ),
     )
-    models: Models = {}
+    state: State = {}
     for trial in range(12):
-        models.update(clusters((2.0, 8.0) if trial == good else (0.0, 20.0), 3).to_models(f"trial-{trial}/"))
-    assert float(play(scheme, models, columns([1, 3], [4], [6, 8, 10]), 4).after.centres[1][0]) == 8.0
+        state.update(clusters((2.0, 8.0) if trial == good else (0.0, 20.0), 3).to_state(f"trial-{trial}/"))
+    assert float(play(learner, state, columns([1, 3], [4], [6, 8, 10]), 4).after.centres[1][0]) == 8.0
 
 
 def test_fesem_does_not_reseed_a_centre_whose_members_come_back_with_its_host() -> None:
@@ -162,11 +164,12 @@ def test_random_models_that_are_all_the_same_are_refused(scheme: str) -> None:
     spec = changed(scheme=scheme, ifca=IFCASpec(init="random", restarts=1), fesem=FeSEMSpec(init="random"))
 
     with pytest.raises(SpecError, match="starts the same for every seed"):
-        scheme_of(spec).start(ModuleModel(nn.Linear(3, 3)), 0)
+        learner_of(Fleet(spec, (3,)), ModuleModel(nn.Linear(3, 3))).start({})
 
 
 def test_the_record_of_a_trial_round_has_loss_and_groups_of_one_restart() -> None:
-    scheme = IFCA(
+    learner = IFCA(
+        full_batch(),
         RunSpec(
             data="blobs",
             scheme="ifca",
@@ -175,14 +178,15 @@ def test_the_record_of_a_trial_round_has_loss_and_groups_of_one_restart() -> Non
             rounds=20,
             train=FULL_BATCH,
             ifca=IFCASpec(init="random", restarts=2, trial_rounds=4),
-        )
+        ),
     )
-    models: Models = {}
+    state: State = {}
     for trial, pair in enumerate([(0.0, 20.0), (2.0, 8.0)]):
-        models.update(clusters(pair, 3).to_models(f"trial-{trial}/"))
+        state.update(clusters(pair, 3).to_state(f"trial-{trial}/"))
     data = columns([1, 3], [4], [6, 8, 10])
-    played = play(scheme, models, data, 3)
+    played = play(learner, state, data, 3)
     single = IFCA(
+        full_batch(),
         RunSpec(
             data="blobs",
             scheme="ifca",
@@ -191,10 +195,9 @@ def test_the_record_of_a_trial_round_has_loss_and_groups_of_one_restart() -> Non
             rounds=20,
             train=FULL_BATCH,
             ifca=IFCASpec(init="random", restarts=1),
-        )
+        ),
     )
-    alone = play(single, clusters((2.0, 8.0), 3).to_models(), data, 3)
-    assert played.applied.groups == alone.applied.groups
-    assert played.applied.loss == pytest.approx(alone.applied.loss)
-    served = scheme.serving(played.applied.models, range(3))
-    assert {n: one.n_devices for n, one in served.items()} == {"cluster-0": 2, "cluster-1": 1}
+    alone = play(single, clusters((2.0, 8.0), 3).to_state(), data, 3)
+    assert played.account.groups == alone.account.groups
+    assert played.account.loss == pytest.approx(alone.account.loss)
+    assert holders_of(learner.results(played.state), range(3)) == {"cluster-0": 2, "cluster-1": 1}

@@ -115,8 +115,7 @@ def test_repetitions_in_lock_step_are_the_runs_with_those_seeds(scheme: str, fai
 def test_the_number_of_devices_trained_at_once_changes_nothing(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = msgspec.structs.replace(BLOBS, scheme=scheme, fail="server@2", on_head_failure="rehome")
     together = run(spec)[0]
-    monkeypatch.setattr("tolfl.sim.workshop._DEVICES_AT_ONCE", 1)
-    monkeypatch.setattr("tolfl.sim.workshop._MAX_THREADS", 1)
+    monkeypatch.setattr("tolfl.sim.batch_trainer._TURNS_AT_ONCE", 1)
 
     assert_same(run(spec)[0], together)
 

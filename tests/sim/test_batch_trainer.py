@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
+from tests.sim.fleets import params
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.sim import workshop
+from tolfl.models import threads
+from tolfl.sim import batch_trainer
 from tolfl.sim.run import run
 
 SPEC = RunSpec(
@@ -24,12 +28,13 @@ SPEC = RunSpec(
 def test_threads_and_pieces_do_not_change_the_model(
     n_threads: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = run(SPEC)[0].models["global"].params
-    monkeypatch.setattr(workshop, "_MAX_THREADS", n_threads)
-    monkeypatch.setattr(workshop, "_DEVICES_AT_ONCE", at_once)
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    usual = params(run(SPEC)[0])
+    monkeypatch.setattr(batch_trainer, "_TURNS_AT_ONCE", at_once)
+    with ThreadPoolExecutor(n_threads) as pool:
+        monkeypatch.setattr(threads, "_pool", lambda: pool)
+        other = params(run(SPEC)[0])
 
-    np.testing.assert_allclose(run(SPEC)[0].models["global"].params, usual, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(other, usual, rtol=0, atol=1e-6)
 
 
 def test_the_number_of_torch_threads_is_left_as_it_was() -> None:

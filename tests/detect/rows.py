@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.detect import Detector
+from tolfl.detect.detector_learner import DetectorStages, detector_learner
+from tolfl.learners import Fleet
 
 Rows = NDArray[np.float64]
 
@@ -38,3 +42,9 @@ def with_models_of(*detectors: Detector) -> Detector:
     )
     networks = {name: one.networks["global"] for name, one in zip(names, detectors, strict=True)}
     return replace(detectors[0], learned=both, networks=networks)
+
+
+def detector_for(fleet: Fleet, learn: Mapping[str, object]) -> DetectorStages:
+    """Return the learner of a detector with these settings."""
+    run = msgspec.structs.replace(fleet.spec, learn={"what": "detector", **learn})
+    return detector_learner(replace(fleet, spec=run))

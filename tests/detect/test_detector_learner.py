@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.detect.rows import Rows, near_a_plane
+from tests.detect.rows import Rows, detector_for, near_a_plane
 from tests.learners.play import play, states
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.detect import DetectorSpec, fit_detector
-from tolfl.detect.detector_learner import DetectorResult, DetectorStages, detector_learner
+from tolfl.detect.detector_learner import DetectorResult, DetectorStages
 from tolfl.detect.features import Features
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
@@ -30,7 +30,7 @@ ROWS = {device: near_a_plane(40 + 10 * device, seed=device) for device in range(
 
 def learner_of(name: str, n_devices: int = 4, **run: object) -> DetectorStages:
     spec = RunSpec(devices=n_devices, **{"rounds": 3, **run})  # type: ignore[arg-type]
-    return detector_learner(Fleet(spec, (6,), usual_rows=50), LEARN[name])
+    return detector_for(Fleet(spec, (6,), usual_rows=50), LEARN[name])
 
 
 def file_of(learner: DetectorStages, rows: dict[int, Rows], gone: dict[int, int] | None = None) -> bytes:
@@ -129,7 +129,7 @@ def test_a_device_that_comes_late_is_in_the_thresholds_with_its_rows() -> None:
 
 
 def test_a_device_that_diverges_costs_the_round_and_a_tenth_of_the_step_is_left() -> None:
-    learner = detector_learner(
+    learner = detector_for(
         Fleet(RunSpec(devices=2, rounds=4), (6,)), {"model": "autoencoder", "hidden": [8], "scaling": "none"}
     )
     rows = {0: near_a_plane(60), 1: 1e4 * near_a_plane(60)}
@@ -143,7 +143,7 @@ def test_a_device_that_diverges_costs_the_round_and_a_tenth_of_the_step_is_left(
 @pytest.mark.parametrize("learn", [{"lr": 1e6}, {}], ids=["learn", "train"])
 def test_a_given_step_that_diverges_is_an_error(learn: dict[str, object]) -> None:
     run = RunSpec(devices=1, rounds=4, train=TrainSpec(lr=None if learn else 1e6))
-    learner = detector_learner(Fleet(run, (6,)), {"model": "autoencoder", "hidden": [8], **learn})
+    learner = detector_for(Fleet(run, (6,)), {"model": "autoencoder", "hidden": [8], **learn})
 
     with pytest.raises(ArithmeticError, match="diverged"):
         play(learner, {0: near_a_plane(60)})
@@ -186,13 +186,13 @@ def test_scaling_in_rounds_is_that_of_merged_moments(sizes: list[int], kind: str
 )
 def test_a_wrong_setting_gets_one_sentence(learn: dict[str, object], problem: str) -> None:
     with pytest.raises(SpecError, match=problem):
-        detector_learner(Fleet(RunSpec(devices=2), (6,)), {"what": "detector", **learn})
+        detector_for(Fleet(RunSpec(devices=2), (6,)), {"what": "detector", **learn})
 
 
 def test_names_of_columns_and_devices_are_in_the_file() -> None:
     columns = ("load", "power [W]", "a", "b", "c", "d")
     fleet = Fleet(RunSpec(devices=4, scheme="sbt", seed=5), (6,), columns, ("north", "south", "west", "east"))
-    learner = detector_learner(fleet, {"alarms_per_day": 1.0, "windows_per_day": 20.0})
+    learner = detector_for(fleet, {"alarms_per_day": 1.0, "windows_per_day": 20.0})
     detector = learner.detector(play(learner, ROWS, seed=5))
 
     assert detector is not None

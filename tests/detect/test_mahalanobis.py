@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.covariance import OAS
 
-from tests.detect.rows import Rows, near_a_plane, off_the_plane
+from tests.detect.rows import Rows, detector_for, near_a_plane, off_the_plane
 from tests.learners.play import Present, play
 from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, Features, FederatedDetector, fit_detector
-from tolfl.detect.detector_learner import detector_learner
 from tolfl.detect.learning import Learned
 from tolfl.detect.mahalanobis import LEAST_SHRINKAGE, Distance, oas, shrunk_variances
 from tolfl.detect.pca import Subspace
@@ -24,7 +23,7 @@ QUERIES = np.concatenate([near_a_plane(20, seed=70), off_the_plane(20, seed=71)]
 def learned(slices: list[Rows], present: Present | None = None) -> Learned:
     """Return what a fleet learns whose devices hold float32."""
     fleet = Fleet(RunSpec(devices=len(slices)), (slices[0].shape[1],))
-    learner = detector_learner(fleet, {"model": "mahalanobis", "scaling": "none", "held_back": 0.0})
+    learner = detector_for(fleet, {"model": "mahalanobis", "scaling": "none", "held_back": 0.0})
     rows = {device: own.astype(np.float32) for device, own in enumerate(slices)}
     found = learner.detector(play(learner, rows, present))
     assert found is not None

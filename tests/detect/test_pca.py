@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from tests.detect.rows import Rows, near_a_plane
+from tests.detect.rows import Rows, detector_for, near_a_plane
 from tests.learners.play import Present, play
 from tolfl.core.spec import RunSpec
-from tolfl.detect.detector_learner import detector_learner
 from tolfl.detect.pca import Subspace, statistics_of, subspace_of
 from tolfl.learners.learner import Fleet
 
@@ -19,7 +18,7 @@ from tolfl.learners.learner import Fleet
 def learned(slices: list[Rows], present: Present | None = None) -> Subspace:
     """Return what a fleet learns whose devices hold float32."""
     fleet = Fleet(RunSpec(devices=len(slices)), (slices[0].shape[1],))
-    learner = detector_learner(fleet, {"model": "pca", "scaling": "none", "held_back": 0.0})
+    learner = detector_for(fleet, {"model": "pca", "scaling": "none", "held_back": 0.0})
     rows = {device: own.astype(np.float32) for device, own in enumerate(slices)}
     found = learner.detector(play(learner, rows, present))
     assert found is not None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.detect.rows import detector_for
 from tests.learners.play import Present, play
 from tolfl.core.contribution import Contribution
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
-from tolfl.detect.detector_learner import detector_learner, spec_for_run
+from tolfl.detect.detector_learner import spec_for_run
 from tolfl.detect.features import Rows
 from tolfl.detect.network import Dense, ScoringNetwork
 from tolfl.detect.statistics_rounds import flat_network
@@ -42,7 +44,7 @@ class AllHeldBack(OfSquares):
 
 def stage_of(kind: type[OfSquares], n_devices: int, **learn: object) -> OfSquares:
     run = RunSpec(devices=n_devices)
-    return kind(Fleet(run, (1,)), spec_for_run(run, {"held_back": 0.5, **learn}))
+    return kind(Fleet(run, (1,)), spec_for_run(msgspec.structs.replace(run, learn={"held_back": 0.5, **learn})))
 
 
 def agreed(stage: OfSquares, rows: Mapping[int, Rows], present: Present | None = None) -> Thresholds | None:
@@ -144,7 +146,7 @@ def test_the_highest_level_is_kept_where_all_scores_are_gone_before_the_count() 
 def test_rounds_in_which_nobody_is_present_are_never_an_exception(empty: set[int]) -> None:
     rng = np.random.default_rng(1)
     rows = {device: rng.normal(size=(40, 3)) for device in range(3)}
-    learner = detector_learner(Fleet(RunSpec(devices=3), (3,)), {})
+    learner = detector_for(Fleet(RunSpec(devices=3), (3,)), {})
     state = play(learner, rows, lambda round_index: [] if round_index in empty else range(3))
 
     has_model = not empty & {0, 1} and not set(range(2, 6)) <= empty and 6 not in empty

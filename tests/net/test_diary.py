@@ -24,6 +24,7 @@ from tolfl.core.records import (
     decode_records,
     encode_records,
 )
+from tolfl.learners import Account
 from tolfl.net.diary import Diary
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Roster, Version
@@ -51,7 +52,7 @@ def a_round(index: int, missing: dict[int, str] | None = None) -> Announce:
 def test_a_closed_round_is_written_as_the_record_says(tmp_path: Path) -> None:
     diary = Diary(tmp_path, 1)
     announced = a_round(3, {4: "late", 2: "failed"})
-    diary.closed(7.5, announced, loss=0.25)
+    diary.closed(7.5, announced, Account(0.25))
 
     (line,) = lines_in(tmp_path)
     assert isinstance(line, RoundClosed)

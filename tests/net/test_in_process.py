@@ -284,13 +284,13 @@ def test_what_a_record_keeps_is_filled_in_by_who_has_the_parent(
             node = fleet.prepare(0)
             own = fleet.params(0)
             record = ClosedRound(Version(9, 1, 0, "ff"), node.device.record.roster, state, parent)
-            message = node._with_models(Closed(1, 0, record.version, frozenset(), record))
+            message = node._with_kept(Closed(1, 0, record.version, frozenset(), record))
 
             assert type(message) is expected
             assert message.version == record.version
             if isinstance(message, Closed):
-                assert isinstance(message.record.models, dict)
-                assert message.record.models[GLOBAL] is own
-                assert list(message.record.models) == list(state)
+                assert isinstance(message.record.state, dict)
+                assert message.record.state[GLOBAL] is own
+                assert list(message.record.state) == list(state)
 
     asyncio.run(live())

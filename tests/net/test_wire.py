@@ -260,8 +260,8 @@ def test_the_order_of_a_state_is_kept() -> None:
     (message,) = received(frames_of(closed(state)), FREE)
 
     assert isinstance(message, messages.Closed)
-    assert isinstance(message.record.models, dict)
-    assert list(message.record.models) == ["c", "a", "b"]
+    assert isinstance(message.record.state, dict)
+    assert list(message.record.state) == ["c", "a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -289,10 +289,10 @@ def test_arrays_that_are_the_very_ones_of_the_parent_are_named_and_do_not_travel
     (message,) = received(frames, FREE)
 
     assert isinstance(message, messages.Closed)
-    assert isinstance(message.record.models, dict)
+    assert isinstance(message.record.state, dict)
     assert kept_in(message.record) == {"same"}
-    assert list(message.record.models) == ["same", "equal", "changed"]
-    assert np.array_equal(message.record.models["changed"], changed + 1)
+    assert list(message.record.state) == ["same", "equal", "changed"]
+    assert np.array_equal(message.record.state["changed"], changed + 1)
 
 
 def test_a_record_that_changes_nothing_is_one_frame() -> None:
@@ -569,7 +569,7 @@ def test_counts_travel_in_few_bytes_and_come_back_as_they_were() -> None:
 
     assert sum(map(len, frames)) < COUNTED.nbytes / 50
     assert isinstance(message, messages.Closed)
-    assert plain(message.record.models) == plain({"a": COUNTED})
+    assert plain(message.record.state) == plain({"a": COUNTED})
 
 
 def test_integers_that_do_not_get_smaller_travel_as_they_are() -> None:
@@ -992,4 +992,4 @@ def test_packed_bytes_are_a_zlib_stream() -> None:
     (message,) = received(packed(["i8", 2, len(stream)], stream), FREE)
 
     assert isinstance(message, messages.Closed)
-    assert plain(message.record.models) == plain({"a": np.array([-1, 2])})
+    assert plain(message.record.state) == plain({"a": np.array([-1, 2])})

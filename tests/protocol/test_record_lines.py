@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.protocol.fleets import STAR, announced, closing, first_record, join, report, started, trained
 from tolfl.core.records import Joined, RosterChanged, RoundClosed, TakenOver
+from tolfl.learners import Account
 from tolfl.protocol.events import Announce, PeerFailed, TakeOver
 from tolfl.protocol.history import Roster
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
@@ -20,7 +21,7 @@ def closed_without_one() -> Announce:
 
 def test_a_closed_round_is_a_line_with_what_the_driver_adds() -> None:
     effect = closed_without_one()
-    line = round_line(effect.record, effect.heads, 1.5, 0, loss=0.5, stall_s=0.25)
+    line = round_line(effect.record, effect.heads, 1.5, 0, Account(0.5, stage="thresholds", digest="ab"), 0.25)
 
     assert line == RoundClosed(
         time_s=1.5,
@@ -36,6 +37,8 @@ def test_a_closed_round_is_a_line_with_what_the_driver_adds() -> None:
         messages={},
         heads=(0,),
         stall_s=0.25,
+        stage="thresholds",
+        digest="ab",
     )
 
 

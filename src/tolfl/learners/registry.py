@@ -95,11 +95,13 @@ def fingerprint(spec: RunSpec) -> str:
 def settings_of(fleet: Fleet, kind: type[msgspec.Struct]) -> msgspec.Struct:
     """Return what `[learn]` says, decoded as a learner's own settings; an unknown key is an error."""
     given = {key: value for key, value in fleet.spec.learn.items() if key not in {"what", "columns", "names"}}
+    known, what = kind.__struct_encode_fields__, what_of(fleet.spec)
+    if unknown := sorted(set(given) - set(known)):
+        raise SpecError(f"learn: unknown key {unknown[0]!r}; {what} takes {', '.join(known)}")
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        known = ", ".join(kind.__struct_fields__)
-        raise SpecError(f"learn: {error}; {what_of(fleet.spec)} takes {known}") from None
+        raise SpecError(f"learn: {error}; {what} takes {', '.join(known)}") from None
 
 
 # -- built in ---------------------------------------------------------------------------------------------------

@@ -19,15 +19,16 @@ from tolfl.experiments.beyond.work import Beyond
 from tolfl.experiments.paper.studies import chosen_studies
 from tolfl.experiments.paper.tables import SCENARIOS, PaperTables
 from tolfl.experiments.sweep import Cell, Sweep, groups
-from tolfl.schemes import is_plain, scheme_of
+from tolfl.learners.layouts import is_plain
 from tolfl.sim.run import Runs
 
 
 def cost(group: list[Cell], n_rounds: int) -> tuple[float, float, int]:
     """Return the usual seconds per round of a group, its seconds in all, and its rounds."""
     spec = group[0].spec
-    n_trials = 0 if is_plain(spec) else getattr(scheme_of(spec), "decides_in", 0)
-    runs, times = iter(Runs(spec)), []
+    all_runs = Runs(spec)
+    n_trials = 0 if is_plain(spec) else getattr(all_runs.simulations[0].learner, "decides_in", 0)
+    runs, times = iter(all_runs), []
     for _ in range(n_trials + 1 + n_rounds):  # the first round also makes room for what later ones use again
         started = time.perf_counter()
         next(runs)

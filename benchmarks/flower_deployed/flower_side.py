@@ -18,8 +18,9 @@ from torch import nn
 from benchmarks.flower_deployed.stalls import Round
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
+from tolfl.learners.registry import autoencoder_for
 from tolfl.net.ports import free_ports
-from tolfl.runs.settling import autoencoder_for
+from tolfl.runs.outcome import fleet_of
 
 APP = Path(__file__).parent / "app"
 #: Flower has an environment of its own: its pins do not fit ours.
@@ -54,7 +55,7 @@ class FlowerFleet:
         data = load(self.spec)
         for device in range(self.n_devices):
             np.save(self.folder / f"samples-{device}.npy", data.slice_of(device))
-        architecture = autoencoder_for(self.spec, data)
+        architecture = autoencoder_for(fleet_of(self.spec, data))
         self._module = architecture.to_module(architecture.initial(self.spec.seed))
         with torch.no_grad():
             np.save(self.folder / "model.npy", nn.utils.parameters_to_vector(self._module.parameters()).numpy())

@@ -12,8 +12,8 @@ from benchmarks.fleets import Fleet
 from benchmarks.flower_deployed.stalls import Round, disturbed_s
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import RunSpec
+from tolfl.learners.layouts import layout
 from tolfl.net.launcher import Launcher
-from tolfl.schemes import layout
 
 
 def roles_of(spec: RunSpec) -> dict[str, int]:

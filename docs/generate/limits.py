@@ -71,7 +71,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("cli.data", "_LONGEST_RECORDING_S", ""),
     ],
     "Detectors": [
-        ("detect.model_choice", "_MAX_PCA_FEATURES", ""),
+        ("detect.statistics_rounds", "MAX_FEATURES", ""),
         ("detect.choosing", "_MAX_COMPONENTS", "principal components that are tried"),
         ("detect.drift", "SIGNIFICANCE", ""),
         ("detect.saved", "FORMAT", ""),

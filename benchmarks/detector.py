@@ -1,8 +1,8 @@
 """`python -m benchmarks.detector`: is the detector good, and is it fast? One table each.
 
-Quality: AUROC of `model="mahalanobis"`, trained by ten devices that keep their rows, with nobody lost and with one device
-killed half way, against detectors that have all rows in one place: PCA, IsolationForest, PyOD's AutoEncoder (skipped
-where PyOD is not installed). Everybody gets the same rows; splits are the declared ones, never chosen by a result.
+Quality: AUROC of the Mahalanobis distance, trained by ten devices that keep their rows, with nobody lost and with one
+killed after the scaling, against detectors that have all rows in one place: PCA, IsolationForest, PyOD's AutoEncoder
+(skipped where PyOD is not installed). Everybody gets the same rows; splits are the declared ones, never chosen by a result.
 
 Speed: rows scored per second, in turns, so that whatever else the machine does hits all of them.
 """

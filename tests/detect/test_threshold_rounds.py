@@ -88,7 +88,7 @@ def test_without_deaths_the_rounds_find_what_is_found_at_once(
 def test_a_guarantee_is_never_given_where_the_budget_is_broken(
     rows: dict[int, NDArray[np.float32]], budget: float, data: st.DataObject
 ) -> None:
-    # Each device is there until it dies before some round, and may be back later.
+    # Each device is there until it dies before some round; it may be back later.
     gone = {d: data.draw(st.sampled_from([(9, 9), *[(a, b) for a in range(6) for b in (a + 1, 9)]])) for d in rows}
 
     def present(round_index: int) -> list[int]:

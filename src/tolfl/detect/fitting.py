@@ -25,6 +25,7 @@ from tolfl.sim.simulation import Simulation
 def fit_detector(slices: Mapping[str, object], spec: DetectorSpec, features: Features | None = None) -> Detector:
     """Train a detector on typical rows, one table per device.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> rows = {name: rng.normal(size=(200, 1)) @ [[1.0, 2.0, 3.0]] + 0.01 * rng.normal(size=(200, 3)) for name in "ab"}
     >>> detector = fit_detector(rows, DetectorSpec(model="pca"))

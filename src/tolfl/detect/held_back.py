@@ -21,7 +21,7 @@ def split(n_rows: int, share: float, seed: int, device: int) -> tuple[Places, Pl
     They are drawn by seed, device and number of rows.
 
     >>> [places.tolist() for places in split(5, 0.4, seed=0, device=0)]
-    [[1, 2, 4], [0, 3]]
+    [[0, 1, 3], [2, 4]]
     """
     order = rng_for(seed, Purpose.PARTITION, device, _HELD_BACK).permutation(n_rows).astype(np.int32)
     n_held_back = int(n_rows * share)

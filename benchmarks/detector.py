@@ -2,7 +2,7 @@
 
 Quality: AUROC of the Mahalanobis distance, trained by ten devices that keep their rows, with nobody lost and with one
 killed after the scaling, against detectors that have all rows in one place: PCA, IsolationForest, PyOD's AutoEncoder
-(skipped where PyOD is not installed). Everybody gets the same rows; splits are the declared ones, never chosen by a result.
+(skipped where PyOD is not installed). All get the same rows; splits are the declared ones, never chosen by a result.
 
 Speed: rows scored per second, in turns, so that whatever else the machine does hits all of them.
 """

@@ -146,14 +146,15 @@ def test_a_detector_of_comms_ml_reads_a_transcript(tolfl: Command, tmp_path: Pat
     assert "20 million samples a second, the readings of Comms-ML have 240" in sentence
 
 
-def test_more_recordings_go_on_training_a_detector(tolfl: Command, tmp_path: Path) -> None:
+def test_more_recordings_do_not_go_on_training_a_detector(tolfl: Command, tmp_path: Path) -> None:
     noise_recording(tmp_path / "first", 0)
     noise_recording(tmp_path / "second", 1)
     tolfl("fit", "first.sigmf-meta", "--model", "pca", "--out", "model")
     code, out, err = tolfl("fit", "second.sigmf-data", "--continue", "model", "--out", "model-2")
 
-    assert code == 0, err
-    assert "detector: model-2" in out
+    assert (code, out) == (2, "")
+    assert "fit anew" in err
+    assert not (tmp_path / "model-2").exists()
 
 
 def test_a_spectrogram_is_drawn(tolfl: Command, tmp_path: Path) -> None:

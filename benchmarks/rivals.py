@@ -53,7 +53,7 @@ def compare(scheme: str, n_devices: int, repeats: int) -> str:
         seconds.append(spent)
     simulation = runs.simulations[0]
     last = [record for record in simulation.records if isinstance(record, RoundClosed)][-1]
-    moved = last.bytes / simulation.timeline.fleet.model_bytes
+    moved = last.bytes / simulation.learner.model_bytes
     expected = formula(scheme, n_devices, simulation.spec.clusters or 1)
     if moved != expected:
         raise SystemExit(f"{scheme} moved {moved:g} models in round {last.round}; its formula says {expected}")

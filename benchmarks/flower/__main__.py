@@ -73,8 +73,9 @@ def time_ours(n_devices: int, rounds: int) -> Timing:
     second = next(going)  # it keeps the first round for itself
     to_first = time.perf_counter() - started - second
     seconds = list(islice(going, 3 * rounds))
-    model = run(spec_for(n_devices, n_samples, WARM_UP + rounds))[0].models[GLOBAL]
-    return Timing(to_first - statistics.median(seconds), seconds, loss_of(n_devices, model.params))
+    state = run(spec_for(n_devices, n_samples, WARM_UP + rounds))[0].state
+    assert state is not None
+    return Timing(to_first - statistics.median(seconds), seconds, loss_of(n_devices, state[GLOBAL]))
 
 
 def in_a_process(side: str, n_devices: int, rounds: int, settings: Settings) -> Timing:

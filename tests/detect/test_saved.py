@@ -56,9 +56,9 @@ def test_a_file_says_whose_rows_are_inside_and_what_failed(tmp_path: Path) -> No
         ("site-1", 32, 8),
     ]
     assert [(one.round, one.device, one.what) for one in training.events] == [
-        (3, "site-0", "lost; last heard of in choice 0")
+        (2, "site-0", "lost; last heard of in statistics 0")
     ]
-    assert [one.rounds for one in training.devices] == [3, 9, 9, 9]
+    assert [one.rounds for one in training.devices] == [2, 9, 9, 9]
     assert back.spec.fail == ""
 
 

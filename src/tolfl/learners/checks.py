@@ -93,8 +93,8 @@ def _check_schedule(learner: Learner) -> None:
         nbytes: Any = learner.nbytes(index)
         is_size = len(nbytes) == 2 and all(isinstance(n, int) and n >= 0 for n in nbytes)
         _demand(is_size and nbytes == learner.nbytes(index), f"nbytes({index}) is {nbytes}; give two sizes in bytes")
-    n_rounds = sum(of for _, of in learner.all_stages())
-    _demand(n_rounds in {0, learner.rounds}, f"the stages have {n_rounds} rounds, the learner has {learner.rounds}")
+    n_rounds = sum(of for _, of in learner.all_stages()) or learner.stage(0)[2]
+    _demand(n_rounds == learner.rounds, f"the stages have {n_rounds} rounds, the learner has {learner.rounds}")
 
 
 def _check_state(source: str, state: Any) -> None:

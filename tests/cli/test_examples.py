@@ -33,6 +33,7 @@ NOT_RUN = {
     "tolfl plan --data readings.csv --device-column site --label-column state --mtbf 500 --bandwidth 1e6": "a minute",
     "tolfl up --devices 10 --clusters 5 --rounds 20": "real processes; tests/cli/test_up.py",
     "tolfl up --fail server@5/chain --rounds 20 --out runs/real ; tolfl simulate runs/real/spec.toml": "the same",
+    "tolfl up --learn detector --data readings.csv --device-column site --fail server@0": "the same; tests/net",
     "tolfl up --rounds 200 --dashboard": "the same",
     "tolfl up --out runs/real --resume": "the same",
     "tolfl node --config device.toml": "runs until its fleet is done; tests/net",

@@ -191,6 +191,6 @@ def test_a_training_is_tracked_as_it_happens(folder: Path) -> None:
     events = reader.EventAccumulator(str(folder / "events" / "model"))
     events.Reload()
 
-    assert [point.step for point in events.Scalars("autoencoder/loss")] == list(range(1, 7))
-    assert [(point.step, point.value) for point in events.Scalars("autoencoder/failures")] == [(3, 1.0)]
-    assert events.Tensors("autoencoder/failure")[0].tensor_proto.string_val[0] == b"north died (train)"
+    assert [point.step for point in events.Scalars("loss")] == list(range(1, 7))
+    assert [(point.step, point.value) for point in events.Scalars("failures")] == [(3, 1.0)]
+    assert events.Tensors("failure")[0].tensor_proto.string_val[0] == b"north died (train)"

@@ -133,7 +133,7 @@ def test_a_lost_head_takes_its_cluster_along_where_the_policy_says_so(
 @pytest.mark.parametrize(
     ("flags", "code", "sentence"),
     [
-        (["--scheme", "ifca"], 2, "runs in the simulator only (tolfl simulate)"),
+        (["--scheme", "batch"], 2, "runs in the simulator only (tolfl simulate)"),
         (["--set", "repetitions=3"], 2, "3 repetitions; a real network runs one at a time"),
         (["--fail", "device:9@3"], 2, "there is no device 9"),
         (["--fail", "nobody@3"], 2, "start with client, server, device:ID"),
@@ -142,7 +142,7 @@ def test_a_lost_head_takes_its_cluster_along_where_the_policy_says_so(
         (["--timing", "slow"], 2, "localhost, lan, wireless"),
         (["--resume"], 2, "--resume needs --out"),
     ],
-    ids=["ifca", "repetitions", "no-device", "no-grammar", "clusters", "data", "timing", "resume"],
+    ids=["batch", "repetitions", "no-device", "no-grammar", "clusters", "data", "timing", "resume"],
 )
 def test_a_wrong_request_is_one_sentence(
     flags: list[str], code: int, sentence: str, tolfl: Command, tmp_path: Path

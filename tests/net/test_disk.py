@@ -104,7 +104,7 @@ def test_a_round_of_another_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("array", [np.zeros((2, 2)), np.zeros(2, np.float16)], ids=["two axes", "half numbers"])
 def test_a_round_whose_arrays_could_not_travel_is_refused(tmp_path: Path, array: np.ndarray) -> None:
-    DeviceDisk(tmp_path, 1).save(msgspec.structs.replace(RECORD, models={GLOBAL: array}))
+    DeviceDisk(tmp_path, 1).save(msgspec.structs.replace(RECORD, state={GLOBAL: array}))
     with pytest.raises(RunDirectoryError, match=r"array 'global' is of type .* delete it to start anew"):
         DeviceDisk(tmp_path, 1).newest()
 

@@ -270,7 +270,7 @@ def test_a_link_can_be_closed_at_the_moment_at_which_something_happens(is_listen
 def test_the_whole_is_sent_after_a_part_of_the_same_record(tmp_path: Path) -> None:
     """A peer that has not the parent pulls; what it gets must not count as already there."""
     state = {"same": VECTOR, "changed": VECTOR + 1}
-    sent = msgspec.structs.replace(closed(), record=msgspec.structs.replace(closed().record, models=state))
+    sent = msgspec.structs.replace(closed(), record=msgspec.structs.replace(closed().record, state=state))
 
     async def live() -> None:
         async with pair_of(FREE) as pair:

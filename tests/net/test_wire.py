@@ -302,8 +302,8 @@ def test_a_record_that_changes_nothing_is_one_frame() -> None:
     assert len(light) == 1
     assert isinstance(message, messages.Closed)
     assert kept_in(message.record) == {"global"}
-    assert plain(msgspec.structs.replace(message.record, models=None)) == plain(
-        msgspec.structs.replace(closed().record, models=None)
+    assert plain(msgspec.structs.replace(message.record, state=None)) == plain(
+        msgspec.structs.replace(closed().record, state=None)
     )
 
 
@@ -977,7 +977,7 @@ def test_fixed_messages_are_fixed_bytes(
     (found,) = received([bytes.fromhex(frame) for frame in golden], FREE)
     if parent is not None and isinstance(message, messages.Closed):
         kept = {**STATE, **dict.fromkeys(parent)}
-        record = msgspec.structs.replace(message.record, models=kept)
+        record = msgspec.structs.replace(message.record, state=kept)
         expected: AnyMessage = msgspec.structs.replace(message, record=record)
     else:
         expected = message

@@ -90,7 +90,7 @@ def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl data describe readings.csv --device-column site --label-column state -n 4
 
-    Example: tolfl data describe kiln.csv --columns >> spec.toml
+    Example: tolfl data describe readings.csv --device-column site --label-column state --columns
     """
     given = {
         "data": name, "data_dir": data_dir, "devices": devices, "partition": partition, "device_column": device_column,

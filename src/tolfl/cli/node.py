@@ -7,14 +7,20 @@ from typing import Annotated
 
 import typer
 
+from tolfl.cli import options
+
 
 def node(
     config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of this device, in TOML.")],
     absent: Annotated[
         str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
     ] = "",
+    learn: options.Learn = None,
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
+
+    What was learned is in its state folder then: `detector.tolfl`, or the model. All devices of a fleet must learn the
+    same: give --learn to all of them, or write it into the specification.
 
     Example: tolfl node --config device.toml
     """
@@ -26,7 +32,7 @@ def node(
     settings = NodeConfig.from_file(config).without(absent)
 
     async def live() -> str:
-        return await prepare(settings).run()
+        return await prepare(settings, learn=learn).run()
 
     reason = asyncio.run(live())
     typer.echo(f"tolfl: device {settings.device}: {reason}", err=True)

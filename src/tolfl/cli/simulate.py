@@ -79,6 +79,8 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 ) -> None:
     """Simulate one run: devices train together in virtual time, and some of them die.
 
+    Example: tolfl simulate --learn detector --data readings.csv --device-column building --fail server@0
+
     Example: tolfl simulate --devices 10 --clusters 5 --rounds 100 --fail server@50 --seed 0
 
     Example: tolfl simulate --scheme fl --fail server@50 --on-head-failure freeze --format json

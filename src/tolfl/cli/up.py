@@ -47,6 +47,8 @@ def up(
 
     Example: tolfl up --fail server@5/chain --rounds 20 --out runs/real ; tolfl simulate runs/real/spec.toml
 
+    Example: tolfl up --learn detector --data readings.csv --device-column site --fail server@0
+
     Example: tolfl up --rounds 200 --dashboard
 
     Example: tolfl up --out runs/real --resume

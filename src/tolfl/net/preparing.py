@@ -14,6 +14,7 @@ from tolfl.datasets import check_name, load_raw
 from tolfl.datasets.federated import Samples
 from tolfl.datasets.own_table import own_rows, table_spec
 from tolfl.learners import Fleet, Learner
+from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
 from tolfl.learners.learner import digest_of
 from tolfl.learners.registry import fingerprint, learner_of, scaled_learner_of
@@ -44,11 +45,14 @@ def check_networked(spec: RunSpec) -> RunSpec:
     return spec
 
 
-def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
-    """Return a device that is ready to run; `is_own_network`: nobody else can reach the network it is on."""
+def prepare(config: NodeConfig, is_own_network: bool = False, learn: str | None = None) -> Node:
+    """Return a device that is ready to run.
+
+    `is_own_network`: nobody else can reach the network it is on. `learn`: in place of what the specification says.
+    """
     credentials = credentials_of(config, is_own_network)
     _remember_revocations(credentials, Path(config.state))
-    spec = check_networked(_spec(config))
+    spec = check_networked(_spec(config, learn))
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
     rows, fleet, source = _rows(config, spec)
@@ -56,21 +60,24 @@ def prepare(config: NodeConfig, is_own_network: bool = False) -> Node:
     trainer = Trainer(spec, config.device, rows, learner)
     cap = spec.defence.max_samples
     limits = Limits(wiring(spec), learner.rounds, cap * spec.devices if cap else None)
+    if type(learner) is Averaging:  # all its rounds look alike: what does not is refused before it is read
+        limits = Limits.of_state(limits.topology, limits.rounds, limits.max_work, trainer.first_state())
     rules = msgspec.structs.replace(Rules.of(spec, learner), admits=trainer.admits)
     name = fleet_name(fleet, learner)
     plan = failure_plan(spec, learner.all_stages())
     return Node(Setting(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
 
 
-def _spec(config: NodeConfig) -> RunSpec:
+def _spec(config: NodeConfig, learn: str | None) -> RunSpec:
     """Return the specification of a run; a learner's file that is not here is looked for beside it."""
     path = Path(config.spec)
     spec = RunSpec.from_file(path)
+    if learn is not None:
+        spec = msgspec.structs.replace(spec, learn={**spec.learn, "what": learn})
     what = spec.learn.get("what", "")
     file, colon, name = what.rpartition(":") if isinstance(what, str) else ("", "", "")
     if colon and not Path(file).is_file() and (path.parent / file).is_file():
-        learn = {**spec.learn, "what": f"{path.parent / file}:{name}"}
-        return msgspec.structs.replace(spec, learn=learn)
+        return msgspec.structs.replace(spec, learn={**spec.learn, "what": f"{path.parent / file}:{name}"})
     return spec
 
 

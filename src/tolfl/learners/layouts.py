@@ -106,6 +106,8 @@ def failure_plan(spec: RunSpec, stages: tuple[tuple[str, int], ...] = ()) -> Fai
 
 def check_scheme(spec: RunSpec) -> None:
     """Raise an error where a specification asks a scheme for what it cannot do, or has an impossible plan."""
+    if is_plain(spec) and "what" in spec.learn:
+        raise SpecError(f"scheme {spec.scheme} is a row of tables and learns nothing else; use tol-fl, fl or sbt")
     if not is_plain(spec):
         policy(spec)
         layout(spec)

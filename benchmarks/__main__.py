@@ -21,7 +21,7 @@ from benchmarks.research_loop import one_round
 from tolfl.core.spec import BlobsSpec, RunSpec, TrainSpec
 from tolfl.datasets import load
 from tolfl.models import Autoencoder
-from tolfl.sim.run import Runs
+from tolfl.sim.simulation import Runs
 
 #: One and the same work, shared out over more and more devices.
 N_SAMPLES, N_FEATURES, BATCH_SIZE, LR = 9000, 112, 32, 0.02

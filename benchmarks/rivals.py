@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.__main__ import spec_for
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import IFCASpec, RunSpec
-from tolfl.sim.run import Runs
+from tolfl.sim.simulation import Runs
 
 N_SAMPLES = 9000
 #: Cold start and restarts are over by then.

@@ -20,7 +20,7 @@ from tolfl.experiments.paper.studies import chosen_studies
 from tolfl.experiments.paper.tables import SCENARIOS, PaperTables
 from tolfl.experiments.sweep import Cell, Sweep, groups
 from tolfl.learners.layouts import is_plain
-from tolfl.sim.run import Runs
+from tolfl.sim.simulation import Runs
 
 
 def cost(group: list[Cell], n_rounds: int) -> tuple[float, float, int]:

@@ -29,7 +29,7 @@ from benchmarks.__main__ import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, ours, spe
 from benchmarks.flower.app import Settings, architecture_of, simulate
 from tolfl.core.contribution import GLOBAL
 from tolfl.datasets import load
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 GOALS = {10: 8, 100: 40, 1000: 200}
 #: Timed rounds of Flower in one repeat; a round of 1000 devices takes it half a minute. tolfl: three times as many.

@@ -34,7 +34,7 @@ from benchmarks.flower_deployed.stalls import disturbed_s, lengths
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 #: More rounds than anybody waits for.
 ENDLESS = 1_000_000

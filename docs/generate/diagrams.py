@@ -32,7 +32,7 @@ def diagram(name: str) -> str:
     """Return the first round of a scenario, up to where everybody who is left trains on its model."""
     run = watched(SCENARIOS[name])
     lines = ["sequenceDiagram"]
-    for index, cluster in enumerate(run.fleet.rules.topology.clusters):
+    for index, cluster in enumerate(run.world.rules.topology.clusters):
         lines += [f"    box cluster {index}", *(f"        participant {_called(one)}" for one in cluster), "    end"]
     for key, group in groupby(_first_round(run), key=_kind):
         lines += [f"    {line}" for line in _lines(key, list(group))]

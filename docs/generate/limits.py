@@ -55,7 +55,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Simulator": [
         ("sim.timeline", "_PATIENCE", ""),
-        ("sim.links", "CONTROL_BYTES", ""),
+        ("sim.timeline", "CONTROL_BYTES", ""),
         ("core.byzantine", "_MAX_SCALE", "largest factor of a liar of your own"),
         ("core.byzantine", "_MAX_COUNT", "most samples that a liar of your own can report"),
     ],

@@ -14,7 +14,7 @@ from tolfl.protocol.events import Announce, Effect, Event, PeerFailed, Received,
 from tolfl.protocol.injector import Die
 from tolfl.protocol.messages import AnyMessage
 from tolfl.runs.outcome import fleet_of
-from tolfl.sim.promises import Step
+from tolfl.sim.deferred import DeferredState
 from tolfl.sim.simulation import world_of
 from tolfl.sim.timeline import Timeline, World
 
@@ -54,8 +54,8 @@ Entry = Said | Lost | Happened
 class Watched(Timeline):
     """A timeline with a memory."""
 
-    def __init__(self, fleet: World, plan: FailurePlan) -> None:
-        super().__init__(fleet, plan, Step(None, None, None))
+    def __init__(self, world: World, plan: FailurePlan) -> None:
+        super().__init__(world, plan, DeferredState(None, None, None))
         self.entries: list[Entry] = []
         self.changes: set[tuple[str, str]] = set()
         self._states = {device: state_of(injector.device) for device, injector in self.devices.items()}

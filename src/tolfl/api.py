@@ -21,7 +21,7 @@ from tolfl.learners import Scorer
 from tolfl.models import Autoencoder, Model, ModuleModel
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.plots import plot_records
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.dashboard.browser import CHROMIUM, DRIVER, Browser, chromium
 from tolfl.core.spec import RunSpec
 from tolfl.dashboard import Page, address_of, feeds_of, listen, served
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
 RUNS = {

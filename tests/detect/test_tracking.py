@@ -21,8 +21,7 @@ from tolfl.models import Autoencoder
 from tolfl.runs.extras import module_of_extra
 from tolfl.runs.outcome import fleet_of
 from tolfl.runs.tracking import TrackingError, tracker_for
-from tolfl.sim.run import Runs
-from tolfl.sim.simulation import Simulation
+from tolfl.sim.simulation import Runs, Simulation
 
 SPEC = RunSpec(
     data="blobs", devices=4, clusters=2, rounds=6, fail="server@2;device:3@4", evaluate_every=2,

@@ -17,7 +17,7 @@ from tolfl.experiments.paper.communication import Communication, report_of, row_
 from tolfl.experiments.paper.communication_report import ACCOUNTINGS, fit_of, formulas, label_of, paper_mb
 from tolfl.experiments.report import Report, Row
 from tolfl.models import ModuleModel
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 BY_HAND = {
     "FL": (18, 10, 10, 18, 20),

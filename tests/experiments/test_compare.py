@@ -17,7 +17,7 @@ from tolfl.experiments.comparison import SCORES, Statistic, compared
 from tolfl.experiments.sweep import SweepProgress
 from tolfl.learners.layouts import failure_plan
 from tolfl.models import ModuleModel
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 SPEC = RunSpec(
     data="blobs",

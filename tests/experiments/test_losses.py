@@ -15,7 +15,7 @@ from tolfl.experiments.paper.losses import LossRuns, closing_times_s
 from tolfl.learners import Account
 from tolfl.models import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 SPEC = RunSpec(
     data="blobs",

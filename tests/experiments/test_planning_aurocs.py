@@ -16,7 +16,7 @@ from tolfl.experiments.paper import printed as paper
 from tolfl.experiments.planning.aurocs import Aurocs, Layout, Worth, aurocs_of_files, aurocs_of_paper
 from tolfl.experiments.planning.plan import layouts_of
 from tolfl.experiments.planning.rehearsal import Rehearsal
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 pytestmark = pytest.mark.slow
 

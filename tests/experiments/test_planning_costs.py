@@ -25,7 +25,7 @@ from tolfl.experiments.planning.costs import (
 )
 from tolfl.models import Autoencoder
 from tolfl.runs.ledger import Kind
-from tolfl.sim.run import Result
+from tolfl.sim.simulation import Result
 
 Uplink = Literal["serial", "parallel"]
 UPLINKS: tuple[Uplink, Uplink] = ("serial", "parallel")

@@ -13,7 +13,7 @@ import pytest
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.sweep import Cell, Summaries, Sweep, groups, read_finished, spec_hash
-from tolfl.sim.run import repetitions_of, run
+from tolfl.sim.simulation import repetitions_of, run
 
 SPEC = RunSpec(
     data="blobs",

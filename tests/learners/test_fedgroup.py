@@ -21,7 +21,7 @@ from tolfl.learners import Turn
 from tolfl.learners.clustered import NOBODYS, in_order, k_means
 from tolfl.learners.fedgroup import FedGroup, cosine_features, cosines, dissimilarities, madc
 from tolfl.models import Update
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 Measure = Literal["edc", "madc"]
 

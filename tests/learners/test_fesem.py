@@ -21,7 +21,7 @@ from tolfl.learners.clustered import NOBODYS, Clusters
 from tolfl.learners.fesem import FeSEM, distances_to
 from tolfl.learners.training import Training
 from tolfl.models import Autoencoder, Model, ModuleModel, Update
-from tolfl.sim.run import Runs, run
+from tolfl.sim.simulation import Runs, run
 
 
 def made(devices: int, m: int, fesem: FeSEMSpec | None = None, policy: str = "", model: Model = ONE_FEATURE) -> FeSEM:

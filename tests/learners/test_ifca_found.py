@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.sim.fleets import FULL_BATCH, closed, params, simulated
 from tolfl.core.spec import BlobsSpec, IFCASpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 # -- settings where the method is known to work -----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tests.net.replay import chain_to, check_run, name_of, rounds_of
 from tests.sim.fleets import closed, model_of
 from tolfl.core.records import RoundClosed
 from tolfl.net.collecting import collect
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 #: Six devices in three clusters: 0 and 2 are heads, 4 is the closer.
 WHO = {"member": "device:3@6", "head": "device:0@6", "closer": "device:4@6", "two-heads": "device:0,2@6"}

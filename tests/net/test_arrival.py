@@ -12,7 +12,7 @@ from tests.sim.fleets import params
 from tolfl.core.records import Joined
 from tolfl.net.arrival import ask
 from tolfl.net.credentials import NoCredentials
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 
 @pytest.mark.parametrize("knows", ["all", "one"], ids=["knows everybody", "knows one address"])

@@ -21,7 +21,7 @@ from tolfl.core.errors import RunDirectoryError
 from tolfl.net.disk import DeviceDisk, encode_round, has_round, read_round, round_path
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.messages import Closed
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 RECORD = ClosedRound(Version(9, 1, 0, "ab"), Roster({0: 0, 1: 2}), {GLOBAL: np.arange(3, dtype=np.float32)}, "")
 

@@ -28,7 +28,7 @@ from tolfl.net.server import MAX_FRAMES_PER_S, MAX_STREAMS, Meter
 from tolfl.net.wire import CHUNK_BYTES, MAX_FRAME_BYTES, Chunk, Frame, Hello, Pulse, RefusedMessageError, encode_frame
 from tolfl.protocol import messages
 from tolfl.protocol.history import Version
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 ALL = (0, 1, 2, 3)
 SPEC = small(timing="lan")

@@ -17,7 +17,7 @@ from tolfl.net.node import Node
 from tolfl.net.wire import CommandRequest
 from tolfl.protocol.history import ClosedRound, Version
 from tolfl.protocol.messages import Closed, Heartbeat
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 ALL = (0, 1, 2, 3)
 

@@ -13,7 +13,7 @@ from tests.sim.fleets import closed, model_of
 from tolfl.core.records import RoundClosed, decode_records
 from tolfl.core.spec import DefenceSpec
 from tolfl.net.collecting import collect
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 DEFENCES = {
     "off": DefenceSpec(),

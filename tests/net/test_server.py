@@ -36,7 +36,7 @@ from tolfl.net.wire import (
 )
 from tolfl.protocol.history import Version
 from tolfl.protocol.messages import Heartbeat, Report
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 FIRST = Version(0, 0, 0, "")
 

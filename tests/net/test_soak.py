@@ -15,7 +15,7 @@ from tolfl.core.records import RoundClosed
 from tolfl.learners.registry import learner_of
 from tolfl.runs.evaluation import score_models
 from tolfl.runs.outcome import fleet_of as known_of
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 SOAK_S = 60.0
 TOGETHER = 200  #: rounds of all in the end: what a fleet of three forgot of the others is learnt again

@@ -33,7 +33,7 @@ from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, Authority, Enrolmen
 from tolfl.net.credentials import TLS
 from tolfl.net.preparing import prepare
 from tolfl.net.wire import CommandRequest, encode_frame
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 ALL = (0, 1, 2, 3)
 SPEC = small(timing="lan")

@@ -19,7 +19,7 @@ from tolfl.models import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory, models_sha256
 from tolfl.runs.records import read_records
-from tolfl.sim.run import Runs
+from tolfl.sim.simulation import Runs
 
 SPEC = RunSpec(data="blobs", devices=3, clusters=2, rounds=2, train=FULL_BATCH)
 HAPPENED = FailureHappened(time_s=1.0, device=1, round=0, what="died (train)")

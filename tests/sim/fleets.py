@@ -14,7 +14,7 @@ from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.training import TrainedModel
 from tolfl.models import ModuleModel
-from tolfl.sim.run import Result, Runs, run
+from tolfl.sim.simulation import Result, Runs, run
 
 FULL_BATCH = TrainSpec(batch_size=0, lr=0.1)
 

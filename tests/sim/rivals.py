@@ -14,7 +14,7 @@ from tolfl.core.spec import BlobsSpec, FedGroupSpec, IFCASpec, ModelSpec, RunSpe
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.models.jobs import Floats
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 RIVALS = ("fedgroup", "ifca", "fesem")
 POLICIES = ("strict", "rehome")

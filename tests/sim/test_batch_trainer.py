@@ -12,7 +12,7 @@ from tests.sim.fleets import params
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.models import threads
 from tolfl.sim import batch_trainer
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 SPEC = RunSpec(
     data="blobs",

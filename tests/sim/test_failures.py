@@ -18,7 +18,7 @@ from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan
 from tolfl.models import ModuleModel, TrainJob, TrainSettings
-from tolfl.sim.run import Result
+from tolfl.sim.simulation import Result
 
 N = 6
 EVERYBODY = tuple(range(N))

@@ -15,7 +15,7 @@ from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.models import ModuleModel
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -8,7 +8,7 @@ import pytest
 from tests.sim.fleets import FULL_BATCH, closed, simulated, some_data
 from tolfl.core.spec import RunSpec
 from tolfl.runs.ledger import Kind
-from tolfl.sim.run import Result
+from tolfl.sim.simulation import Result
 
 N, ROUNDS = 10, 3
 DATA = some_data([3] * N)

@@ -11,7 +11,7 @@ from tolfl.core.contribution import Vector
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import BlobsSpec, DefenceSpec, RunSpec
 from tolfl.runs.directory import models_sha256
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 BLOBS = BlobsSpec(samples_per_device=40, n_test=100, n_validation=0)
 SPEC = RunSpec(data="blobs", blobs=BLOBS, devices=6, clusters=2, rounds=4)

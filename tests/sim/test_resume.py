@@ -14,7 +14,7 @@ from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
 from tolfl.models import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.records import read_records
-from tolfl.sim.run import Result, Runs, run
+from tolfl.sim.simulation import Result, Runs, run
 
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 SPEC = RunSpec(

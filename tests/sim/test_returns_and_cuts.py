@@ -11,8 +11,8 @@ from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
 from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.models import ModuleModel
-from tolfl.sim.links import training_speeds
-from tolfl.sim.run import Result, Runs
+from tolfl.sim.simulation import Result, Runs
+from tolfl.sim.timeline import training_speeds
 
 N = 6
 EVERYBODY = tuple(range(N))

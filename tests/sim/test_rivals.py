@@ -21,7 +21,7 @@ from tests.sim.rivals import (
     simulated,
 )
 from tolfl.core.records import RunStarted
-from tolfl.sim.run import Runs
+from tolfl.sim.simulation import Runs
 
 # -- a host is lost ---------------------------------------------------------------------------------------------------
 

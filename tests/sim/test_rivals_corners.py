@@ -23,7 +23,7 @@ from tolfl.learners.registry import learner_of
 from tolfl.models import ModuleModel, TrainJob, Update
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.outcome import holders_of
-from tolfl.sim.run import Result, Runs, run
+from tolfl.sim.simulation import Result, Runs, run
 
 
 @pytest.mark.parametrize("scheme", ["fedgroup", "ifca", "fesem"])

@@ -23,7 +23,7 @@ from tests.sim.rivals import (
     simulated,
 )
 from tolfl.core.spec import IFCASpec, LinkModel
-from tolfl.sim.run import Runs, run
+from tolfl.sim.simulation import Runs, run
 
 # -- every scheme, policy and plan ------------------------------------------------------------------------------------
 

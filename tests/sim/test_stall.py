@@ -6,7 +6,7 @@ import pytest
 
 from tolfl.core.records import FailureHappened, Joined, RoundClosed
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, Timing
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 SMALL = {"model": ModelSpec(hidden=(4,), code=2), "blobs": BlobsSpec(samples_per_device=5, n_features=4, n_test=10)}
 

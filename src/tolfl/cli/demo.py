@@ -17,7 +17,7 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.datasets import FederatedDataset
     from tolfl.runs.checkpoint import Checkpoint
-    from tolfl.sim.run import Progress
+    from tolfl.sim.simulation import Progress
 
 #: scheme, what happens when the head dies (empty: nobody dies), and how the table calls it.
 _STORY = [
@@ -151,7 +151,7 @@ def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> Row | N
 def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> list[Row]:
     """Simulate the story; the rounds before the failure are trained once per scheme."""
     from tolfl.cli.progress import follow
-    from tolfl.sim.run import Runs
+    from tolfl.sim.simulation import Runs
 
     half, rows = base.rounds // 2, []
     before_failure: dict[str, list[Checkpoint]] = {}

@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 if TYPE_CHECKING:
     from tolfl.experiments.catalogue import Experiment
     from tolfl.experiments.compare import Comparing
-    from tolfl.sim.run import Progress, Runs
+    from tolfl.sim.simulation import Progress, Runs
 
 
 def follow(

@@ -67,7 +67,7 @@ def _simulated(reported: Reported) -> Reported:
     """Compute the same run without its failures."""
     from tolfl.cli.progress import follow
     from tolfl.runs.report.reading import Reported, ReportedRun
-    from tolfl.sim.run import Runs
+    from tolfl.sim.simulation import Runs
 
     spec = msgspec.structs.replace(reported.spec, fail="").check()
     runs = Runs(spec)

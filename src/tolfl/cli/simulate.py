@@ -16,7 +16,7 @@ from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from tolfl.sim.run import Runs
+    from tolfl.sim.simulation import Runs
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
 #: Parameters that are no field of a specification.
@@ -151,7 +151,7 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
 def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
     from tolfl.cli.tables import show
     from tolfl.runs.plots import plot_records
-    from tolfl.sim.run import Runs
+    from tolfl.sim.simulation import Runs
 
     runs = Runs(spec, out=out, resume=resume)
     _follow(runs, out, tracked)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from tolfl.core.records import AnyRecord
 from tolfl.sim.batch_trainer import BatchTrainer
-from tolfl.sim.run import Progress
-from tolfl.sim.simulation import Simulation
+from tolfl.sim.simulation import Progress, Simulation
 
 
 @dataclass(frozen=True)

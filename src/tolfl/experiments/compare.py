@@ -21,7 +21,7 @@ from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
 from tolfl.learners.layouts import SCHEMES, failure_plan, layout, n_clusters
 from tolfl.models import Model
 from tolfl.runs.directory import write_file
-from tolfl.sim.run import datasets_of, repetitions_of
+from tolfl.sim.simulation import datasets_of, repetitions_of
 
 #: The order of rows; a scheme that is not named here follows.
 #: What a comparison shows where a head dies.

@@ -24,7 +24,7 @@ from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
 from tolfl.runs.turns import Turn
-from tolfl.sim.run import Progress, Runs, datasets_of, repetitions_of
+from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 
 Summaries = list[dict[str, Any]]  #: one per repetition
 

@@ -1,4 +1,4 @@
-"""Where promises are kept: everything that can be computed together is one call of the learner."""
+"""Computes deferred updates and states: everything that can be computed together is one call of the learner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import Closing, Learner, State, Turn, closed_account, contributions_of
 from tolfl.models.threads import one_torch_thread
-from tolfl.sim.promises import Share, Step, shares_of
+from tolfl.sim.deferred import DeferredState, DeferredUpdate, updates_of
 
 #: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
 #: at once, and memory that is still warm is used again.
@@ -24,7 +24,7 @@ _TURNS_AT_ONCE = 100
 class Work:
     """One step to compute, and what it takes."""
 
-    step: Step
+    step: DeferredState
     learner: Learner
     seed: int
     data: FederatedDataset
@@ -36,14 +36,14 @@ class Work:
             raise LookupError("a step can be computed once, after its parent")
         return self.step.parent.state
 
-    def turns(self) -> list[tuple[Share, Turn]]:
-        """Return the shares of a step with what it takes to compute them, in merge order."""
+    def turns(self) -> list[tuple[DeferredUpdate, Turn]]:
+        """Return the updates of a step with what it takes to compute them, in merge order."""
         step, data = self.step, self.data
         assert step.total is not None
         assert step.version is not None
         return [
-            (share, Turn(self.seed, share.device, step.version.round, self.parent, data.slice_of(share.device)))
-            for share in shares_of(step.total)
+            (update, Turn(self.seed, update.device, step.version.round, self.parent, data.slice_of(update.device)))
+            for update in updates_of(step.total)
         ]
 
 
@@ -90,25 +90,25 @@ def _finish(work: Work) -> None:
 
 
 class _Pieces:
-    """Shares in the order in which they will be merged; asking for one computes it together with those after it."""
+    """Updates in the order in which they will be merged; asking for one computes it together with those after it."""
 
     def __init__(
         self,
-        pairs: Sequence[tuple[Share, Turn]],
+        pairs: Sequence[tuple[DeferredUpdate, Turn]],
         contribute: Callable[[Sequence[Turn]], list[Contribution]],
         at_once: int,
     ) -> None:
         self._pairs, self._contribute, self._at_once = pairs, contribute, at_once
-        self._place = {id(share): place for place, (share, _) in enumerate(pairs)}
-        for share, _ in pairs:
-            share.producer = self.produce
+        self._place = {id(update): place for place, (update, _) in enumerate(pairs)}
+        for update, _ in pairs:
+            update.producer = self.produce
 
-    def produce(self, share: Share) -> None:
-        first = self._place[id(share)]
+    def produce(self, update: DeferredUpdate) -> None:
+        first = self._place[id(update)]
         piece = self._pairs[first : first + self._at_once]
         for (follower, _), value in zip(piece, self._contribute([turn for _, turn in piece]), strict=True):
             follower.value = value
 
     def close(self) -> None:
-        for share, _ in self._pairs:
-            share.producer = share.value = None
+        for update, _ in self._pairs:
+            update.producer = update.value = None

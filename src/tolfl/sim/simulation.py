@@ -1,26 +1,44 @@
-"""One run: its timeline, the rounds it waits for, its record lines, and what it leaves behind."""
+"""Simulated runs: one run (`Simulation`), and the repetitions of a specification in lock-step (`Runs`).
+
+Runs are written to disk or kept in memory, resumed, or started from rounds that are known already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from tolfl.core.byzantine import Tampering, parse_liars
 from tolfl.core.defence import counted
-from tolfl.core.records import AnyRecord, Evaluated, RunStarted
+from tolfl.core.errors import SpecError
+from tolfl.core.records import AnyRecord, Evaluated, RunEnded, RunStarted
 from tolfl.core.spec import RunSpec, Timing
+from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
-from tolfl.learners import Account, Learner
-from tolfl.learners.layouts import failure_plan, hosts
+from tolfl.learners import Account, Learner, Scorer, State
+from tolfl.learners.layouts import check_scheme, failure_plan, hosts, is_plain
+from tolfl.learners.registry import learner_of
+from tolfl.models import Model
 from tolfl.protocol.device import Rules
 from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import score_models
-from tolfl.runs.outcome import Held, Outcome, holders_of, outcome_of
-from tolfl.sim.batch_trainer import Work
-from tolfl.sim.closing import Closing
-from tolfl.sim.links import training_speeds
-from tolfl.sim.promises import Step
-from tolfl.sim.timeline import Timeline, World
+from tolfl.runs.ledger import Ledger
+from tolfl.runs.outcome import Held, Outcome, data_for, fleet_of, holders_of, last_update, lost_rounds, outcome_of
+from tolfl.runs.summary import (
+    in_the_end,
+    plain_scores,
+    scores_of,
+    summarise,
+    summarise_repetitions,
+    what_was_learned,
+)
+from tolfl.sim.batch_trainer import BatchTrainer, Work
+from tolfl.sim.deferred import DeferredState
+from tolfl.sim.timeline import ClosedStep, Timeline, World, training_speeds
 
 
 class Simulation:
@@ -31,14 +49,14 @@ class Simulation:
     ) -> None:
         self.spec, self.data, self.learner = spec, data, learner
         self._known = known or Checkpoint([])
-        first = Step(None, None, None)
+        first = DeferredState(None, None, None)
         first.finish(learner.start({}), Account())
         self.timeline = Timeline(world_of(spec, data, learner), failure_plan(spec, learner.all_stages()), first)
-        self._items: Iterator[AnyRecord | Closing] | None = self.timeline.play()
-        self._unwritten: list[AnyRecord | Closing] = [self._started()]
-        self._next: Closing | None = None  #: pulled, but its parent is not computed yet
-        self._computing: list[Closing] = []
-        self._steps: WeakValueDictionary[int, Step] = WeakValueDictionary()
+        self._items: Iterator[AnyRecord | ClosedStep] | None = self.timeline.play()
+        self._unwritten: list[AnyRecord | ClosedStep] = [self._started()]
+        self._next: ClosedStep | None = None  #: pulled, but its parent is not computed yet
+        self._computing: list[ClosedStep] = []
+        self._steps: WeakValueDictionary[int, DeferredState] = WeakValueDictionary()
         self.accounts: list[Account] = []
         self.evaluations: dict[int, float | None] = {}
         self.records: list[AnyRecord] = []
@@ -50,7 +68,7 @@ class Simulation:
             scheme=self.spec.scheme,
             data=self.data.name,
             seed=self.spec.seed,
-            clusters=self.timeline.fleet.rules.topology.clusters,
+            clusters=self.timeline.world.rules.topology.clusters,
             model_bytes=self.learner.model_bytes,
             hosts=hosts(self.spec),
             defence=str(self.spec.defence),
@@ -76,15 +94,15 @@ class Simulation:
                 self._computing.append(closing)
         return [Work(closing.step, self.learner, self.spec.seed, self.data) for closing in self._computing]
 
-    def _pull(self) -> Closing | None:
+    def _pull(self) -> ClosedStep | None:
         for item in self._items or ():
             self._unwritten.append(item)
-            if isinstance(item, Closing):
+            if isinstance(item, ClosedStep):
                 return item
         self._items = None
         return None
 
-    def _recall(self, closing: Closing) -> None:
+    def _recall(self, closing: ClosedStep) -> None:
         """Take a round from the checkpoint instead of training it."""
         step = len(self.accounts)
         closing.step.finish(self._known.states.get(step), self._known.accounts[step])
@@ -97,7 +115,7 @@ class Simulation:
         self._computing = []
         return self._written()
 
-    def _close(self, closing: Closing) -> None:
+    def _close(self, closing: ClosedStep) -> None:
         step = len(self.accounts)
         self.accounts.append(closing.step.account)
         self._steps[step] = closing.step
@@ -117,7 +135,7 @@ class Simulation:
                 ),
             )
 
-    def _evaluate(self, step: int, closing: Closing) -> float | None:
+    def _evaluate(self, step: int, closing: ClosedStep) -> float | None:
         if step in self._known.evaluations:
             return self._known.evaluations[step]
         if closing.step.state is None:
@@ -127,9 +145,9 @@ class Simulation:
 
     def _written(self) -> list[AnyRecord]:
         """Return the lines that will not change any more: all but the last closed round and what follows it."""
-        closings = [place for place, item in enumerate(self._unwritten) if isinstance(item, Closing)]
+        closings = [place for place, item in enumerate(self._unwritten) if isinstance(item, ClosedStep)]
         n_complete = len(self._unwritten) if self._items is None else closings[-1] if closings else 0
-        complete = [item.line() if isinstance(item, Closing) else item for item in self._unwritten[:n_complete]]
+        complete = [item.line() if isinstance(item, ClosedStep) else item for item in self._unwritten[:n_complete]]
         self._unwritten = self._unwritten[n_complete:]
         self.records += complete
         return complete
@@ -146,7 +164,7 @@ class Simulation:
         found = []
         for injector in self.timeline.devices.values():
             device, step = injector.device, injector.device.record.state
-            if not isinstance(step, Step) or step.state is None:
+            if not isinstance(step, DeferredState) or step.state is None:
                 raise LookupError(f"the model of device {device.id} has not been computed")
             version = device.version
             stopped = device.stopped or ""
@@ -183,3 +201,204 @@ def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
         spec.scheme,
         spec.deadline_s,
     )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    rounds_done: int
+    rounds: int
+    loss: float | None
+    stage: str = ""  #: of the last round that was closed; empty where the learner has none
+    round_of_stage: int = 0
+    rounds_of_stage: int = 0
+
+    @property
+    def stage_text(self) -> str:
+        """How far the stage is, as in `autoencoder 13/100`."""
+        return f"{self.stage} {self.round_of_stage + 1}/{self.rounds_of_stage}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    spec: RunSpec
+    summary: dict[str, object]
+    records: list[AnyRecord]
+    models: dict[str, Scorer]
+    state: State | None  #: what the fleet holds in the end; None where nobody is left, or each went on alone
+    data: FederatedDataset
+    ledger: Ledger
+
+
+class Runs:
+    """Repetitions of one specification, computed as one batch. Iterate to make them go on.
+
+    >>> runs = Runs(RunSpec(data="blobs", devices=4, clusters=2, rounds=2))
+    >>> [progress.rounds_done for progress in runs], runs.results[0].summary["survivors"]
+    ([1, 2], [0, 1, 2, 3])
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        data: FederatedDataset | Sequence[FederatedDataset] | None = None,
+        model: Model | None = None,
+        out: Path | None = None,
+        resume: bool = False,
+        known: Sequence[Checkpoint] | None = None,
+    ) -> None:
+        self.spec = spec.check()
+        self.results: list[Result] = []
+        specs = repetitions_of(spec)
+        for one in specs:
+            check_scheme(one)  # what is wrong is found before anything is written
+        self._datasets = datasets_of(spec, data)
+        learners = []
+        if not is_plain(spec):
+            fleets = [fleet_of(one, slices) for one, slices in zip(specs, self._datasets, strict=True)]
+            # Settled by the first repetition: all of them are trained in one batch.
+            learners = [learner_of(replace(fleet, usual_rows=fleets[0].usual_rows), model) for fleet in fleets]
+            learners[0].start({})  # here too: a learner may name layers that are not there
+        self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
+        self._directories: list[RunDirectory | None] = [None] * len(specs)
+        if out is not None:
+            paths = [out] if self._above is None else [out / f"repetition-{i}" for i in range(len(specs))]
+            self._directories = [_directory(path, one, resume) for path, one in zip(paths, specs, strict=True)]
+        self.simulations: list[Simulation] = []
+        self._seconds, self._rounds_computed = 0.0, 0
+        if is_plain(spec):
+            return
+        nothing = Checkpoint([])
+        starts = [
+            max((d.checkpoint() if d and resume else None) or nothing, given, key=lambda checkpoint: checkpoint.n_steps)
+            for d, given in zip(self._directories, known or [nothing] * len(specs), strict=True)
+        ]
+        self.simulations = [
+            Simulation(one, slices, learner, start)
+            for one, slices, learner, start in zip(specs, self._datasets, learners, starts, strict=True)
+        ]
+        self._trainer = BatchTrainer(parse_liars(spec.liars, spec.devices))
+
+    def __iter__(self) -> Iterator[Progress]:
+        """Compute one batch of rounds after the other; the runs are finished when the iteration is."""
+        while True:
+            started = time.perf_counter()
+            works = [work for simulation in self.simulations for work in simulation.next_works()]
+            if not works:
+                break
+            self._trainer.compute(works)
+            self._collect()
+            self._seconds += time.perf_counter() - started
+            self._rounds_computed += 1
+            progress = self._progress()
+            if progress.rounds_done % self.spec.checkpoint_every == 0:
+                self.save_checkpoints()
+            yield progress
+        self._collect()
+        self._finish()
+
+    def _collect(self) -> None:
+        for simulation, directory in zip(self.simulations, self._directories, strict=False):
+            lines = simulation.collect()
+            if directory is not None:
+                directory.append(lines)
+
+    def _progress(self) -> Progress:
+        accounts = [simulation.accounts[-1] for simulation in self.simulations if simulation.accounts]
+        done = min(simulation.rounds_done for simulation in self.simulations)
+        learner = self.simulations[0].learner
+        stage = learner.stage(max(0, done - 1))
+        return Progress(done, learner.rounds, accounts[0].loss if accounts else None, *stage)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return what must be known to go on from here; also the common prefix of runs that differ only later."""
+        return [simulation.checkpoint() for simulation in self.simulations]
+
+    def save_checkpoints(self) -> None:
+        """Keep on disk what `--resume` needs."""
+        for simulation, directory in zip(self.simulations, self._directories, strict=True):
+            if directory is not None:
+                directory.save_checkpoint(simulation.checkpoint())
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """The result as `summary.json` has it: of the one run, or of all repetitions together."""
+        if len(self.results) == 1:
+            return self.results[0].summary
+        return summarise_repetitions([result.summary for result in self.results])
+
+    def _finish(self) -> None:
+        seconds_per_round = self._seconds / max(1, self._rounds_computed)
+        self.results = [_result(simulation, seconds_per_round) for simulation in self.simulations]
+        if is_plain(self.spec):
+            self.results = [
+                _plain_result(one, slices)
+                for one, slices in zip(repetitions_of(self.spec), self._datasets, strict=True)
+            ]
+        for result, directory in zip(self.results, self._directories, strict=True):
+            if directory is not None:
+                directory.append(result.records[-1:] if self.simulations else result.records)
+                directory.finish(result.models, result.summary, result.state)
+        if self._above is not None:
+            self._above.finish({}, self.summary)
+
+
+def repetitions_of(spec: RunSpec) -> list[RunSpec]:
+    """Return one specification per repetition, each with its own seed and, in turn, its own split."""
+    return [spec.repetition(index) for index in range(spec.repetitions)]
+
+
+def datasets_of(
+    spec: RunSpec, data: FederatedDataset | Sequence[FederatedDataset] | None = None
+) -> list[FederatedDataset]:
+    """Return the data of each repetition: as given (one for all, or one each), or by the name in the specification."""
+    if data is None:
+        return [data_for(one) for one in repetitions_of(spec)]
+    datasets = [data] * spec.repetitions if isinstance(data, FederatedDataset) else list(data)
+    for slices in datasets:
+        if slices.n_devices != spec.devices:
+            raise SpecError(f"{spec.devices} devices, but the data has slices for {slices.n_devices}")
+    return datasets
+
+
+def run(
+    spec: RunSpec, data: FederatedDataset | None = None, model: Model | None = None, out: Path | None = None
+) -> list[Result]:
+    """Run all repetitions of a specification to their end."""
+    runs = Runs(spec, data, model, out)
+    for _ in runs:
+        pass
+    return runs.results
+
+
+def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
+    if resume and (path / "spec.toml").exists():
+        return RunDirectory.reopen(path, spec)[0]
+    return RunDirectory.create(path, spec)
+
+
+def _result(simulation: Simulation, seconds_per_round: float) -> Result:
+    spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
+    records = simulation.records
+    scores = score_models(outcome.results, data, outcome.holders)
+    summary = summarise(spec, data, outcome.results, outcome.holders, scores, records, ledger)
+    summary |= in_the_end(records, last_update(outcome.history, records), outcome.n_dropped)
+    rounds_lost = lost_rounds([one.history for one in simulation.held()], records)
+    summary |= {"rounds_lost": rounds_lost, "seconds_per_round": seconds_per_round}
+    summary |= what_was_learned(spec, simulation.learner, outcome.state)
+    records = [*records, scores_of(summary, records[-1])]
+    return Result(spec, summary, records, outcome.results, outcome.state, data, ledger)
+
+
+def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
+    everybody = tuple(range(spec.devices))
+    ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=everybody)]
+    ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
+    summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
+    summary |= in_the_end(ended, None, 0)
+    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0, "learn": spec.scheme, "stages": []}
+    summary |= {"state_digest": None}
+    return Result(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, None, data, ledger)

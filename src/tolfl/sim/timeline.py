@@ -1,4 +1,4 @@
-"""A run in virtual time: the devices' events in order, failures inside rounds, and each closed round as a promise.
+"""A run in virtual time: the devices' events in order, failures inside rounds, closed rounds with deferred states.
 
 No aggregation and no failure policy here: the devices decide, this is the world around them.
 """
@@ -13,7 +13,8 @@ import msgspec
 
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
-from tolfl.core.records import AnyRecord, FailureHappened, RunEnded
+from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded
+from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import LinkModel, Timing
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import (
@@ -38,14 +39,15 @@ from tolfl.protocol.events import (
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.injector import Die, Injector
 from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
-from tolfl.protocol.record_lines import joined_lines, roster_line, takeover_line
+from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Entry, Kind, Ledger
-from tolfl.sim.closing import Closing
-from tolfl.sim.links import CONTROL_BYTES, LinkClock
-from tolfl.sim.promises import Share, Step, apply
+from tolfl.sim.deferred import DeferredState, DeferredUpdate, apply
 
 #: Heartbeats in a row without any progress after which nobody can be helped any more.
 _PATIENCE = 50
+
+#: Bytes of a message without a model.
+CONTROL_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -63,24 +65,88 @@ class World:
     deadline_s: float | None = None
 
 
+def training_speeds(links: LinkModel, n_devices: int, seed: int) -> list[float]:
+    """Return how fast each device trains; 1 is the nominal speed."""
+    if not links.speed_spread:
+        return [1.0] * n_devices
+    draws = rng_for(seed, Purpose.COMPUTE_SPEED).uniform(0, links.speed_spread, n_devices)
+    return [float(1 / (1 + draw)) for draw in draws]
+
+
+class LinkClock:
+    """Arrival times. With serial uplinks a receiver takes one model at a time; small messages pass between them."""
+
+    def __init__(self, links: LinkModel) -> None:
+        self._links = links
+        self._free_at: dict[int, float] = {}
+
+    def arrival(self, now: float, destination: int, n_bytes: int, has_model: bool) -> float:
+        """Return when a message of this size, sent now, is with its receiver."""
+        transfer_s = n_bytes * 8 / self._links.bandwidth_bps
+        if self._links.uplink == "parallel" or not has_model:
+            return now + transfer_s + self._links.latency_s
+        start = max(now, self._free_at.get(destination, 0.0))
+        self._free_at[destination] = start + transfer_s
+        return start + transfer_s + self._links.latency_s
+
+
+@dataclass
+class ClosedStep:
+    """A closed round: its state, computed later, and its record once all its messages are sent."""
+
+    step: DeferredState
+    record: ClosedRound
+    time_s: float
+    device: int
+    heads: tuple[int, ...]
+    stall_s: float
+    ledger: Ledger
+    n_samples: tuple[int, ...]  #: by device
+    traffic: tuple[int, dict[str, int]] | None = None  #: bytes and messages, once the next round is closed
+
+    @property
+    def round_index(self) -> int:
+        """The round that was closed, from 0."""
+        return self.record.version.round - 1
+
+    def settle(self) -> None:
+        """Count the messages, now that the next round is closed; what is sent later is in the totals only.
+
+        The moment belongs to the timeline, not to whoever writes records: a resumed run writes them later.
+        """
+        if self.traffic is None:
+            parent = self.record.parent
+            self.traffic = self.ledger.bytes_of(parent), self.ledger.counts(parent)
+
+    def line(self) -> RoundClosed:
+        """Return the record line; not before the round has settled."""
+        assert self.traffic is not None
+        n_bytes, messages = self.traffic
+        n_left_out = sum(self.n_samples[device] for device in self.step.account.left_out)
+        line = round_line(
+            self.record, self.heads, self.time_s, self.device, self.step.account, self.stall_s, n_left_out
+        )
+        return msgspec.structs.replace(line, bytes=n_bytes, messages=messages)
+
+
 class Timeline:
     """One run of the protocol in virtual time."""
 
-    def __init__(self, fleet: World, plan: FailurePlan, first: Step, roster: Roster | None = None) -> None:
-        self.fleet, self.plan = fleet, plan
+    def __init__(self, world: World, plan: FailurePlan, first: DeferredState, roster: Roster | None = None) -> None:
+        self.world, self.plan = world, plan
         self.now = 0.0
-        self.ledger = Ledger(fleet.rules.topology, fleet.scheme)
+        self.ledger = Ledger(world.rules.topology, world.scheme)
         self.dead: dict[int, tuple[int, ClosedRound]] = {}  #: what each dead device left on its disk
-        everybody = roster or Roster(dict.fromkeys(sorted(fleet.rules.topology.cluster_of), 0))
+        everybody = roster or Roster(dict.fromkeys(sorted(world.rules.topology.cluster_of), 0))
         record = ClosedRound.first(everybody, first)
         self.devices = {
-            device: Injector(Device(device, life, record, fleet.rules), plan.of_device(device))
+            device: Injector(Device(device, life, record, world.rules), plan.of_device(device))
             for device, life in everybody.incarnations.items()
         }
         self._queue: list[tuple[float, int, int, Event | Cut]] = []
         self._sent = 0
-        self._links = LinkClock(fleet.links)
-        self._out: list[AnyRecord | Closing] = []
+        self._links = LinkClock(world.links)
+        self._out: list[AnyRecord | ClosedStep] = []
         self._cuts: list[Cut] = []
         self._planned_cuts = list(plan.cuts)
         self._returns: list[Failure] = []
@@ -88,13 +154,13 @@ class Timeline:
         self._latest_round = 0
         self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
         self._parents: dict[str, str] = {}  #: the history that each history extends
-        self._last: Closing | None = None
+        self._last: ClosedStep | None = None
         self._disturbed_until_s = -1.0  #: rounds that start later have nothing to do with any failure so far
         self._quiet: dict[Roster, tuple[float, float]] = {}
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
-    def play(self) -> Iterator[AnyRecord | Closing]:
+    def play(self) -> Iterator[AnyRecord | ClosedStep]:
         """Yield what happens, in order, until everybody is done or nobody can go on."""
         for device in list(self.devices):
             self._handle(device, Started())
@@ -117,7 +183,7 @@ class Timeline:
         self._settle(None)
         yield RunEnded(time_s=self.now, reason=self._reason(), survivors=tuple(sorted(self.devices)))
 
-    def _flush(self) -> Iterator[AnyRecord | Closing]:
+    def _flush(self) -> Iterator[AnyRecord | ClosedStep]:
         out, self._out = self._out, []
         yield from out
 
@@ -156,7 +222,7 @@ class Timeline:
             self._do(device, effect)
         for effect in effects:
             if isinstance(effect, Apply) and device in self.devices:
-                # A promise is there at once; in virtual time applying a mean takes none.
+                # Applying a mean takes no virtual time, and its state is computed later.
                 self._handle(device, Applied(effect.version, apply(effect)))
 
     def _do(self, device: int, effect: Effect | Die) -> None:
@@ -166,8 +232,8 @@ class Timeline:
             case Train():
                 self._train(device, effect.version)
             case SetDeadline():
-                if self.fleet.deadline_s is not None:
-                    self._push(self.now + self.fleet.deadline_s, device, DeadlinePassed(effect.version))
+                if self.world.deadline_s is not None:
+                    self._push(self.now + self.world.deadline_s, device, DeadlinePassed(effect.version))
             case Announce():
                 self._announce(device, effect)
             case TakeOver():
@@ -190,7 +256,7 @@ class Timeline:
         if to not in self.devices:
             # A refused connection is proof of death.
             life = PeerFailed(to, self.dead[to][0])
-            self._push(self.now + self.fleet.timing.crash_detection_s, source, life)
+            self._push(self.now + self.world.timing.crash_detection_s, source, life)
             return
         kind = self._kind_of_model_inside(message)
         if kind is None:
@@ -202,32 +268,32 @@ class Timeline:
             if kind is Kind.MODEL:
                 started_from = self._parents.get(started_from, started_from)
             round_index = max(0, message.version.round - (kind is Kind.MODEL))
-            n_bytes = self.fleet.nbytes[round_index][kind is Kind.MODEL]
+            n_bytes = self.world.nbytes[round_index][kind is Kind.MODEL]
             self.ledger.add(started_from, Entry(round_index, source, to, kind, n_bytes))
             arrival_s = self._links.arrival(self.now, to, n_bytes, has_model=True)
         self._push(arrival_s, to, Received(message))
 
     def _kind_of_model_inside(self, message: AnyMessage) -> Kind | None:
-        if not self.fleet.nbytes[0][0]:
+        if not self.world.nbytes[0][0]:
             return None  # all rows are on one machine, and nothing travels
         if isinstance(message, Closed):
             return None if message.record.is_over else Kind.MODEL
-        if message.version.round >= self.fleet.rules.rounds:
+        if message.version.round >= self.world.rules.rounds:
             return None  # it only says "I hold the last model"
         if isinstance(message, Report):
             return Kind.REPORT
         return Kind.MEAN if isinstance(message, Mean) else None
 
     def _train(self, device: int, version: Version) -> None:
-        share = Share(device, DeviceSet.of([device]), self.fleet.n_samples[device])
-        self._push(self.now + self.fleet.train_s[device], device, Trained(version, share))
+        update = DeferredUpdate(device, DeviceSet.of([device]), self.world.n_samples[device])
+        self._push(self.now + self.world.train_s[device], device, Trained(version, update))
         self._start_cuts()
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _announce(self, device: int, announced: Announce) -> None:
         record, step = announced.record, announced.record.state
-        assert isinstance(step, Step)
+        assert isinstance(step, DeferredState)
         version = record.version
         started_s = self._closed_at.get(record.parent, 0.0)
         # A record that only changes the roster closes no round: the clock of the round goes on.
@@ -238,12 +304,12 @@ class Timeline:
             self._out.append(roster_line(record, self.now, device))
             return
         stall_s = self._stall(record, started_s)
-        closing = Closing(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.fleet.counted)
+        closing = ClosedStep(step, record, self.now, device, announced.heads, stall_s, self.ledger, self.world.counted)
         self._settle(closing)
         self._out.append(closing)
         self._follow_plan(version.round)
 
-    def _settle(self, following: Closing | None) -> None:
+    def _settle(self, following: ClosedStep | None) -> None:
         if self._last is not None:
             self._last.settle()
         self._last = following
@@ -254,7 +320,7 @@ class Timeline:
             return 0.0
         roster = Roster(dict.fromkeys(sorted([*record.included, *record.missing]), 0))
         if roster not in self._quiet:
-            self._quiet[roster] = quiet_durations(self.fleet, roster)
+            self._quiet[roster] = quiet_durations(self.world, roster)
         first, later = self._quiet[roster]
         return max(0.0, self.now - started_s - (later if record.version.round > 1 else first))
 
@@ -291,7 +357,7 @@ class Timeline:
     # -- failures -----------------------------------------------------------------------------------------------
 
     def _note(self, device: int | None, round_index: int, what: str) -> None:
-        timing = self.fleet.timing
+        timing = self.world.timing
         self._disturbed_until_s = self.now + max(timing.crash_detection_s, timing.silence_detection_s)
         self._out.append(FailureHappened(time_s=self.now, device=device, round=round_index, what=what))
 
@@ -300,7 +366,7 @@ class Timeline:
         self.dead[device] = (state.incarnation, record)
         self._happened.add(failure)
         self._note(device, failure.round_index, f"died ({failure.phase.value})")
-        noticed = self.now + self.fleet.timing.crash_detection_s
+        noticed = self.now + self.world.timing.crash_detection_s
         for observer in self.devices:
             self._push(noticed, observer, PeerFailed(device, state.incarnation))
         if failure.returns_at is not None:
@@ -309,14 +375,14 @@ class Timeline:
     def _restart(self, device: int, why: str = "") -> None:
         incarnation, record = self.dead.pop(device)
         later = [f for f in self.plan.of_device(device) if f not in self._happened]
-        self.devices[device] = Injector(Device(device, incarnation + 1, record, self.fleet.rules), later)
+        self.devices[device] = Injector(Device(device, incarnation + 1, record, self.world.rules), later)
         self._note(device, self._latest_round, f"came back{why}")
         self._handle(device, Started())
 
     def _cut(self, cut: Cut) -> None:
         self._cuts.append(cut)
         self._note(None, self._latest_round, f"cut {cut.sides}")
-        self._push(self.now + self.fleet.timing.silence_detection_s, -1, cut)
+        self._push(self.now + self.world.timing.silence_detection_s, -1, cut)
 
     def _suspect_across(self, cut: Cut) -> None:
         lives: dict[int, Life] = {d: (d, injector.device.incarnation) for d, injector in self.devices.items()}
@@ -345,21 +411,21 @@ class Timeline:
 
     def _tick_everybody(self) -> None:
         for device in self.devices:
-            self._push(self.now + self.fleet.timing.heartbeat_s, device, Ticked())
+            self._push(self.now + self.world.timing.heartbeat_s, device, Ticked())
 
 
-def quiet_durations(fleet: World, roster: Roster) -> tuple[float, float]:
+def quiet_durations(world: World, roster: Roster) -> tuple[float, float]:
     """Return how long the first and any later round of a roster last when nothing happens."""
     # A device on its own trains whatever the fleet would need.
-    rules = msgspec.structs.replace(fleet.rules, min_devices=1, min_samples=0)
-    timeline = Timeline(replace(fleet, rules=rules), FailurePlan(), Step(None, None, None), roster)
+    rules = msgspec.structs.replace(world.rules, min_devices=1, min_samples=0)
+    timeline = Timeline(replace(world, rules=rules), FailurePlan(), DeferredState(None, None, None), roster)
     times = [item.time_s for item in _first_closings(timeline, 2)]
     return times[0], (times[1] - times[0]) if len(times) > 1 else times[0]
 
 
-def _first_closings(timeline: Timeline, n: int) -> Iterator[Closing]:
+def _first_closings(timeline: Timeline, n: int) -> Iterator[ClosedStep]:
     for item in timeline.play():
-        if isinstance(item, Closing):
+        if isinstance(item, ClosedStep):
             yield item
             n -= 1
             if not n:

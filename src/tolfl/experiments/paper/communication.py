@@ -17,7 +17,7 @@ from tolfl.experiments.report import Report, Row
 from tolfl.experiments.steps import Step, finished
 from tolfl.learners import Scorer
 from tolfl.learners.training import TrainedModel
-from tolfl.sim.run import Result, run
+from tolfl.sim.simulation import Result, run
 
 __all__ = ["Communication", "report_of", "row_of"]
 

@@ -19,8 +19,7 @@ from tolfl.learners.registry import learner_of
 from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.outcome import fleet_of
-from tolfl.sim.run import Runs
-from tolfl.sim.simulation import Simulation
+from tolfl.sim.simulation import Runs, Simulation
 
 
 @dataclass(frozen=True)

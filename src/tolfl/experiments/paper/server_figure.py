@@ -17,7 +17,7 @@ from tolfl.experiments.paper.losses import ClosedLoss, Known, LossRuns
 from tolfl.experiments.paper.server_report import CURVES, report_of
 from tolfl.experiments.report import Report, Row
 from tolfl.experiments.steps import Step, finished
-from tolfl.sim.run import datasets_of
+from tolfl.sim.simulation import datasets_of
 
 __all__ = ["ServerFigure", "mean_over_models", "report_of", "usual_specs"]
 

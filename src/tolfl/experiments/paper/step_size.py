@@ -24,7 +24,7 @@ from tolfl.experiments.report import Report, Row, Table
 from tolfl.experiments.steps import Step
 from tolfl.experiments.sweep import spec_hash
 from tolfl.runs.directory import write_file
-from tolfl.sim.run import Runs
+from tolfl.sim.simulation import Runs
 
 #: Seeds of the tables start at 0.
 _FIRST_SEED = 1000

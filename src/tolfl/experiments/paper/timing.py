@@ -22,7 +22,7 @@ from tolfl.experiments.paper.losses import Known, LossRuns, closing_times_s
 from tolfl.experiments.paper.timing_report import report_of
 from tolfl.experiments.report import Report, Row
 from tolfl.experiments.steps import Step, finished
-from tolfl.sim.run import datasets_of
+from tolfl.sim.simulation import datasets_of
 
 __all__ = ["Timing", "dealt_out", "report_of"]
 

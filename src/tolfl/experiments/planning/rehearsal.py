@@ -15,7 +15,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.planning.aurocs import Aurocs, Layout, Measurement
 from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
-from tolfl.sim.run import datasets_of
+from tolfl.sim.simulation import datasets_of
 
 
 class Rehearsal:

@@ -19,8 +19,8 @@ from tolfl.experiments.planning.costs import Network, model_bytes
 from tolfl.experiments.planning.odds import FailureOdds
 from tolfl.experiments.planning.plan import Plan, Question, layouts_of, make_plan
 from tolfl.experiments.planning.rehearsal import Rehearsal
-from tolfl.sim.links import training_speeds
-from tolfl.sim.run import datasets_of
+from tolfl.sim.simulation import datasets_of
+from tolfl.sim.timeline import training_speeds
 
 #: Of a device, where no data are looked at.
 _USUAL_SAMPLES = 900

@@ -1,7 +1,7 @@
-"""Promises: what travels in a simulation in place of arrays.
+"""What travels in a simulation in place of arrays: updates and states that are computed later.
 
 Nothing that the protocol does depends on the numbers inside a contribution, only on whose samples they are. So the
-devices exchange promises, and the numbers are computed afterwards: only those that count, all that can be computed
+devices exchange placeholders, and the numbers are computed afterwards: only those that count, all that can be computed
 together as one batch, and from a checkpoint none that are known already.
 """
 
@@ -18,15 +18,15 @@ from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
 
-class Share:
-    """A device's contribution to the round of a version."""
+class DeferredUpdate:
+    """A device's contribution to a round, not computed yet."""
 
     __slots__ = ("device", "included", "n_samples", "producer", "value")
 
     def __init__(self, device: int, included: DeviceSet, n_samples: int) -> None:
         self.device, self.included, self.n_samples = device, included, n_samples
         self.value: Contribution | None = None
-        self.producer: Callable[[Share], None] | None = None  #: sets `value`; known once the share counts
+        self.producer: Callable[[DeferredUpdate], None] | None = None  #: sets `value`; known once the update counts
 
     def resolve(self) -> Contribution:
         """Return the contribution and forget it: it can be trained again, and 10,000 would not fit into memory."""
@@ -39,11 +39,11 @@ class Share:
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Step:
+class DeferredState:
     """The state that a closed round leads to; the very first has no parent."""
 
     version: Version | None  #: that the round started from
-    parent: Step | None
+    parent: DeferredState | None
     total: DeferredSum | None
     present: DeviceSet = field(default_factory=DeviceSet)  #: who goes on from here
     state: State | None = None  #: None: not computed yet, or not kept in a checkpoint
@@ -56,13 +56,13 @@ class Step:
         self.parent = self.total = None
 
 
-def shares_of(total: DeferredSum) -> list[Share]:
+def updates_of(total: DeferredSum) -> list[DeferredUpdate]:
     """Return the devices' own contributions inside a sum, in merge order."""
-    return [leaf for leaf in total.leaves() if isinstance(leaf, Share)]
+    return [leaf for leaf in total.leaves() if isinstance(leaf, DeferredUpdate)]
 
 
-def apply(effect: Apply) -> Step:
-    """Promise the models after a round."""
-    assert isinstance(effect.state, Step)
+def apply(effect: Apply) -> DeferredState:
+    """Return the state after a round, not computed yet."""
+    assert isinstance(effect.state, DeferredState)
     assert isinstance(effect.total, DeferredSum)
-    return Step(effect.version, effect.state, effect.total, effect.present)
+    return DeferredState(effect.version, effect.state, effect.total, effect.present)

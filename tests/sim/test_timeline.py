@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.fleets import FULL_BATCH, closed, ended, simulated, some_data
 from tolfl.core.spec import LinkModel, RunSpec, Timing
-from tolfl.sim.links import LinkClock
+from tolfl.sim.timeline import LinkClock
 
 N = 12
 DATA = some_data([4] * N)

@@ -16,7 +16,7 @@ import pytest
 from tolfl.experiments.catalogue import report_of_stored
 from tolfl.experiments.pages import filled
 from tolfl.experiments.paper.tables import SCENARIOS
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 from tolfl.experiments.reproduce import read_results
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +77,7 @@ def test_the_python_examples_of_the_readme_run(tmp_path: Path, place: int, shown
 
 
 @cache
-def stored_report(name: str) -> Report:
+def stored_report(name: str) -> ExperimentReport:
     rows = {path.stem: read_results(path)["rows"] for path in sorted((ROOT / "results").glob("*.json"))}
     return report_of_stored(name, rows[name], [row for scenario in SCENARIOS for row in rows[scenario]])
 

@@ -20,7 +20,7 @@ from tolfl.detect.gathering import gather_more, is_anomalous
 from tolfl.detect.matching import Matching, as_column, names_in
 from tolfl.detect.scored import score_rows
 from tolfl.detect.sources import tables_from, tables_in
-from tolfl.detect.streams import Batch, Reader, Roles, Table
+from tolfl.detect.streams import ColumnRoles, ReadBatch, Reader, Table
 
 NAMES = ("a", "b [dB]", "c", "d", "e", "f")
 ROWS = near_a_plane(40, seed=3)
@@ -55,7 +55,7 @@ def csv_of(rows: np.ndarray, names: tuple[str, ...] = NAMES) -> str:
     return "\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist())])
 
 
-def read(detector: Detector, data: bytes, sizes: list[int], roles: Roles | None = None) -> list[Batch]:
+def read(detector: Detector, data: bytes, sizes: list[int], roles: ColumnRoles | None = None) -> list[ReadBatch]:
     reader = Reader(detector, roles)
     return list(reader.batches(tables_from(Trickle(data, sizes))))  # type: ignore[arg-type]
 
@@ -122,7 +122,7 @@ def test_a_name_with_an_equals_sign_is_a_column_first() -> None:
 def test_devices_go_by_the_names_they_had_in_training() -> None:
     rows = {"7": ROWS, "site 8": ROWS}
     detector = fit_detector(rows, DetectorSpec(model="pca"), Features.named(NAMES))
-    reader = Reader(detector, Roles(device="who"))
+    reader = Reader(detector, ColumnRoles(device="who"))
     columns = {name: pa.chunked_array([ROWS[:3, place]]) for place, name in enumerate(NAMES)}
     columns["who"] = pa.chunked_array([["07", "site 8", "9.0"]])
     (batch,) = reader.batches([Table(columns, 0, "here")])
@@ -183,7 +183,7 @@ def test_rows_to_go_on_with_are_typical_ones_by_device(detector: Detector, tmp_p
         f"{line},{'ab'[row % 2]},{'bad' if row == 4 else '0'}" for row, line in enumerate(csv_of(ROWS).split("\n")[1:])
     ]
     (tmp_path / "more.csv").write_text("\n".join([",".join(header), *lines]))
-    found = gather_more(detector, tmp_path / "more.csv", Roles("who", "state"))
+    found = gather_more(detector, tmp_path / "more.csv", ColumnRoles("who", "state"))
 
     assert list(found.slices) == ["a", "b"]
     assert (found.slices["a"] == ROWS[[row for row in range(0, 40, 2) if row != 4]]).all()

@@ -15,7 +15,7 @@ from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.paper.communication import Communication, report_of, row_of
 from tolfl.experiments.paper.communication_report import ACCOUNTINGS, fit_of, formulas, label_of, paper_mb
-from tolfl.experiments.report import Report, Row
+from tolfl.experiments.report import ExperimentReport, Row
 from tolfl.models import ModuleModel
 from tolfl.sim.simulation import run
 
@@ -28,7 +28,7 @@ BY_HAND = {
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> ExperimentReport:
     experiment = Communication(quick=True)
     steps = list(experiment)
 
@@ -36,7 +36,7 @@ def report() -> Report:
     return experiment.report
 
 
-def averaging(report: Report) -> list[Row]:
+def averaging(report: ExperimentReport) -> list[Row]:
     return [row for row in report.rows if label_of(row) in BY_HAND]
 
 
@@ -46,11 +46,11 @@ def with_messages(rows: Sequence[Row], label: str, accounting: str, count: float
     return copy
 
 
-def words(report: Report) -> dict[str, str]:
+def words(report: ExperimentReport) -> dict[str, str]:
     return {verdict.claim.split(" (")[0]: verdict.word for verdict in report.verdicts}
 
 
-def test_ten_devices_send_what_was_worked_out_by_hand(report: Report) -> None:
+def test_ten_devices_send_what_was_worked_out_by_hand(report: ExperimentReport) -> None:
     found = {label_of(row): tuple(row["messages"][name] for name in ACCOUNTINGS) for row in averaging(report)}
 
     assert found == BY_HAND
@@ -70,7 +70,7 @@ def test_counted_messages_are_those_of_the_formulas(data: st.DataObject, n_devic
     assert row["bytes"] == row["messages"]["unicast"] * row["model_bytes"]
 
 
-def test_ifca_moves_all_its_models_and_at_first_those_of_every_restart(report: Report) -> None:
+def test_ifca_moves_all_its_models_and_at_first_those_of_every_restart(report: ExperimentReport) -> None:
     moved = {row["scheme"]: (row["models_in_first_round"], row["models_in_last_round"]) for row in report.rows}
 
     # Nine members: one model up and five down; with three restarts 3 up and 15 down.
@@ -78,7 +78,7 @@ def test_ifca_moves_all_its_models_and_at_first_those_of_every_restart(report: R
     assert moved["fedgroup"] == moved["fesem"] == (18, 18)
 
 
-def test_the_paper_s_megabytes_fit_its_accounting_with_five_clusters(report: Report) -> None:
+def test_the_paper_s_megabytes_fit_its_accounting_with_five_clusters(report: ExperimentReport) -> None:
     counts, mb, worst = fit_of(averaging(report), "paper", 5) or ([], 0.0, 0.0)
     errors = {(name, k): (fit_of(averaging(report), name, k) or ([], 0.0, 0.0))[2] for name in BY_NAME for k in (3, 5)}
 
@@ -96,7 +96,7 @@ def test_the_paper_prints_these_megabytes() -> None:
     assert paper_mb() == {"fl": 28.3, "sbt": 12.8, "tol-fl": 21.0}
 
 
-def test_verdicts_say_what_holds_and_what_does_not(report: Report) -> None:
+def test_verdicts_say_what_holds_and_what_does_not(report: ExperimentReport) -> None:
     assert words(report) == {
         "20 : 9 : 15 under the paper's accounting": "held",
         "Tol-FL sends less than FL, as the paper counts": "held",
@@ -114,20 +114,22 @@ def test_verdicts_say_what_holds_and_what_does_not(report: Report) -> None:
         ("Tol-FL (k = 3)", "unicast", 17, "The unicast count is independent of k"),
     ],
 )
-def test_other_counts_change_the_verdict(report: Report, label: str, accounting: str, count: float, claim: str) -> None:
+def test_other_counts_change_the_verdict(
+    report: ExperimentReport, label: str, accounting: str, count: float, claim: str
+) -> None:
     other = report_of(with_messages(report.rows, label, accounting, count))
 
     assert words(other)[claim] == "not held"
 
 
-def test_stored_rows_give_the_same_report(report: Report) -> None:
+def test_stored_rows_give_the_same_report(report: ExperimentReport) -> None:
     again = report_of(json.loads(json.dumps(report.rows)))
 
     assert again.to_markdown() == report.to_markdown()
     assert again.figures.keys() == {"communication"}
 
 
-def test_the_figure_has_a_bar_for_every_count(report: Report) -> None:
+def test_the_figure_has_a_bar_for_every_count(report: ExperimentReport) -> None:
     axes = report.figures["communication"]().axes[0]
 
     heights = [bar.get_height() for group in axes.containers for bar in group]

@@ -17,7 +17,7 @@ from tolfl.datasets import RawData
 from tolfl.datasets.loaders import load_public
 from tolfl.experiments.paper.samples import Samples, feature_rows, picture_rows, report_of
 from tolfl.experiments.paper.samples_report import distance
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 from tolfl.signals.statistics import STATISTICS
 
 #: Two features; typical values lie between 0 and 4, and between 10 and 10.
@@ -38,7 +38,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> ExperimentReport:
     experiment = Samples(quick=True)
     assert [step.what for step in experiment] == ["comms-ml"]
     return experiment.report
@@ -70,7 +70,7 @@ def test_a_class_is_nowhere_apart_from_itself(means: list[float], stds: list[flo
     assert distance(row, row).tolist() == [0, 0]
 
 
-def test_generated_windows_have_every_statistic_with_its_unit(report: Report) -> None:
+def test_generated_windows_have_every_statistic_with_its_unit(report: ExperimentReport) -> None:
     table = report.tables[0]
 
     assert len(table.rows) == len(STATISTICS) + 1
@@ -79,14 +79,14 @@ def test_generated_windows_have_every_statistic_with_its_unit(report: Report) ->
     assert units == {"s", "bytes", "amplitude"}
 
 
-def test_the_table_shows_the_means_of_the_rows(report: Report) -> None:
+def test_the_table_shows_the_means_of_the_rows(report: ExperimentReport) -> None:
     packets, readings = report.tables[0].rows[0], report.tables[0].rows[-1]
 
     assert packets[1:] == tuple(f"{row['means'][0]:.4g}" for row in report.rows)
     assert readings[1:] == tuple(f"{np.mean(row['means'][12:]):.3f}" for row in report.rows)
 
 
-def test_a_busy_network_is_told_by_its_packets(report: Report) -> None:
+def test_a_busy_network_is_told_by_its_packets(report: ExperimentReport) -> None:
     evidence = report.verdicts[1].evidence
 
     busy = next(row for row in report.rows if row["class"] == "rate")
@@ -136,13 +136,13 @@ def test_pictures_get_a_figure_with_one_panel_per_class(tmp_path: Path) -> None:
     assert "7 classes of 1 with 1024 features, printed 10 classes of 7,000" in found.verdicts[0].evidence
 
 
-def test_stored_rows_give_the_same_report(report: Report) -> None:
+def test_stored_rows_give_the_same_report(report: ExperimentReport) -> None:
     again = report_of(json.loads(json.dumps(report.rows)))
 
     assert again.to_markdown() == report.to_markdown()
 
 
-def test_the_figure_has_typical_readings_above_anomalous_ones(report: Report) -> None:
+def test_the_figure_has_typical_readings_above_anomalous_ones(report: ExperimentReport) -> None:
     figure = report.figures["samples"]()
     panels = {axes.get_title(): len(axes.lines) for axes in figure.axes if axes.lines}
 

@@ -15,7 +15,7 @@ from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec
 from tolfl.experiments.paper.losses import ClosedLoss
 from tolfl.experiments.paper.server_figure import ServerFigure, mean_over_models, report_of
 from tolfl.experiments.paper.server_report import CURVES
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 
 SPEC = RunSpec(
     data="blobs",
@@ -29,7 +29,7 @@ SPEC = RunSpec(
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> ExperimentReport:
     experiment = ServerFigure(specs=[SPEC])
     steps = list(experiment)
 
@@ -39,7 +39,7 @@ def report() -> Report:
     return experiment.report
 
 
-def losses(report: Report, scheme: str, policy: str) -> list[list[float]]:
+def losses(report: ExperimentReport, scheme: str, policy: str) -> list[list[float]]:
     return [row["losses"] for row in report.rows if (row["scheme"], row["policy"]) == (scheme, policy)]
 
 
@@ -63,28 +63,28 @@ def hand_made(ends: dict[tuple[str, str], float]) -> list[dict[str, Any]]:
 AS_HOPED = dict(zip(CURVES, (4.0, 2.0, 2.0, 2.5, 3.0), strict=True))
 
 
-def words(report: Report) -> list[str]:
+def words(report: ExperimentReport) -> list[str]:
     return [verdict.word for verdict in report.verdicts]
 
 
-def test_before_the_failure_all_curves_are_one(report: Report) -> None:
+def test_before_the_failure_all_curves_are_one(report: ExperimentReport) -> None:
     for seed in (0, 1):
         starts = {tuple(losses(report, *curve)[seed][:4]) for curve in CURVES}
         assert len(starts) == 1
 
 
-def test_after_the_failure_only_frozen_training_closes_no_round(report: Report) -> None:
+def test_after_the_failure_only_frozen_training_closes_no_round(report: ExperimentReport) -> None:
     lengths = {curve: {len(of_seed) for of_seed in losses(report, *curve)} for curve in CURVES}
 
     assert lengths == {curve: {4 if curve == ("fl", "freeze") else 8} for curve in CURVES}
 
 
-def test_a_head_that_is_replaced_costs_what_a_device_of_sbt_costs(report: Report) -> None:
+def test_a_head_that_is_replaced_costs_what_a_device_of_sbt_costs(report: ExperimentReport) -> None:
     assert losses(report, "tol-fl", "elect") == losses(report, "sbt", "elect")
     assert losses(report, "tol-fl", "drop") != losses(report, "sbt", "elect")
 
 
-def test_isolated_survivors_are_averaged_and_the_dead_server_is_not_among_them(report: Report) -> None:
+def test_isolated_survivors_are_averaged_and_the_dead_server_is_not_among_them(report: ExperimentReport) -> None:
     for row in report.rows:
         if row["policy"] == "isolate":
             last = row["last_losses_by_device"]
@@ -142,13 +142,13 @@ def test_one_seed_that_does_not_follow_is_enough_for_not_held() -> None:
     assert words(report_of(rows))[0] == "not held"
 
 
-def test_stored_rows_give_the_same_report(report: Report) -> None:
+def test_stored_rows_give_the_same_report(report: ExperimentReport) -> None:
     again = report_of(json.loads(json.dumps(report.rows)))
 
     assert again.to_markdown() == report.to_markdown()
 
 
-def test_the_figure_has_all_curves_to_the_last_round(report: Report) -> None:
+def test_the_figure_has_all_curves_to_the_last_round(report: ExperimentReport) -> None:
     axes = report.figures["server-figure"]().axes[0]
 
     after = [line for line in axes.lines if np.size(line.get_xdata()) == 5]

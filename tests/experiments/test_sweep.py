@@ -141,8 +141,9 @@ def test_what_another_process_computes_is_waited_for_and_taken_over_when_it_is_k
     asked = [Cell("clean", SPEC)]
     path = tmp_path / "shared" / f"{asked[0].trunk}.turn"
     holds_it = (
-        f"import pathlib, sys; from tolfl.runs.turns import Turn; turn = Turn(pathlib.Path({str(path)!r})); "
-        "print(turn.take(), flush=True); sys.stdin.read()"
+        "import pathlib, sys; from tolfl.runs.write_lock import WriteLock; "
+        f"lock = WriteLock(pathlib.Path({str(path)!r})); "
+        "print(lock.take(), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", holds_it], stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout is not None

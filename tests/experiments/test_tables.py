@@ -15,7 +15,7 @@ from tolfl.experiments.paper.significance import significance_tables
 from tolfl.experiments.paper.studies import STUDIES, chosen_studies
 from tolfl.experiments.paper.tables import PaperTables, methods, report_of
 from tolfl.experiments.paper.targets import verdicts_of
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 from tolfl.experiments.reproduce import provenance, read_results, write_report
 from tolfl.experiments.rows import Method, units_of
 from tolfl.runs.records import read_records
@@ -34,7 +34,7 @@ def tables(store: Path) -> PaperTables:
     return found
 
 
-def report_named(tables: PaperTables, name: str) -> Report:
+def report_named(tables: PaperTables, name: str) -> ExperimentReport:
     return next(report for report in tables.reports() if report.name == name)
 
 

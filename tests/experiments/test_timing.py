@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.sim.fleets import some_data
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.paper.losses import LossRuns
-from tolfl.experiments.paper.timing import Timing, dealt_out, report_of
+from tolfl.experiments.paper.timing import TimingExperiment, dealt_out, report_of
 from tolfl.experiments.paper.timing_report import Timings, first_within, label_of, round_s
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 
 SPEC = RunSpec(
     data="blobs",
@@ -31,8 +31,8 @@ GROUPED, DEALT = "averaging, one class per group", "averaging, dealt out at rand
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
-    experiment = Timing(spec=SPEC)
+def report() -> ExperimentReport:
+    experiment = TimingExperiment(spec=SPEC)
     steps = list(experiment)
 
     done = [step.done for step in steps]
@@ -63,7 +63,7 @@ def hand_made(grouped: list[float], seconds: dict[str, float]) -> list[dict[str,
 SECONDS = {"batch": 4.0, "fl": 1.0, "tol-fl": 2.0, "sbt": 3.0}
 
 
-def word(report: Report, start: str) -> str:
+def word(report: ExperimentReport, start: str) -> str:
     return next(verdict.word for verdict in report.verdicts if verdict.claim.startswith(start))
 
 
@@ -117,7 +117,7 @@ def test_before_the_first_round_within_reach_every_loss_is_above(losses: list[fl
     assert found is None or losses[found - 1] <= target
 
 
-def test_a_round_takes_as_long_as_its_longest_way(report: Report) -> None:
+def test_a_round_takes_as_long_as_its_longest_way(report: ExperimentReport) -> None:
     """With equal devices: training c, and h for each model that must arrive before the next may leave."""
     n_params = (8 * 8 + 8) + (8 * 3 + 3) + (3 * 8 + 8) + (8 * 8 + 8)
     links = SPEC.links
@@ -136,7 +136,7 @@ def test_a_round_takes_as_long_as_its_longest_way(report: Report) -> None:
             assert round_s(clock) == pytest.approx(expected[label_of(clock)], rel=1e-6), clock
 
 
-def test_fl_sbt_and_tol_fl_have_the_same_losses_bit_by_bit(report: Report) -> None:
+def test_fl_sbt_and_tol_fl_have_the_same_losses_bit_by_bit(report: ExperimentReport) -> None:
     shared = Timings(report.rows).losses(GROUPED)
 
     for scheme in ("sbt", "tol-fl"):
@@ -163,13 +163,13 @@ def test_dealt_out_samples_are_mixed() -> None:
     assert abs(own[1] - own[0]) < 0.5 < float(np.mean(data.slice_of(1)) - np.mean(data.slice_of(0)))
 
 
-def test_stored_rows_give_the_same_report(report: Report) -> None:
+def test_stored_rows_give_the_same_report(report: ExperimentReport) -> None:
     again = report_of(json.loads(json.dumps(report.rows)))
 
     assert again.to_markdown() == report.to_markdown()
 
 
-def test_a_panel_shows_every_layout_and_the_line_to_reach(report: Report) -> None:
+def test_a_panel_shows_every_layout_and_the_line_to_reach(report: ExperimentReport) -> None:
     figure = report.figures["timing"]()
 
     assert len(figure.axes) == 4
@@ -177,8 +177,8 @@ def test_a_panel_shows_every_layout_and_the_line_to_reach(report: Report) -> Non
     assert labels == ["batch", "FL", "Tol-FL (k = 3)", "Tol-FL (k = 5)", "SBT", "batch's least + 5 %"]
 
 
-def test_an_experiment_that_was_stopped_can_be_started_again(report: Report) -> None:
-    experiment = Timing(spec=SPEC)
+def test_an_experiment_that_was_stopped_can_be_started_again(report: ExperimentReport) -> None:
+    experiment = TimingExperiment(spec=SPEC)
     next(iter(experiment))
 
     with pytest.raises(LookupError, match="not finished"):

@@ -17,7 +17,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.learners import Account, Closing, State, Turn
 from tolfl.learners.clustered import NOBODYS, Clustered, Clusters
 from tolfl.learners.learner import contributions_of
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models import ModuleModel, Update
 
 ONE_FEATURE = ModuleModel(Mean(1))
@@ -28,7 +28,7 @@ Train = Callable[[Sequence[Turn], Sequence[Vector], int | None, int | None], lis
 
 
 @dataclass(frozen=True)
-class MadeUp(Training):
+class MadeUp(LocalTraining):
     """Local training whose result is known beforehand, or is looked at."""
 
     train: Train | None = None
@@ -58,9 +58,9 @@ class Round:
         return Clusters.of(self.state)
 
 
-def full_batch(model: ModuleModel = ONE_FEATURE, server_lr: float = 1.0) -> Training:
+def full_batch(model: ModuleModel = ONE_FEATURE, server_lr: float = 1.0) -> LocalTraining:
     """Return training with one step of 0.1 on all samples of a device."""
-    return Training(model, SETTINGS, server_lr)
+    return LocalTraining(model, SETTINGS, server_lr)
 
 
 def trained_to(local: Mapping[int, ArrayLike]) -> Train:

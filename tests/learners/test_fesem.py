@@ -19,14 +19,14 @@ from tolfl.datasets import FederatedDataset
 from tolfl.learners import State, Turn
 from tolfl.learners.clustered import NOBODYS, Clusters
 from tolfl.learners.fesem import FeSEM, distances_to
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models import Autoencoder, Model, ModuleModel, Update
 from tolfl.sim.simulation import Runs, run
 
 
 def made(devices: int, m: int, fesem: FeSEMSpec | None = None, policy: str = "", model: Model = ONE_FEATURE) -> FeSEM:
     return FeSEM(
-        Training(model, SETTINGS),
+        LocalTraining(model, SETTINGS),
         RunSpec(
             data="blobs",
             scheme="fesem",
@@ -351,7 +351,7 @@ def test_a_fleet_on_subspaces_of_its_own_is_separated_by_the_autoencoder(layers:
 
 def test_random_centres_collapse_to_one_as_in_the_authors_code() -> None:
     spec = msgspec.structs.replace(BLOBS, rounds=1, fesem=FeSEMSpec(init="random"))
-    started = FeSEM(Training(Autoencoder(12, (16,), 3), SETTINGS), spec).start({})
+    started = FeSEM(LocalTraining(Autoencoder(12, (16,), 3), SETTINGS), spec).start({})
     result = run(spec)[0]
 
     assert len({Clusters.of(started).centres[j].tobytes() for j in range(3)}) == 3

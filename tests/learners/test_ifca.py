@@ -15,7 +15,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
 from tolfl.learners.clustered import NOBODYS, Clusters
 from tolfl.learners.ifca import IFCA, choose
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models import Autoencoder, Model, ModuleModel
 
 TWO_FEATURES = ModuleModel(Mean(2))
@@ -26,7 +26,7 @@ def made(devices: int, m: int, ifca: IFCASpec = FREE, model: Model = ONE_FEATURE
     spec = RunSpec(
         data="blobs", scheme="ifca", devices=devices, clusters=m, rounds=20, train=FULL_BATCH, ifca=ifca, seed=seed
     )
-    return IFCA(Training(model, SETTINGS), spec)
+    return IFCA(LocalTraining(model, SETTINGS), spec)
 
 
 # -- golden example C -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tolfl.datasets.describe import Description
-    from tolfl.signals.captures.generation import Part
+    from tolfl.signals.captures.generation import CapturePart
     from tolfl.signals.configs import SimConfig
 
 app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
@@ -171,7 +171,7 @@ def get(
     from rich.progress import Progress as Bar
 
     from tolfl.cli.progress import on_terminal
-    from tolfl.datasets.loaders import PUBLIC_SETS, Progress, cache_dir, download
+    from tolfl.datasets.loaders import PUBLIC_SETS, DownloadProgress, cache_dir, download
 
     if name not in PUBLIC_SETS:
         raise UnknownNameError("data set to get", name, sorted(PUBLIC_SETS))
@@ -180,7 +180,7 @@ def get(
     with Bar(*columns, **on_terminal()) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def report(progress: Progress) -> None:
+        def report(progress: DownloadProgress) -> None:
             if progress.file not in tasks:
                 tasks[progress.file] = bar.add_task(progress.file, total=progress.total)
             bar.update(tasks[progress.file], completed=progress.done)
@@ -257,10 +257,10 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     _write(out, {key: np.asarray(value) for key, value in arrays.items()})
 
 
-def _traffic_of(spec: RunSpec) -> Callable[[], list[Part]]:
+def _traffic_of(spec: RunSpec) -> Callable[[], list[CapturePart]]:
     """Return what finds the traffic behind a data set; it takes seconds, so only if somebody asks."""
 
-    def traffic() -> list[Part]:
+    def traffic() -> list[CapturePart]:
         from tolfl.signals import comms_ml
         from tolfl.signals.captures.generation import parts_of
 
@@ -272,18 +272,18 @@ def _traffic_of(spec: RunSpec) -> Callable[[], list[Part]]:
     return traffic
 
 
-def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[Part]]:
-    def traffic() -> list[Part]:
-        from tolfl.signals.captures.generation import Part
+def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[CapturePart]]:
+    def traffic() -> list[CapturePart]:
+        from tolfl.signals.captures.generation import CapturePart
         from tolfl.signals.streams import Scenario
 
         own = sim.seed if seed is None else seed
-        return [Part("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
+        return [CapturePart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
 
     return traffic
 
 
-def _write_captures(folder: Path, parts: list[Part], file_bytes: int) -> None:
+def _write_captures(folder: Path, parts: list[CapturePart], file_bytes: int) -> None:
     from tolfl.signals.captures.generation import write_parts
 
     for written in write_parts(folder, parts, file_bytes):
@@ -291,7 +291,7 @@ def _write_captures(folder: Path, parts: list[Part], file_bytes: int) -> None:
         typer.echo(f"{written.paths[0]}{files}: {written.n_packets} packets, {written.n_bytes / 1e6:.1f} MB")
 
 
-def _write_recordings(folder: Path, parts: list[Part], seconds: float) -> None:
+def _write_recordings(folder: Path, parts: list[CapturePart], seconds: float) -> None:
     from tolfl.signals.radio.region_recording import scenes, write_scene
     from tolfl.signals.recordings.reading import open_recording
 

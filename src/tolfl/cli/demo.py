@@ -32,7 +32,7 @@ _PROMISED = 1e-5  #: how far real and simulated models may be apart
 
 
 @dataclass(frozen=True)
-class Row:
+class DemoRow:
     """One line of the table: a run on disk."""
 
     what: str
@@ -41,7 +41,7 @@ class Row:
     summary: dict[str, Any]
 
     @classmethod
-    def read(cls, what: str, folder: Path) -> Row:
+    def read(cls, what: str, folder: Path) -> DemoRow:
         """Read a finished run."""
         from tolfl.runs.records import read_records
 
@@ -132,7 +132,7 @@ def _spec_of(base: RunSpec, scheme: str, policy: str) -> RunSpec:
 # -- runs -------------------------------------------------------------------------------------------------------
 
 
-def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> Row | None:
+def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> DemoRow | None:
     """Run the row in which a member takes over by real processes; None where this machine does not let us."""
     from tolfl.cli.demo_network import NoNetworkError, run_network
 
@@ -145,10 +145,10 @@ def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> Row | N
     except KeyboardInterrupt:
         typer.echo("tolfl: stopped; all devices have ended", err=True)
         raise typer.Exit(130) from None
-    return Row.read(f"{what} (real processes)", folder / _REAL)
+    return DemoRow.read(f"{what} (real processes)", folder / _REAL)
 
 
-def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> list[Row]:
+def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> list[DemoRow]:
     """Simulate the story; the rounds before the failure are trained once per scheme."""
     from tolfl.cli.progress import follow
     from tolfl.sim.simulation import Runs
@@ -164,14 +164,14 @@ def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> l
                 before_failure.setdefault(scheme, runs.checkpoints())
 
         follow(runs, what, on_progress=keep)
-        rows.append(Row.read(what, place))
+        rows.append(DemoRow.read(what, place))
     return rows
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------
 
 
-def _show_story(rows: Sequence[Row]) -> None:
+def _show_story(rows: Sequence[DemoRow]) -> None:
     from rich.table import Table
 
     from tolfl.cli.tables import console_for_tables, number
@@ -185,19 +185,19 @@ def _show_story(rows: Sequence[Row]) -> None:
     console.print(table)
 
 
-def _last_round(row: Row) -> str:
+def _last_round(row: DemoRow) -> str:
     last = max(record.round or 0 for record in row.rounds)
     together = max(len(record.included) for record in row.rounds if record.round == last)
     is_last = last == row.summary["rounds"] - 1
     return f"{together} of {row.summary['n_devices']}" + ("" if is_last else f" (round {last})")
 
 
-def _left(row: Row) -> str:
+def _left(row: DemoRow) -> str:
     n_models = len(row.summary["auroc_per_model"])
     return "one model, the fleet's" if n_models == 1 else f"{n_models} models, one per device"
 
 
-def _show_agreement(real: Row, twin: Row) -> bool:
+def _show_agreement(real: DemoRow, twin: DemoRow) -> bool:
     """Say what the kill cost, and whether real and simulated devices have the same model; False: they should have."""
     from tolfl.cli.tables import console_for_tables
     from tolfl.runs.report.reading import read_reported
@@ -230,7 +230,7 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float(np.max(np.abs(models[0][name] - models[1][name]))) for name in models[0])
 
 
-def _show_files(rows: Sequence[Row], folder: Path) -> None:
+def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
     """Write the figure and the report, and say where everything is."""
     from tolfl.cli.report import ReportFormat, write_report
     from tolfl.cli.tables import console_for_tables

@@ -18,7 +18,7 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.detect import Detector
     from tolfl.detect.assessment import Assessment, Judged
-    from tolfl.detect.streams import Roles
+    from tolfl.detect.streams import ColumnRoles
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -49,14 +49,14 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     from tolfl.datasets.loaders.captures import refuse_captures
     from tolfl.detect import Detector
     from tolfl.detect.assessment import assess
-    from tolfl.detect.streams import Roles
+    from tolfl.detect.streams import ColumnRoles
 
     detector = Detector.load(model)
     if is_path(data) or Path(data).exists():
         refuse_captures(Path(data))
         if label_column is None and not data.endswith(".npz"):
             raise SpecError("--label-column says which column has the truth; give it")
-        roles = Roles(device_column or "", label_column or "", time_column or "")
+        roles = ColumnRoles(device_column or "", label_column or "", time_column or "")
         judged = _judged_table(detector, Path(data), roles, tuple(typical or ()), fill_missing)
     else:
         judged = _judged_set(detector, data, data_dir, settings)
@@ -70,7 +70,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     _show(found, out)
 
 
-def _judged_table(detector: Detector, path: Path, roles: Roles, typical: tuple[str, ...], fill_missing: bool) -> Judged:
+def _judged_table(
+    detector: Detector, path: Path, roles: ColumnRoles, typical: tuple[str, ...], fill_missing: bool
+) -> Judged:
     """Score a table block by block; scores and truth are kept, rows are not."""
     import numpy as np
 

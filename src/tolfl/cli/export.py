@@ -82,9 +82,9 @@ def _compared(
     from tolfl.detect.gathering import is_anomalous
     from tolfl.detect.onnx_export import largest_difference, onnx_scores
     from tolfl.detect.sources import tables_in
-    from tolfl.detect.streams import Reader, Roles
+    from tolfl.detect.streams import ColumnRoles, Reader
 
-    reader = Reader(detector, Roles(label=label_column), fill_missing)
+    reader = Reader(detector, ColumnRoles(label=label_column), fill_missing)
     ours, theirs, labels = [], [], []
     difference = 0.0
     for batch in reader.batches(tables_in(path, reader)):

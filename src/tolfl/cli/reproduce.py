@@ -17,7 +17,7 @@ from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 
 if TYPE_CHECKING:
     from tolfl.experiments.catalogue import Options
-    from tolfl.experiments.report import Report
+    from tolfl.experiments.report import ExperimentReport
 
 
 def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -87,7 +87,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         _show(reports, out)
 
 
-def _run(name: str, chosen: Options, out: Path) -> list[Report]:
+def _run(name: str, chosen: Options, out: Path) -> list[ExperimentReport]:
     from tolfl.cli.progress import follow_experiment
     from tolfl.experiments.catalogue import experiments
     from tolfl.experiments.reproduce import provenance, write_report
@@ -138,11 +138,11 @@ def _render(out: Path, pages: list[Path]) -> None:
         typer.echo(path)
 
 
-def _fill(page: Path, reports: Mapping[str, Report]) -> None:
+def _fill(page: Path, reports: Mapping[str, ExperimentReport]) -> None:
     from tolfl.experiments.pages import filled
     from tolfl.runs.directory import write_file
 
-    def report(name: str) -> Report:
+    def report(name: str) -> ExperimentReport:
         if name not in reports:
             raise SpecError(f"--page {page}: it asks for results of {name!r}; there are those of {', '.join(reports)}")
         return reports[name]
@@ -154,7 +154,7 @@ def _fill(page: Path, reports: Mapping[str, Report]) -> None:
     write_file(page.parent, page.name, filled(text, report).encode())
 
 
-def _show(reports: list[Report], out: Path) -> None:
+def _show(reports: list[ExperimentReport], out: Path) -> None:
     from rich.table import Table
 
     from tolfl.cli.tables import console_for_tables
@@ -174,6 +174,6 @@ def _show(reports: list[Report], out: Path) -> None:
     console.print(f"folder: {out}  (rows as JSON, all tables as Markdown, figures)")
 
 
-def _as_fields(report: Report) -> dict[str, Any]:
+def _as_fields(report: ExperimentReport) -> dict[str, Any]:
     verdicts = [{"claim": v.claim, "held": v.held, "evidence": v.evidence} for v in report.verdicts]
     return {"name": report.name, "title": report.title, "rows": list(report.rows), "verdicts": verdicts}

@@ -17,7 +17,7 @@ from tolfl.core.errors import SpecError, TolFLError
 
 if TYPE_CHECKING:
     from tolfl.detect import Detector
-    from tolfl.detect.streams import Batch, Reader, Table
+    from tolfl.detect.streams import ReadBatch, Reader, Table
 
 #: Sentences about rows that cannot be scored; after these, a count.
 _MAX_SENTENCES = 5
@@ -64,10 +64,10 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if group is not None and not group >= 0:
         raise SpecError(f"--group {group:g}; use at least 0")
     from tolfl.detect import Detector
-    from tolfl.detect.streams import Reader, Roles
+    from tolfl.detect.streams import ColumnRoles, Reader
 
     detector = Detector.load(model)
-    reader = Reader(detector, Roles(device_column or "", "", time_column or ""), fill_missing)
+    reader = Reader(detector, ColumnRoles(device_column or "", "", time_column or ""), fill_missing)
     writer = writer_for(format, sys.stdout, alert_only, group)
     n_bad = _score(detector, reader, _tables(data, reader), writer, top)
     if n_bad:
@@ -113,7 +113,7 @@ def _score(detector: Detector, reader: Reader, tables: Iterator[Table], writer: 
     return n_bad
 
 
-def _say(batch: Batch, n_bad: int) -> int:
+def _say(batch: ReadBatch, n_bad: int) -> int:
     for row, problem in sorted(batch.problems.items()):
         n_bad += 1
         if n_bad <= _MAX_SENTENCES:

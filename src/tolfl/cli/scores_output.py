@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tolfl.detect.alarms import Alarm, AlarmGroup
     from tolfl.detect.explaining import FeatureShare
     from tolfl.detect.scored import ScoredRows
-    from tolfl.detect.streams import Batch
+    from tolfl.detect.streams import ReadBatch
 
 Line = dict[str, Any]
 
@@ -118,7 +118,7 @@ class Writer:
         """Whether nobody will see rows that are no alarm."""
         return self._alert_only or self._groups is not None
 
-    def write(self, batch: Batch, scored: ScoredRows) -> None:
+    def write(self, batch: ReadBatch, scored: ScoredRows) -> None:
         """Write a batch; a row that could not be scored has a line without a score."""
         import numpy as np
 
@@ -137,7 +137,7 @@ class Writer:
                 self._form.line({**_where(batch, row), **said})
         self._form.flush()
 
-    def _group(self, batch: Batch, scored: ScoredRows, rows: NDArray[np.int64]) -> None:
+    def _group(self, batch: ReadBatch, scored: ScoredRows, rows: NDArray[np.int64]) -> None:
         import numpy as np
 
         assert self._groups is not None
@@ -177,7 +177,7 @@ def writer_for(shown: ScoreFormat, out: IO[str], alert_only: bool, gap: float | 
 _NOT_SCORED: Line = {"score": None, "p_value": None, "verdict": "not scored", "features": []}
 
 
-def _where(batch: Batch, row: int) -> Line:
+def _where(batch: ReadBatch, row: int) -> Line:
     line: Line = {"row": int(batch.numbers[row])}
     if batch.time_texts is not None:
         line["time"] = batch.time_texts[row]
@@ -186,7 +186,7 @@ def _where(batch: Batch, row: int) -> Line:
     return line
 
 
-def _alarm(batch: Batch, scored: ScoredRows, place: int, row: int, when: float) -> Alarm:
+def _alarm(batch: ReadBatch, scored: ScoredRows, place: int, row: int, when: float) -> Alarm:
     from tolfl.detect.alarms import Alarm
 
     device = "" if batch.devices is None else str(batch.devices[row])

@@ -18,7 +18,7 @@ from tolfl.datasets.unscaled import THE_DEVICE, unscaled
 from tolfl.detect.features import Features, Rows
 from tolfl.detect.fitted import Detector
 from tolfl.detect.sources import tables_in
-from tolfl.detect.streams import Reader, Roles
+from tolfl.detect.streams import ColumnRoles, Reader
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = Fal
 
 
 def gather_more(
-    detector: Detector, path: Path, roles: Roles, typical: Sequence[str] = (), fill_missing: bool = False
+    detector: Detector, path: Path, roles: ColumnRoles, typical: Sequence[str] = (), fill_missing: bool = False
 ) -> Gathered:
     """Return the rows of a table that a detector can go on training on, its columns matched by name."""
     reader = Reader(detector, roles, fill_missing)

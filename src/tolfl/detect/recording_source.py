@@ -11,7 +11,7 @@ import pyarrow as pa
 from tolfl.datasets.loaders.problems import DataFileError
 from tolfl.datasets.loaders.recordings import LABEL, TIME, check_columns
 from tolfl.detect.features import Features
-from tolfl.detect.streams import Columns, Reader, Roles, Table
+from tolfl.detect.streams import ColumnRoles, Columns, Reader, Table
 from tolfl.signals.recordings.features import feature_names
 from tolfl.signals.recordings.reading import Recording, open_recording
 from tolfl.signals.recordings.rows import RecordingRows, recording_rows
@@ -57,7 +57,7 @@ def _check_rate(recording: Recording, names: tuple[str, ...]) -> None:
         )
 
 
-def _columns(rows: RecordingRows, roles: Roles) -> Columns:
+def _columns(rows: RecordingRows, roles: ColumnRoles) -> Columns:
     columns = {name: pa.array(values) for name, values in zip(rows.names, rows.features.T, strict=True)}
     if roles.time:
         columns[TIME] = pa.array(rows.time_s)

@@ -23,7 +23,7 @@ from tolfl.datasets.loaders.problems import DataFileError, MissingDataError
 from tolfl.detect.capture_source import capture_tables, tables_of_captures
 from tolfl.detect.matching import as_column
 from tolfl.detect.recording_source import recording_tables
-from tolfl.detect.streams import Reader, Roles, Table
+from tolfl.detect.streams import ColumnRoles, Reader, Table
 
 STDIN = "standard input"
 ROWS_AT_ONCE = 8192
@@ -268,7 +268,7 @@ def _decimal_point(separator: str, lines: Sequence[str]) -> str:
     return "," if separator != "," and any(_DECIMAL_COMMA.match(cell) for cell in cells) else "."
 
 
-def roles_in(path: Path | None, roles: Roles) -> Roles:
+def roles_in(path: Path | None, roles: ColumnRoles) -> ColumnRoles:
     """Return the roles of a NumPy file's arrays, which have usual names; of anything else, as they were given."""
     if path is None or not path.is_file() or is_json_lines(path) or kind_of(path) != "npz":
         return roles
@@ -276,7 +276,7 @@ def roles_in(path: Path | None, roles: Roles) -> Roles:
         there = set(arrays.files)
     usual = {"device": "device", "label": "y", "time": "time"}
     given = {"device": roles.device, "label": roles.label, "time": roles.time}
-    return Roles(**{role: given[role] or (usual[role] if usual[role] in there else "") for role in usual})
+    return ColumnRoles(**{role: given[role] or (usual[role] if usual[role] in there else "") for role in usual})
 
 
 #: Who reads which kind of file; the kinds are those of `kind_of`.

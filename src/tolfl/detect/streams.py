@@ -20,7 +20,7 @@ Columns = Mapping[str, pa.ChunkedArray]
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """Columns that say whose, what and when; empty where there is none."""
 
     device: str = ""
@@ -52,7 +52,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class ReadBatch:
     """Rows that are ready to be scored, and those that are not."""
 
     rows: Floats  #: `(n_rows, n_features)`; NaN all over a row that has a problem
@@ -85,15 +85,15 @@ class Reader:
         Whether a missing value becomes the feature's mean in training; else its row is not scored.
     """
 
-    def __init__(self, detector: Detector, roles: Roles | None = None, fill_missing: bool = False) -> None:
-        self._detector, self.roles = detector, roles or Roles()
+    def __init__(self, detector: Detector, roles: ColumnRoles | None = None, fill_missing: bool = False) -> None:
+        self._detector, self.roles = detector, roles or ColumnRoles()
         self._fill = fill_missing
         self._matchings: dict[tuple[str, ...], Matching] = {}
         self._known = frozenset(detector.thresholds.per_device)
         self.unknown_devices: dict[str, int] = {}
         self.n_filled = 0
 
-    def batches(self, tables: Iterable[Table]) -> Iterator[Batch]:
+    def batches(self, tables: Iterable[Table]) -> Iterator[ReadBatch]:
         """Yield one batch per table."""
         for table in tables:
             if table.n_rows:
@@ -143,7 +143,7 @@ class Reader:
         empty = {name: pa.chunked_array([pa.nulls(table.n_rows)]) for name in lost if name not in table.columns}
         return replace(table, columns={**table.columns, **empty}) if empty else table
 
-    def _batch(self, table: Table) -> Batch:
+    def _batch(self, table: Table) -> ReadBatch:
         if table.is_ragged:
             table = self._completed(table)
         matching = self._matching(tuple(table.columns))
@@ -155,7 +155,7 @@ class Reader:
         self._missing(rows, problems)
         rows[list(problems)] = np.nan
         numbers = table.first + 1 + np.arange(len(rows))
-        return Batch(rows, problems, numbers, table.source, devices, labels, times, texts)
+        return ReadBatch(rows, problems, numbers, table.source, devices, labels, times, texts)
 
     def _missing(self, rows: Floats, problems: Problems) -> None:
         is_missing = np.isnan(rows)

@@ -16,7 +16,7 @@ from tolfl.experiments.paper import communication, samples, server_figure, step_
 from tolfl.experiments.paper.studies import Study
 from tolfl.experiments.paper.tables import SCENARIOS, PaperTables
 from tolfl.experiments.paper.tables import report_of as table_report
-from tolfl.experiments.report import Report, Row
+from tolfl.experiments.report import ExperimentReport, Row
 from tolfl.experiments.spreading import Place
 from tolfl.experiments.steps import Step
 from tolfl.experiments.sweep import Sweep
@@ -57,7 +57,7 @@ class Experiment(Protocol):
     def save_checkpoints(self) -> None:
         """Keep on disk what is needed to go on later."""
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         """Return what was found."""
 
     @property
@@ -83,7 +83,7 @@ class _OfSweep:
     def save_checkpoints(self) -> None:
         self._work.sweep.save_checkpoints()
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         return self._work.reports()
 
     @property
@@ -105,7 +105,7 @@ class _Alone:
     def save_checkpoints(self) -> None:
         """Keep nothing: it takes minutes."""
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         return [self._work.report]
 
 
@@ -113,7 +113,7 @@ class _WithReport(Protocol):
     def __iter__(self) -> Iterator[Step]: ...
 
     @property
-    def report(self) -> Report: ...
+    def report(self) -> ExperimentReport: ...
 
 
 def experiments(name: str, options: Options) -> list[tuple[str, Experiment]]:
@@ -140,17 +140,17 @@ def experiments(name: str, options: Options) -> list[tuple[str, Experiment]]:
 
 _MAKERS: Mapping[str, Callable[[bool, str], _WithReport]] = {
     "communication": lambda quick, _: communication.Communication(quick),
-    "timing": lambda quick, _: timing.Timing(quick),
+    "timing": lambda quick, _: timing.TimingExperiment(quick),
     "server-figure": lambda quick, data_dir: server_figure.ServerFigure(quick, data_dir=data_dir),
     "samples": samples.Samples,
 }
 
 
-def report_of_stored(name: str, rows: Sequence[Row], all_rows: Sequence[Row] = ()) -> Report:
+def report_of_stored(name: str, rows: Sequence[Row], all_rows: Sequence[Row] = ()) -> ExperimentReport:
     """Return the report of stored rows; `all_rows` are those of the three tables together."""
     if name in SCENARIOS:
         return table_report(name, rows, [*rows, *(row for row in all_rows if row["scenario"] != name)])
-    others: Mapping[str, Callable[[Sequence[Row]], Report]] = {
+    others: Mapping[str, Callable[[Sequence[Row]], ExperimentReport]] = {
         "beyond": beyond_report,
         "liars": liars_report,
         "step-size": step_size.report_of,

@@ -17,7 +17,7 @@ import msgspec
 from tolfl.core.errors import DivergedError
 from tolfl.core.spec import DefenceSpec, RunSpec
 from tolfl.experiments.paper.studies import STUDIES, with_place
-from tolfl.experiments.report import Report, Row, Table, Verdict
+from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
 from tolfl.experiments.rows import rows_of
 from tolfl.experiments.steps import Step
 from tolfl.experiments.sweep import Cell, Summaries, Sweep
@@ -121,7 +121,7 @@ class LiarsAgainstDefences:
         if self._sweep is not None:
             self._sweep.save_checkpoints()
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         """Return the table."""
         return [report_of(self.rows)]
 
@@ -132,10 +132,10 @@ def _named(pair: _Pair) -> dict[str, Any]:
     return {**names, "attack": pair.attack, "liars": spec.liars, "defence": pair.defence, "set": str(spec.defence)}
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of stored rows."""
     title = "Devices that lie, and defences"
-    return Report("liars", title, list(rows), [table_of(rows)], verdicts_of(rows))
+    return ExperimentReport("liars", title, list(rows), [table_of(rows)], verdicts_of(rows))
 
 
 def table_of(rows: Sequence[Row]) -> Table:

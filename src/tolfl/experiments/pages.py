@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable, Mapping
 
 from tolfl.core.errors import DataError
-from tolfl.experiments.report import Report, Table
+from tolfl.experiments.report import ExperimentReport, Table
 
 _BLOCK = re.compile(r"(<!-- results: (?P<name>[a-z-]+) (?P<what>[a-z0-9]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def filled(page: str, report: Callable[[str], Report]) -> str:
+def filled(page: str, report: Callable[[str], ExperimentReport]) -> str:
     r"""Return a page with every block made anew from the reports.
 
-    >>> one = Report("server", "A server fails", [], [Table("AUROC", ("method",), (("fl",),))])
+    >>> one = ExperimentReport("server", "A server fails", [], [Table("AUROC", ("method",), (("fl",),))])
     >>> print(filled("<!-- results: server 1 -->\nold\n<!-- end -->", lambda name: one))
     <!-- results: server 1 -->
     **AUROC**
@@ -31,7 +31,7 @@ def filled(page: str, report: Callable[[str], Report]) -> str:
     return _BLOCK.sub(lambda found: f"{found[1]}{block(report(found['name']), found['what'])}\n{found[4]}", page)
 
 
-def block(report: Report, what: str) -> str:
+def block(report: ExperimentReport, what: str) -> str:
     """Return one table of a report by its number from 1, `verdicts`, or `count`: how many claims held."""
     if what == "verdicts":
         lines = tuple((one.claim, one.word, one.evidence) for one in report.verdicts)
@@ -43,7 +43,7 @@ def block(report: Report, what: str) -> str:
     return report.tables[int(what) - 1].to_markdown()
 
 
-def sentence(report: Report) -> str:
+def sentence(report: ExperimentReport) -> str:
     """Say how many claims held."""
     words: Mapping[str, int] = {
         word: sum(one.word == word for one in report.verdicts) for word in ("held", "not held", "cannot tell")

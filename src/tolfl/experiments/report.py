@@ -54,7 +54,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Report:
+class ExperimentReport:
     """A finished experiment."""
 
     name: str  #: of its files

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tolfl.core.errors import RunDirectoryError
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 from tolfl.runs.directory import write_file
 
 #: Raise it when rows change their meaning.
@@ -35,7 +35,7 @@ def provenance(
     }
 
 
-def write_report(folder: Path, report: Report, origin: Mapping[str, Any]) -> list[Path]:
+def write_report(folder: Path, report: ExperimentReport, origin: Mapping[str, Any]) -> list[Path]:
     """Write rows, tables and figures; return the files."""
     content = {**origin, "name": report.name, "title": report.title, "rows": list(report.rows)}
     content["verdicts"] = [{"claim": v.claim, "held": v.held, "evidence": v.evidence} for v in report.verdicts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Step:
     total: int
 
 
-def finished(report: Report | None) -> Report:
+def finished(report: ExperimentReport | None) -> ExperimentReport:
     """Return the report of an experiment, or say that there is none yet."""
     if report is None:
         raise LookupError("the experiment is not finished; iterate over it to its end")

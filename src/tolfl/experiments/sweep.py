@@ -23,7 +23,7 @@ from tolfl.learners.layouts import failure_plan, is_plain
 from tolfl.models import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
-from tolfl.runs.turns import Turn
+from tolfl.runs.write_lock import WriteLock
 from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 
 Summaries = list[dict[str, Any]]  #: one per repetition
@@ -184,9 +184,9 @@ class Sweep:
             if cell.key in self.summaries
         )
 
-    def _turn(self, cell: Cell) -> Turn:
+    def _turn(self, cell: Cell) -> WriteLock:
         """Return the right to compute a trunk, which processes with the same store have one after the other."""
-        return Turn(None if self.store is None else self.store / "shared" / f"{cell.trunk}.turn")
+        return WriteLock(None if self.store is None else self.store / "shared" / f"{cell.trunk}.turn")
 
     # -- on disk ------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
 from tolfl.learners.learner import Closing, Learner, Scorer, Shape, State, Turn
-from tolfl.learners.training import TrainedModel, Training
+from tolfl.learners.training import LocalTraining, TrainedModel
 from tolfl.models.jobs import joined
 
 
 class Averaging(Learner):
     """FedAvg over a star, a chain or a chain of stars; the layout does not matter here."""
 
-    def __init__(self, training: Training, rounds: int, seed: int) -> None:
+    def __init__(self, training: LocalTraining, rounds: int, seed: int) -> None:
         self.training, self.rounds, self.seed = training, rounds, seed
 
     def start(self, state: State) -> State:

@@ -25,7 +25,7 @@ from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
 from tolfl.learners.layouts import hosts
 from tolfl.learners.learner import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.training import TrainedModel, Training
+from tolfl.learners.training import LocalTraining, TrainedModel
 
 Labels = NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class Clustered(Learner):
 
     weight = "samples"
 
-    def __init__(self, training: Training, spec: RunSpec) -> None:
+    def __init__(self, training: LocalTraining, spec: RunSpec) -> None:
         self.training, self.rounds, self.seed, self.n_devices = training, spec.rounds, spec.seed, spec.devices
         self.hosts = hosts(spec)
         self.rehomes = spec.on_head_failure == "rehome"

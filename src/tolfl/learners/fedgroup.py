@@ -38,14 +38,14 @@ from tolfl.learners.clustered import (
     one_thread,
 )
 from tolfl.learners.learner import Account, Closing, State, Turn
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models import Update
 
 
 class FedGroup(Clustered):
     """Static groups from the directions of the first updates."""
 
-    def __init__(self, training: Training, spec: RunSpec) -> None:
+    def __init__(self, training: LocalTraining, spec: RunSpec) -> None:
         super().__init__(training, spec)
         self.settings = spec.fedgroup
         self.weight = self.settings.weight

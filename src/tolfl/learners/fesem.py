@@ -34,7 +34,7 @@ from tolfl.learners.clustered import (
     name_of,
 )
 from tolfl.learners.learner import Closing, State, Turn
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models import Model
 
 _DISTANCE = "distance-"
@@ -43,7 +43,7 @@ _DISTANCE = "distance-"
 class FeSEM(Clustered):
     """Nearest centre, and the mean of those nearest to it."""
 
-    def __init__(self, training: Training, spec: RunSpec) -> None:
+    def __init__(self, training: LocalTraining, spec: RunSpec) -> None:
         super().__init__(training, spec)
         self.settings = spec.fesem
         self.weight = self.settings.weight

@@ -29,7 +29,7 @@ from tolfl.learners.clustered import (
     name_of,
 )
 from tolfl.learners.learner import Closing, State, Turn
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models.threads import in_threads
 
 #: The mean over samples of the least loss among a trial's models, one number per trial.
@@ -42,7 +42,7 @@ _MANY_ROWS = 256
 class IFCA(Clustered):
     """Loss-based choice among m models."""
 
-    def __init__(self, training: Training, spec: RunSpec) -> None:
+    def __init__(self, training: LocalTraining, spec: RunSpec) -> None:
         super().__init__(training, spec)
         self.settings = spec.ifca
         self.weight = self.settings.weight

@@ -24,7 +24,7 @@ from tolfl.learners.ifca import IFCA
 from tolfl.learners.layouts import scheme_of
 from tolfl.learners.learner import Fleet, Learner, Stages
 from tolfl.learners.scaled import Scaled
-from tolfl.learners.training import Training
+from tolfl.learners.training import LocalTraining
 from tolfl.models import Autoencoder, Model
 
 #: The group under which packages offer learners: a name, and what makes a learner from a `Fleet`.
@@ -107,12 +107,12 @@ def settings_of(fleet: Fleet, kind: type[msgspec.Struct]) -> msgspec.Struct:
 # -- built in ---------------------------------------------------------------------------------------------------
 
 
-def training_of(fleet: Fleet, model: Model | None = None) -> Training:
+def training_of(fleet: Fleet, model: Model | None = None) -> LocalTraining:
     """Return the model and the settings of local training, with what the specification leaves open settled."""
     spec = fleet.spec
     is_own = model is not None and not isinstance(model, Autoencoder)
     settings = spec.train.settle(fleet.n_features, fleet.usual_rows, is_own)
-    return Training(model or autoencoder_for(fleet), settings, spec.train.server_lr)
+    return LocalTraining(model or autoencoder_for(fleet), settings, spec.train.server_lr)
 
 
 def autoencoder_for(fleet: Fleet) -> Autoencoder:
@@ -146,8 +146,8 @@ def _built_in(what: str, fleet: Fleet, model: Model | None) -> Learner:
     return Averaging(training, spec.rounds, spec.seed)
 
 
-def _with(training: Training, settings: TrainSettings) -> Training:
-    return Training(training.model, settings, training.server_lr)
+def _with(training: LocalTraining, settings: TrainSettings) -> LocalTraining:
+    return LocalTraining(training.model, settings, training.server_lr)
 
 
 def _no_settings(spec: RunSpec, what: str) -> None:

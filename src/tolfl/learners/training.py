@@ -45,7 +45,7 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
-class Training:
+class LocalTraining:
     """A model and the settings of its local training."""
 
     model: Model

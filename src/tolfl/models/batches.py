@@ -22,7 +22,7 @@ _MAX_GATHER_BYTES = 4 * 2**20  # a few steps ahead, and still within the last le
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BatchStep:
     """One step of all devices of a group that are still training."""
 
     index: int
@@ -77,7 +77,7 @@ class GroupBatches:
             visits[epoch, :, :largest] += np.where(is_padding, 0, order)
         return visits.reshape(self._epochs, len(firsts), n_steps, width)
 
-    def steps(self, workspace: Workspace, is_padded: bool = False) -> Iterator[Step]:
+    def steps(self, workspace: Workspace, is_padded: bool = False) -> Iterator[BatchStep]:
         """Yield the steps in order; the samples of a step are valid until the next one is asked for.
 
         `is_padded`: a last batch that is smaller for everybody has padding too. The bits of a product depend on its
@@ -98,7 +98,7 @@ class GroupBatches:
             n_rows = width if is_padded else int(counts.max())
             weights = (np.arange(n_rows) < counts[:, None]) / counts[:, None]
             in_last_epoch = index >= (self._epochs - 1) * self._steps_per_epoch[:active]
-            yield Step(
+            yield BatchStep(
                 index,
                 gathered[:active, first_row : first_row + n_rows],
                 torch.from_numpy(weights).to(dtype),

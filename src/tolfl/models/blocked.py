@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tolfl.models.batches import GroupBatches, Step
+from tolfl.models.batches import BatchStep, GroupBatches
 from tolfl.models.dropout import DropoutMasks
 from tolfl.models.jobs import Floats, TrainJob, Update, updates_from
 from tolfl.models.network import Layer, Network
@@ -139,14 +139,14 @@ class GroupTrainer:
         blocks.load(starts)
         return blocks
 
-    def _gradient(self, step: Step, read: LayerBlocks, write: LayerBlocks, *, beta: float, alpha: float) -> Floats:
+    def _gradient(self, step: BatchStep, read: LayerBlocks, write: LayerBlocks, *, beta: float, alpha: float) -> Floats:
         """Set `write = beta * write + alpha * gradient` at the weights `read`; return each device's mean loss share."""
         activations = self._forward(step, read)
         mean_losses = self._backward(step, activations, read, write, beta, alpha)
         shares: Floats = step.loss_share.numpy()
         return mean_losses * shares
 
-    def _forward(self, step: Step, read: LayerBlocks) -> list[Tensor]:
+    def _forward(self, step: BatchStep, read: LayerBlocks) -> list[Tensor]:
         """Return the input of each layer and, last, the reconstruction."""
         n_active, n_rows = step.samples.shape[:2]
         mask = self._masks.draw(step.index, n_active, n_rows, self._dtype, self._workspace) if self._masks else None
@@ -163,7 +163,13 @@ class GroupTrainer:
         return activations
 
     def _backward(
-        self, step: Step, activations: list[Tensor], read: LayerBlocks, write: LayerBlocks, beta: float, alpha: float
+        self,
+        step: BatchStep,
+        activations: list[Tensor],
+        read: LayerBlocks,
+        write: LayerBlocks,
+        beta: float,
+        alpha: float,
     ) -> Floats:
         """Write all gradients and return each device's mean loss, shape `(n_active,)`."""
         n_active, n_rows = step.samples.shape[:2]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.datasets.loaders.written import idx_files, write_cifar_100
-from tolfl.datasets.loaders import DownloadError, Progress, download, find, load_public
+from tolfl.datasets.loaders import DownloadError, DownloadProgress, download, find, load_public
 from tolfl.datasets.loaders.downloads import SOURCES, RemoteFile, Source, unpack
 
 BIG = bytes(range(256)) * 4096  # one MiB
@@ -110,7 +110,7 @@ def everything_in(folder: Path) -> set[str]:
 
 
 def test_a_whole_set_arrives_is_found_and_can_be_read(mnist: Shelf, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[DownloadProgress] = []
     folder = download("mnist", tmp_path, mnist.url, seen.append)
 
     assert folder == tmp_path / "mnist" == find("mnist", str(tmp_path))
@@ -174,7 +174,7 @@ def test_a_server_without_ranges_sends_all_again(big: Shelf, tmp_path: Path) -> 
 
 def test_a_server_that_hides_the_length_is_trusted_until_the_checksum(big: Shelf, tmp_path: Path) -> None:
     big.hides_length = True
-    seen: list[Progress] = []
+    seen: list[DownloadProgress] = []
     download("mnist", tmp_path, big.url, seen.append)
 
     assert (tmp_path / "mnist" / "train-images-idx3-ubyte").read_bytes() == BIG

@@ -2,7 +2,7 @@
 
 from tolfl.datasets.loaders.cifar import read_cifar
 from tolfl.datasets.loaders.class_names import CLASS_NAMES
-from tolfl.datasets.loaders.downloads import Progress, download
+from tolfl.datasets.loaders.downloads import DownloadProgress, download
 from tolfl.datasets.loaders.idx import read_idx_pictures
 from tolfl.datasets.loaders.places import PUBLIC_SETS, cache_dir, find, search_order
 from tolfl.datasets.loaders.problems import DataFileError, DownloadError, MissingDataError
@@ -15,8 +15,8 @@ __all__ = [
     "PUBLIC_SETS",
     "DataFileError",
     "DownloadError",
+    "DownloadProgress",
     "MissingDataError",
-    "Progress",
     "cache_dir",
     "download",
     "find",

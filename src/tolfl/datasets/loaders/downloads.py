@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tolfl.datasets.loaders.fetch import Progress, fetch
+from tolfl.datasets.loaders.fetch import DownloadProgress, fetch
 from tolfl.datasets.loaders.places import how_to_get, missing_files, public_set
 from tolfl.datasets.loaders.problems import DownloadError
 
-__all__ = ["SOURCES", "Progress", "RemoteFile", "Source", "download", "unpack"]
+__all__ = ["SOURCES", "DownloadProgress", "RemoteFile", "Source", "download", "unpack"]
 
 #: What the publishers chose. It finds damage, which is what it is for here.
 _md5 = partial(hashlib.md5, usedforsecurity=False)
@@ -89,7 +89,7 @@ def download(
     name: str,
     into: Path,
     base_url: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[DownloadProgress], None] | None = None,
     timeout_s: float = 30.0,
 ) -> Path:
     """Return the folder, inside `into`, with a public data set; what is not there yet is fetched.

@@ -20,7 +20,7 @@ _PARTIAL = 206
 
 
 @dataclass(frozen=True)
-class Progress:
+class DownloadProgress:
     """How far a file has come; `total` is None if the server does not say."""
 
     file: str
@@ -28,7 +28,7 @@ class Progress:
     total: int | None
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[DownloadProgress], None]
 
 
 def fetch(
@@ -62,7 +62,7 @@ def _receive(url: str, part: Path, name: str, report: Report | None, timeout_s: 
                 file.write(chunk)
                 done += len(chunk)
                 if report is not None:
-                    report(Progress(name, done, total))
+                    report(DownloadProgress(name, done, total))
     return total is None or done >= total
 
 

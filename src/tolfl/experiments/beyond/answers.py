@@ -8,7 +8,7 @@ from typing import Any
 
 from tolfl.experiments.beyond.figures import plot_question
 from tolfl.experiments.beyond.questions import QUESTIONS, Question
-from tolfl.experiments.report import Report, Row, Table, Verdict
+from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
 from tolfl.experiments.rows import Method, units_of
 from tolfl.experiments.statistics import differences, estimate
 
@@ -23,7 +23,7 @@ _SHOWN = (
 _OTHERS = ("fedgroup", "ifca", "fesem", "batch", "batch-small")
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of stored rows."""
     asked = [question for question in QUESTIONS if any(row["question"] == question.name for row in rows)]
     tables, figures = [], {}
@@ -32,7 +32,7 @@ def report_of(rows: Sequence[Row]) -> Report:
         tables.append(table_of(question, own))
         if len({row["varied"] for row in own}) > 1:
             figures[f"beyond-{question.name}"] = _drawing(question, own)
-    return Report("beyond", "Beyond the paper", list(rows), tables, verdicts_of(rows), figures)
+    return ExperimentReport("beyond", "Beyond the paper", list(rows), tables, verdicts_of(rows), figures)
 
 
 def _drawing(question: Question, rows: Sequence[Row]) -> Callable[[], Any]:

@@ -10,7 +10,7 @@ from tolfl.experiments.beyond.answers import report_of
 from tolfl.experiments.beyond.questions import QUESTIONS, Question, changed
 from tolfl.experiments.compare import entries
 from tolfl.experiments.paper.studies import STUDIES, with_place
-from tolfl.experiments.report import Report
+from tolfl.experiments.report import ExperimentReport
 from tolfl.experiments.rows import plain_rows, rows_of
 from tolfl.experiments.sweep import Cell, Sweep
 
@@ -47,6 +47,6 @@ class Beyond:
             rows += [{"question": question.name, "varied": value, **row} for row in of_cell]
         return rows
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         """Return one report with all questions."""
         return [report_of(self.rows)]

@@ -13,7 +13,7 @@ import msgspec
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import BlobsSpec, IFCASpec, RunSpec
 from tolfl.experiments.paper.communication_report import ACCOUNTINGS, label_of, report_of
-from tolfl.experiments.report import Report, Row
+from tolfl.experiments.report import ExperimentReport, Row
 from tolfl.experiments.steps import Step, finished
 from tolfl.learners import Scorer
 from tolfl.learners.training import TrainedModel
@@ -39,7 +39,7 @@ class Communication:
 
     def __init__(self, quick: bool = False) -> None:
         self.quick = quick
-        self._report: Report | None = None
+        self._report: ExperimentReport | None = None
 
     def __iter__(self) -> Iterator[Step]:
         """Simulate a few rounds of one scheme after the other."""
@@ -52,7 +52,7 @@ class Communication:
         self._report = report_of(rows)
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ExperimentReport:
         """The finished experiment."""
         return finished(self._report)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.drawing import BLUE, GREEN, SKY, VERMILION, bare
 from tolfl.experiments.paper.printed import printed
-from tolfl.experiments.report import Report, Row, Table, Verdict
+from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,11 +48,11 @@ def label_of(row: Row) -> str:
     return name if row["scheme"] in ("fl", "sbt") else f"{name} (k = {row['k']})"
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report that rows lead to."""
     averaging = [row for row in rows if row["scheme"] in ("fl", "sbt", "tol-fl")]
     tables = [_messages(averaging), _megabytes(averaging), _fits(averaging), _rivals(rows)]
-    return Report(
+    return ExperimentReport(
         "communication",
         "Communication: messages and bytes per round",
         rows,

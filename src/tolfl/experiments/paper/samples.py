@@ -19,7 +19,7 @@ from tolfl.datasets.classes import choose
 from tolfl.datasets.loaders import CLASS_NAMES, MissingDataError, find
 from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.experiments.paper.samples_report import report_of
-from tolfl.experiments.report import Report, Row
+from tolfl.experiments.report import ExperimentReport, Row
 from tolfl.experiments.steps import Step, finished
 
 __all__ = ["Samples", "feature_rows", "picture_rows", "report_of"]
@@ -47,7 +47,7 @@ class Samples:
         if not quick:
             names = [name for name in _PICTURES if _is_at_hand(name, data_dir)]
             self.specs += [RunSpec(data=name, dataset=DatasetSpec(dir=data_dir)) for name in names]
-        self._report: Report | None = None
+        self._report: ExperimentReport | None = None
 
     def __iter__(self) -> Iterator[Step]:
         """Look at one data set after the other."""
@@ -60,7 +60,7 @@ class Samples:
         self._report = report_of(rows)
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ExperimentReport:
         """The finished experiment."""
         return finished(self._report)
 

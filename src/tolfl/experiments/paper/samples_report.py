@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
 from tolfl.experiments.paper.printed import printed
-from tolfl.experiments.report import Report, Row, Table, Verdict
+from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ _PER_LINE = 10  #: pictures
 _SHOWN_READINGS = 50  #: more would be a thicket
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report that rows lead to."""
     features = [row for row in rows if row["kind"] == "features"]
     pictures = [row for row in rows if row["kind"] == "picture"]
@@ -51,7 +51,9 @@ def report_of(rows: Sequence[Row]) -> Report:
         figures["samples"] = lambda: _plot_features(features)
     if pictures:
         figures["samples-pictures"] = lambda: _plot_pictures(pictures)
-    return Report("samples", "Samples: what typical and anomalous ones look like", rows, tables, verdicts, figures)
+    return ExperimentReport(
+        "samples", "Samples: what typical and anomalous ones look like", rows, tables, verdicts, figures
+    )
 
 
 def _n_statistics(row: Row) -> int:

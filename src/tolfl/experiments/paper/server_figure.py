@@ -15,7 +15,7 @@ from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
 from tolfl.datasets.loaders import MissingDataError, find
 from tolfl.experiments.paper.losses import ClosedLoss, Known, LossRuns
 from tolfl.experiments.paper.server_report import CURVES, report_of
-from tolfl.experiments.report import Report, Row
+from tolfl.experiments.report import ExperimentReport, Row
 from tolfl.experiments.steps import Step, finished
 from tolfl.sim.simulation import datasets_of
 
@@ -43,7 +43,7 @@ class ServerFigure:
 
     def __init__(self, quick: bool = False, specs: Sequence[RunSpec] | None = None, data_dir: str = "") -> None:
         self.specs = list(specs) if specs is not None else [_QUICK] if quick else usual_specs(data_dir)
-        self._report: Report | None = None
+        self._report: ExperimentReport | None = None
 
     def __iter__(self) -> Iterator[Step]:
         """Train one curve after the other; the rounds before the failure are trained once."""
@@ -71,7 +71,7 @@ class ServerFigure:
         return msgspec.structs.replace(own, fail=f"device:{_SERVER}@{spec.rounds // 2}", timing="wireless")
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ExperimentReport:
         """The finished experiment."""
         return finished(self._report)
 

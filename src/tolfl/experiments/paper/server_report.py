@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tolfl.experiments.comparison import Statistic
 from tolfl.experiments.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band
-from tolfl.experiments.report import Report, Row, Table, Verdict
+from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,12 +32,14 @@ _STYLES = {
 }
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report that rows lead to."""
     names = list(dict.fromkeys(row["data"] for row in rows))
     verdicts = [verdict for name in names for verdict in _verdicts([row for row in rows if row["data"] == name])]
     title = "Server failure: the loss of those who go on alone and of those who go on together"
-    return Report("server-figure", title, rows, [_table(rows)], verdicts, {"server-figure": lambda: _plot(rows)})
+    return ExperimentReport(
+        "server-figure", title, rows, [_table(rows)], verdicts, {"server-figure": lambda: _plot(rows)}
+    )
 
 
 def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:

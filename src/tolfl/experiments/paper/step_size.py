@@ -20,7 +20,7 @@ from tolfl.core.errors import DivergedError, RunDirectoryError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.studies import Study, with_place
-from tolfl.experiments.report import Report, Row, Table
+from tolfl.experiments.report import ExperimentReport, Row, Table
 from tolfl.experiments.steps import Step
 from tolfl.experiments.sweep import spec_hash
 from tolfl.runs.directory import write_file
@@ -82,7 +82,7 @@ class StepSizes:
     def save_checkpoints(self) -> None:
         """Keep nothing more: each try is kept when it is done."""
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         """Return the choice for each data set, with all that was tried."""
         return [report_of(self.rows)]
 
@@ -130,7 +130,7 @@ def choose(rows: Sequence[Row]) -> float | None:
     return min(safe, key=lambda row: row["loss"])["lr"] if safe else None
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of stored rows."""
     names = list(dict.fromkeys(row["data"] for row in rows))
     tables = []
@@ -150,4 +150,4 @@ def report_of(rows: Sequence[Row]) -> Report:
         )
         notes = (_NOTE,)
         tables.append(Table(f"{name}: step size", ("step", "validation loss", "of three seeds", ""), cells, notes))
-    return Report("step-size", "Step sizes, chosen on held-back typical samples", list(rows), tables)
+    return ExperimentReport("step-size", "Step sizes, chosen on held-back typical samples", list(rows), tables)

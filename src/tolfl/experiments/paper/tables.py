@@ -16,7 +16,7 @@ from tolfl.experiments.paper.printed import printed_auroc
 from tolfl.experiments.paper.significance import significance_tables
 from tolfl.experiments.paper.studies import STUDIES, Study, with_place
 from tolfl.experiments.paper.targets import verdicts_of
-from tolfl.experiments.report import Report, Row, Table
+from tolfl.experiments.report import ExperimentReport, Row, Table
 from tolfl.experiments.rows import Method, plain_rows, rows_of, units_of
 from tolfl.experiments.statistics import estimate
 from tolfl.experiments.sweep import Cell, Sweep, read_finished
@@ -63,7 +63,7 @@ class PaperTables:
         known = [(cell, read_finished(self._store / cell.name, cell.spec)) for cell in cells]
         return [row for cell, found in known if found for row in rows_of("clean", cell.spec, found, cell.key)]
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ExperimentReport]:
         """Return one report per table."""
         rows = self.rows + self._clean_rows()
         return [
@@ -121,7 +121,7 @@ def _one_model(has_failed_head: bool) -> list[tuple[str, str]]:
     ]
 
 
-def report_of(scenario: str, rows: Sequence[Row], all_rows: Sequence[Row] | None = None) -> Report:
+def report_of(scenario: str, rows: Sequence[Row], all_rows: Sequence[Row] | None = None) -> ExperimentReport:
     """Return the report of stored rows; `all_rows` may have the other scenarios too, for the targets."""
     names = [name for name in STUDIES if any(row["data"] == name for row in rows)]
     tables = [_overview(scenario, rows, names), *(_in_detail(scenario, rows, name) for name in names)]
@@ -129,7 +129,7 @@ def report_of(scenario: str, rows: Sequence[Row], all_rows: Sequence[Row] | None
         tables += significance_tables(rows)
     verdicts = verdicts_of(scenario, list(all_rows or rows), names)
     figures = {scenario: lambda: plot_scenario(scenario, rows, methods(scenario, rows), names)}
-    return Report(scenario, TITLES[scenario], list(rows), tables, verdicts, figures)
+    return ExperimentReport(scenario, TITLES[scenario], list(rows), tables, verdicts, figures)
 
 
 def _overview(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> Table:

@@ -20,11 +20,11 @@ from tolfl.core.spec import BlobsSpec, LinkModel, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.paper.losses import Known, LossRuns, closing_times_s
 from tolfl.experiments.paper.timing_report import report_of
-from tolfl.experiments.report import Report, Row
+from tolfl.experiments.report import ExperimentReport, Row
 from tolfl.experiments.steps import Step, finished
 from tolfl.sim.simulation import datasets_of
 
-__all__ = ["Timing", "dealt_out", "report_of"]
+__all__ = ["TimingExperiment", "dealt_out", "report_of"]
 
 _LAYOUTS = (("batch", 1), ("fl", 1), ("tol-fl", 3), ("tol-fl", 5), ("sbt", 10))
 _UPLINKS = ("serial", "parallel")
@@ -44,7 +44,7 @@ class _Training:
     data: Sequence[FederatedDataset]
 
 
-class Timing:
+class TimingExperiment:
     """The experiment. Iterate to make it go on.
 
     Parameters
@@ -57,7 +57,7 @@ class Timing:
 
     def __init__(self, quick: bool = False, spec: RunSpec | None = None) -> None:
         self.spec = spec or (_QUICK if quick else RunSpec(rounds=100, repetitions=5))
-        self._report: Report | None = None
+        self._report: ExperimentReport | None = None
 
     def __iter__(self) -> Iterator[Step]:
         """Train batch and averaging round by round, then play every layout's rounds in virtual time."""
@@ -101,7 +101,7 @@ class Timing:
         return rows
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ExperimentReport:
         """The finished experiment."""
         return finished(self._report)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tolfl.experiments.comparison import Statistic
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
-from tolfl.experiments.report import Report, Row, Table, Verdict
+from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,7 @@ def round_s(clock: Row) -> float:
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else times[0]
 
 
-def report_of(rows: Sequence[Row]) -> Report:
+def report_of(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report that rows lead to."""
     timings = Timings(rows)
     figures = {
@@ -112,7 +112,7 @@ def report_of(rows: Sequence[Row]) -> Report:
         "timing-at-random": lambda: _plot(timings, timings.averagings[1]),
     }
     title = f"Timing: until the loss is within 5 % of batch's, {timings.first['data']}"
-    return Report("timing", title, rows, [_rounds(timings), _seconds(timings)], _verdicts(timings), figures)
+    return ExperimentReport("timing", title, rows, [_rounds(timings), _seconds(timings)], _verdicts(timings), figures)
 
 
 def _rounds(timings: Timings) -> Table:

@@ -12,7 +12,7 @@ from tolfl.runs.report.curves import Curves, draw_curves
 from tolfl.runs.report.document import Block, Document, Grid, Heading, Listing, Picture, Side, Text
 from tolfl.runs.report.fleet import LEGEND, fleet_after, fleet_before
 from tolfl.runs.report.reading import Reported, ReportedRun
-from tolfl.runs.report.story import Story, story_of
+from tolfl.runs.report.story import FailureStory, story_of
 from tolfl.runs.report.topology import draw_topology
 
 _N_ROWS = 200  #: of the failure report; a fleet that loses more is told as a whole
@@ -69,7 +69,7 @@ def _state(reported: Reported) -> list[Block]:
     return [Text(text, "notice")]
 
 
-def _lead(reported: Reported, stories: Sequence[Story], undisturbed: Reported | None) -> list[Block]:
+def _lead(reported: Reported, stories: Sequence[FailureStory], undisturbed: Reported | None) -> list[Block]:
     n_incidents = sum(len(story.incidents) for story in stories)
     if not n_incidents:
         return [Text("Nobody failed.", "lead")]
@@ -92,7 +92,7 @@ def _lead(reported: Reported, stories: Sequence[Story], undisturbed: Reported | 
 # -- failures ---------------------------------------------------------------------------------------------------
 
 
-def _failures(reported: Reported, stories: Sequence[Story]) -> list[Block]:
+def _failures(reported: Reported, stories: Sequence[FailureStory]) -> list[Block]:
     has_seeds = reported.spec.repetitions > 1
     rows = [
         ([str(run.spec.seed)] if has_seeds else [])
@@ -123,7 +123,7 @@ def _failures(reported: Reported, stories: Sequence[Story]) -> list[Block]:
 # -- pictures ---------------------------------------------------------------------------------------------------
 
 
-def _curves(reported: Reported, stories: Sequence[Story], undisturbed: Reported | None) -> list[Block]:
+def _curves(reported: Reported, stories: Sequence[FailureStory], undisturbed: Reported | None) -> list[Block]:
     drawn = [Curves.of(run.records) for run in reported.runs]
     if not any(curves.loss or curves.auroc for curves in drawn):
         return [Text("No round was closed: there is nothing to draw.")]
@@ -141,7 +141,7 @@ def _curves(reported: Reported, stories: Sequence[Story], undisturbed: Reported 
     return [Picture("curves", draw_curves(drawn, beside, marks), caption)]
 
 
-def _fleets(run: ReportedRun, story: Story, is_one_of_several: bool) -> list[Block]:
+def _fleets(run: ReportedRun, story: FailureStory, is_one_of_several: bool) -> list[Block]:
     before = fleet_before(run.records)
     if before is None:
         return [Text("This run had no fleet, or none of its devices has begun.")]
@@ -167,7 +167,7 @@ def _fleets(run: ReportedRun, story: Story, is_one_of_several: bool) -> list[Blo
 # -- numbers ----------------------------------------------------------------------------------------------------
 
 
-def _result(reported: Reported, stories: Sequence[Story]) -> list[Block]:
+def _result(reported: Reported, stories: Sequence[FailureStory]) -> list[Block]:
     summaries = [run.summary for run in reported.runs if run.summary is not None]
     if not summaries:
         return [Text("There is no result before the run ends.")]
@@ -192,7 +192,7 @@ def _scores(summary: Mapping[str, Any]) -> list[str]:
     return [_number(summary[name]) for name in ("auroc", "average_precision", "train_loss")]
 
 
-def _facts(summary: Mapping[str, Any], story: Story) -> list[tuple[str, str]]:
+def _facts(summary: Mapping[str, Any], story: FailureStory) -> list[tuple[str, str]]:
     n_models = len(summary["auroc_per_model"])
     mean = f", the mean over {n_models} models" if n_models > 1 else ""
     facts = [("AUROC", _number(summary["auroc"]) + mean), ("average precision", _number(summary["average_precision"]))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tolfl.core.records import AnyRecord, RoundClosed, RunEnded, RunStarted
 from tolfl.core.topology import Topology
-from tolfl.runs.report.story import Story
+from tolfl.runs.report.story import FailureStory
 from tolfl.runs.report.topology import Mark
 
 LEGEND = (
@@ -17,28 +17,28 @@ LEGEND = (
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetMarks:
     """Clusters in chain order, and how each device stands."""
 
     clusters: tuple[tuple[int, ...], ...]
     marks: dict[int, Mark]
 
 
-def fleet_before(records: Sequence[AnyRecord]) -> Fleet | None:
+def fleet_before(records: Sequence[AnyRecord]) -> FleetMarks | None:
     """Return the fleet as it was laid out; None where no line tells of one."""
     started = next((line for line in records if isinstance(line, RunStarted)), None)
     if started is None:
         return None
     everybody = [device for cluster in started.clusters for device in cluster]
     heads = set(Topology(started.clusters).heads(everybody))
-    return Fleet(started.clusters, {device: Mark(is_head=device in heads) for device in everybody})
+    return FleetMarks(started.clusters, {device: Mark(is_head=device in heads) for device in everybody})
 
 
-def fleet_after(records: Sequence[AnyRecord], story: Story) -> Fleet:
+def fleet_after(records: Sequence[AnyRecord], story: FailureStory) -> FleetMarks:
     """Return the fleet as the last round left it."""
     before = fleet_before(records)
     if before is None:
-        return Fleet((), {})
+        return FleetMarks((), {})
     last = _last_rounds(records)
     heads = {head for line in last for head in line.heads}
     together = {device for line in last if len(line.included) > 1 for device in line.included}
@@ -59,7 +59,7 @@ def fleet_after(records: Sequence[AnyRecord], story: Story) -> Fleet:
             return Mark(state="out")
         return Mark(is_head=device in heads, is_new=device in heads and not was_head)
 
-    return Fleet(before.clusters, {device: mark(device) for device in before.marks})
+    return FleetMarks(before.clusters, {device: mark(device) for device in before.marks})
 
 
 def _last_rounds(records: Sequence[AnyRecord]) -> list[RoundClosed]:

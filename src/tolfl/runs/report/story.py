@@ -64,7 +64,7 @@ class Incident:
 
 
 @dataclass(frozen=True)
-class Story:
+class FailureStory:
     """All incidents of a run in the order of time, and the seconds that no failure explains."""
 
     incidents: Sequence[Incident]
@@ -88,7 +88,7 @@ class Story:
         return {one.device for one in lost if one.device is not None and one.what.startswith("frozen")} - self.dead
 
 
-def story_of(records: Sequence[AnyRecord]) -> Story:
+def story_of(records: Sequence[AnyRecord]) -> FailureStory:
     """Return what happened to the devices of a run.
 
     >>> died = FailureHappened(time_s=4.0, device=0, round=2, what="died (train)")
@@ -102,7 +102,7 @@ def story_of(records: Sequence[AnyRecord]) -> Story:
     closed = [record for record in records if isinstance(record, RoundClosed)]
     for incident in teller.incidents:
         _count_samples(incident, closed)
-    return Story(teller.incidents, _spread_stalls(teller.incidents, closed))
+    return FailureStory(teller.incidents, _spread_stalls(teller.incidents, closed))
 
 
 class _Teller:

@@ -17,7 +17,7 @@ from tolfl.signals.streams import Scenario
 _SCENARIOS = {"rate": Scenario.RATE, "bluetooth": Scenario.BLUETOOTH}
 
 
-class Part(NamedTuple):
+class CapturePart(NamedTuple):
     """The traffic of one region and kind."""
 
     kind: str
@@ -27,12 +27,14 @@ class Part(NamedTuple):
     duration_s: float
 
 
-def parts_of(samples: CommsMLSamples, seed: int, settings: CommsMLSettings) -> list[Part]:
+def parts_of(samples: CommsMLSamples, seed: int, settings: CommsMLSettings) -> list[CapturePart]:
     """Return what samples of a seed were taken from, each part until its last window ends."""
     if settings.variant == "published":
         seeds = [own + SEEDS_IN_FILES * seed for own in PUBLISHED_SEEDS]
         return [
-            Part("region-4" if region.number == 4 else "typical", region, own, Scenario.TYPICAL, PUBLISHED_DURATION_S)
+            CapturePart(
+                "region-4" if region.number == 4 else "typical", region, own, Scenario.TYPICAL, PUBLISHED_DURATION_S
+            )
             for region, own in zip(published_regions(), seeds, strict=True)
         ]
     parts = []
@@ -42,11 +44,11 @@ def parts_of(samples: CommsMLSamples, seed: int, settings: CommsMLSettings) -> l
         is_own = (samples.kind == kind) & (samples.region == number)
         until_s = float(samples.start_s[is_own].max()) + settings.window_s
         region = regions[number].with_rate(settings.rate_factor) if kind == "rate" else regions[number]
-        parts.append(Part(kind, region, seed, _SCENARIOS.get(kind, Scenario.TYPICAL), until_s))
+        parts.append(CapturePart(kind, region, seed, _SCENARIOS.get(kind, Scenario.TYPICAL), until_s))
     return parts
 
 
-def write_parts(folder: Path, parts: list[Part], file_bytes: int = FILE_BYTES) -> Iterator[Written]:
+def write_parts(folder: Path, parts: list[CapturePart], file_bytes: int = FILE_BYTES) -> Iterator[Written]:
     """Write each part as `folder/kind/region-N.pcap`, and yield what was written.
 
     A folder of a kind is what a fleet trains on or is scored with: one capture per device, the devices by region.

@@ -19,7 +19,7 @@ _MOST_BITS_OF_ONE_CODER = 2160
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class CodingScheme:
     """Bits on a tone and share of them that is data."""
 
     bits_per_tone: int
@@ -32,26 +32,26 @@ class Scheme:
 
 #: Legacy rates in Mb/s: the four bits that announce them, in the order they are sent, and what they are.
 LEGACY_RATES = {
-    6: ("1101", Scheme(1, _HALF)),
-    9: ("1111", Scheme(1, _THREE_QUARTERS)),
-    12: ("0101", Scheme(2, _HALF)),
-    18: ("0111", Scheme(2, _THREE_QUARTERS)),
-    24: ("1001", Scheme(4, _HALF)),
-    36: ("1011", Scheme(4, _THREE_QUARTERS)),
-    48: ("0001", Scheme(6, _TWO_THIRDS)),
-    54: ("0011", Scheme(6, _THREE_QUARTERS)),
+    6: ("1101", CodingScheme(1, _HALF)),
+    9: ("1111", CodingScheme(1, _THREE_QUARTERS)),
+    12: ("0101", CodingScheme(2, _HALF)),
+    18: ("0111", CodingScheme(2, _THREE_QUARTERS)),
+    24: ("1001", CodingScheme(4, _HALF)),
+    36: ("1011", CodingScheme(4, _THREE_QUARTERS)),
+    48: ("0001", CodingScheme(6, _TWO_THIRDS)),
+    54: ("0011", CodingScheme(6, _THREE_QUARTERS)),
 }
 VHT_SCHEMES = (
-    Scheme(1, _HALF),
-    Scheme(2, _HALF),
-    Scheme(2, _THREE_QUARTERS),
-    Scheme(4, _HALF),
-    Scheme(4, _THREE_QUARTERS),
-    Scheme(6, _TWO_THIRDS),
-    Scheme(6, _THREE_QUARTERS),
-    Scheme(6, _FIVE_SIXTHS),
-    Scheme(8, _THREE_QUARTERS),
-    Scheme(8, _FIVE_SIXTHS),
+    CodingScheme(1, _HALF),
+    CodingScheme(2, _HALF),
+    CodingScheme(2, _THREE_QUARTERS),
+    CodingScheme(4, _HALF),
+    CodingScheme(4, _THREE_QUARTERS),
+    CodingScheme(6, _TWO_THIRDS),
+    CodingScheme(6, _THREE_QUARTERS),
+    CodingScheme(6, _FIVE_SIXTHS),
+    CodingScheme(8, _THREE_QUARTERS),
+    CodingScheme(8, _FIVE_SIXTHS),
 )
 
 
@@ -59,7 +59,7 @@ VHT_SCHEMES = (
 class Extent:
     """How much room a frame's data takes."""
 
-    scheme: Scheme
+    scheme: CodingScheme
     n_symbols: int
     data_bits: int  #: of a symbol
     n_coders: int = 1

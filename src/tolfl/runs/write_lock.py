@@ -1,4 +1,4 @@
-"""Turns: two processes that share a store do not compute the same thing at the same time."""
+"""Locks: two processes that share a store do not compute the same thing at the same time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from tolfl.core.errors import RunDirectoryError
 
 
-class Turn:
-    """The right to write one thing. It belongs to a process and ends with it, however that dies."""
+class WriteLock:
+    """The right to write one thing; it belongs to a process and ends with it, however that dies."""
 
     def __init__(self, path: Path | None) -> None:
         """Name the file that stands for it; None: nobody else can be at it."""
@@ -19,7 +19,7 @@ class Turn:
         self._handle: int | None = None
 
     def take(self) -> bool:
-        """Tell whether it is this process's turn now."""
+        """Try to take the lock; tell whether this process has it now."""
         if self._path is None:
             return True
         try:
@@ -39,7 +39,7 @@ class Turn:
         return True
 
     def give_back(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -15,7 +15,7 @@ from torch import nn
 import tolfl as tolfl_api
 from tests.cli.conftest import Command, wait_for
 from tests.detect.test_tracking import read
-from tolfl.core.records import RoundClosed
+from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.runs.records import read_records
 
@@ -58,6 +58,27 @@ def test_a_run_directory_holds_everything(tolfl: Command, tmp_path: Path) -> Non
     }  # fmt: skip
     assert RunSpec.from_file(tmp_path / "x" / "spec.toml").devices == 6
     assert len(read_records(tmp_path / "x")) == 8  # the last line: what the model is worth
+
+
+def test_a_detector_from_statistics_tells_its_stages_and_draws_no_empty_loss(tolfl: Command, tmp_path: Path) -> None:
+    rows = [f"{site},{(7 * place) % 11},{(5 * place) % 13}" for site in "abcd" for place in range(20)]
+    (tmp_path / "readings.csv").write_text("\n".join(["site,x,y", *rows]) + "\n")
+    data = ("--learn", "detector", "--data", "readings.csv", "--device-column", "site", "--clusters", "2")
+    code, out, _ = tolfl("simulate", *data, "--fail", "device:1@thresholds:2", "--out", "x")
+
+    started = read_records(tmp_path / "x")[0]
+    assert isinstance(started, RunStarted)
+    assert (code, started.learn) == (0, "detector")
+    assert started.stages == (("scaling", 1), ("statistics", 1), ("thresholds", 6))
+    assert "round 4 (thresholds:2): device 1 died (train)" in out
+    assert not (tmp_path / "x" / "loss.png").exists()
+
+
+def test_a_plan_that_names_no_stage_of_the_run_leaves_no_folder(tolfl: Command, tmp_path: Path) -> None:
+    code, _, err = tolfl("simulate", *SMALL, "--fail", "server@thresholds:2", "--out", "x")
+
+    assert (code, (tmp_path / "x").exists()) == (2, False)
+    assert "no stage 'thresholds', this run has none" in err
 
 
 def test_devices_that_go_on_alone_leave_a_model_each(tolfl: Command, tmp_path: Path) -> None:

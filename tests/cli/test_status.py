@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tests.net.nodes import Fleet, fleet_of, free_addresses, held_back
+from tests.net.nodes import Fleet, fleet_of, free_addresses, held_back, small
+from tolfl.core.records import RunStarted
 
 
 def test_a_training_fleet_says_what_it_does(tolfl: Command, tmp_path: Path) -> None:
@@ -40,6 +41,29 @@ def test_a_training_fleet_says_what_it_does(tolfl: Command, tmp_path: Path) -> N
             assert [answer["answers"] for answer in answers] == [True, False, True, True]
             assert answers[1] == {"address": fleet.addresses[1], "answers": False}
             check_table(table, fleet)
+
+    asyncio.run(live())
+
+
+def test_a_fleet_with_stages_says_in_which_one_it_is(tolfl: Command, tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(learn={"what": "detector"})) as fleet:
+            write_configs(fleet)
+            gate = held_back(fleet.prepare(3), lambda index: index < 4)
+            fleet.launch(0, 1, 2, 3)
+            await fleet.until_round(4)
+            code, out, _ = await asyncio.to_thread(tolfl, "status", str(tmp_path))
+            gate.set()
+            await fleet.ends(0, 1, 2, 3)
+
+            started = fleet.records(0)[0]
+            assert isinstance(started, RunStarted)
+            assert (started.learn, [name for name, _ in started.stages]) == (
+                "detector",
+                ["scaling", "statistics", "thresholds"],
+            )
+            assert code == 0
+            assert out.count("thresholds 2/6 (round 4 of 8)") == 4
 
     asyncio.run(live())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tolfl.core.errors import TolFLError
 from tolfl.core.records import (
@@ -20,6 +22,8 @@ from tolfl.core.records import (
     TakenOver,
     decode_records,
     encode_records,
+    how_far,
+    stage_of,
 )
 
 ONE_OF_EACH: list[AnyRecord] = [
@@ -130,3 +134,27 @@ def test_lines_without_a_stage_are_read_with_none() -> None:
     assert isinstance(closed, RoundClosed)
     assert (started.learn, started.stages, started.model_bytes) == ("", (), 400)
     assert (closed.stage, closed.digest, closed.included) == ("", "", (0, 2))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["scaling", "training", "thresholds"]), st.integers(1, 5)), min_size=1))
+def test_every_round_is_in_the_stage_that_the_rounds_before_it_leave_it_in(stages: list[tuple[str, int]]) -> None:
+    rounds = [(name, inner, of) for name, of in stages for inner in range(of)]
+
+    assert [stage_of(stages, index) for index in range(len(rounds))] == rounds
+    assert stage_of(stages, len(rounds)) == (stages[-1][0], stages[-1][1], stages[-1][1])
+
+
+def test_a_run_without_stages_is_at_a_round_and_nothing_else() -> None:
+    assert stage_of((), 3) == ("", 3, 0)
+    assert how_far((), 0, 8) == "round 0 of 8"
+
+
+def test_a_run_that_has_closed_no_round_is_at_the_start_of_its_first_stage() -> None:
+    stages = [("scaling", 1), ("thresholds", 6)]
+
+    assert [how_far(stages, done, 7) for done in (0, 1, 2, 7)] == [
+        "scaling 0/1 (round 0 of 7)",
+        "scaling 1/1 (round 1 of 7)",
+        "thresholds 1/6 (round 2 of 7)",
+        "thresholds 6/6 (round 7 of 7)",
+    ]

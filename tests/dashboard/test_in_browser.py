@@ -15,7 +15,7 @@ from tests.dashboard.browser import Browser, needs_chromium
 from tests.dashboard.conftest import Opened
 from tests.dashboard.stories import closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
 from tests.dashboard.test_page import TOKEN, Noted
-from tolfl.core.records import AnyRecord, FailureHappened, TakenOver
+from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunStarted, TakenOver
 from tolfl.dashboard import Command, Feed, Page
 
 pytestmark = needs_chromium
@@ -91,6 +91,26 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     assert len(browser.find_all(".uplot")) == 2
     assert "returned" in device(browser, 0)
     assert not browser.find_all("[data-action]"), "there is nobody to kill"
+
+
+def test_stages_are_named_and_a_loss_that_no_round_has_is_not_shown(
+    browser: Browser, opened: Opened, tmp_path: Path
+) -> None:
+    stages = (("scaling", 1), ("thresholds", 4))
+    told: list[AnyRecord] = []
+    for line in lost_head():
+        if isinstance(line, RunStarted):
+            told.append(msgspec.structs.replace(line, learn="detector", stages=stages))
+        else:
+            told.append(msgspec.structs.replace(line, loss=None) if isinstance(line, RoundClosed) else line)
+    opened(page_of(tmp_path, told))
+    browser.until_loaded()
+
+    text = browser.text(".facts")
+    assert "Stage\nthresholds 4/4" in text
+    assert "Rounds done\n5 of 5" in text
+    assert "Loss" not in text
+    assert not browser.find_all("#loss")[0].is_displayed()
 
 
 def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.runs.reported import closed, failed, lost_head, reported, spec, started, summary
 from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError
-from tolfl.core.records import AnyRecord, encode_records
+from tolfl.core.records import AnyRecord, Evaluated, RoundClosed, RunStarted, encode_records
 from tolfl.runs.report.building import build_report
 from tolfl.runs.report.colours import DARK, LIGHT, filled
 from tolfl.runs.report.document import Document, Grid, Listing, Text, to_markdown
@@ -202,6 +202,57 @@ def test_a_run_that_goes_on_says_so_and_its_torn_line_is_left_out(tmp_path: Path
     assert "This run is not finished: 1 of 3 rounds were closed when this was written." in page
     assert "There is no result before the run ends." in page
     check_self_contained(page)
+
+
+def in_stages(lines: list[AnyRecord], has_loss: bool = True) -> list[AnyRecord]:
+    """Return the lines as those of a learner with two stages, whose rounds may have no loss."""
+    stages = (("scaling", 1), ("thresholds", 2))
+    told: list[AnyRecord] = []
+    for line in lines:
+        if isinstance(line, RunStarted):
+            told.append(msgspec.structs.replace(line, learn="detector", stages=stages))
+        elif isinstance(line, RoundClosed):
+            told.append(msgspec.structs.replace(line, loss=line.loss if has_loss else None))
+        elif has_loss or not isinstance(line, Evaluated):
+            told.append(line)
+    return told
+
+
+def test_a_run_with_stages_names_them(tmp_path: Path) -> None:
+    lines = in_stages(lost_head())
+    page = to_html(build_report(reported(lines)))
+    unfinished = to_html(build_report(read_reported(write_run(tmp_path / "x", encode_records(lines[:5])))))
+
+    assert "In thresholds, round 0 of 2 (round 1 of 3), 1.5 s into the run" in page
+    assert "1, thresholds:0 (1.5\u00a0s)" in page
+    assert re.search(r"<text[^>]*>thresholds</text>", page), "the curves name the stages"
+    assert "This run is not finished: it was at scaling 1/1 (round 1 of 3) when this was written." in unfinished
+
+
+def test_rounds_without_a_loss_have_no_empty_curve() -> None:
+    page = to_html(build_report(reported(in_stages(lost_head(), has_loss=False))))
+
+    assert "No round has a loss, and none was scored: there is nothing to draw." in page
+    assert page.count("<svg ") == 2
+
+
+#: As a simulation wrote them before rounds had stages.
+OLD_LINES = b"""\
+{"kind":"run_started","time_s":0.0,"device":null,"round":null,"version":null,"schema":1,"scheme":"tol-fl",\
+"data":"blobs","seed":0,"clusters":[[0,1],[2,3]],"model_bytes":400,"hosts":[],"defence":"","liars":""}
+{"kind":"round_closed","time_s":1.25,"device":2,"round":0,"version":"6.1.0.abc","schema":1,"parent":"",\
+"included":[0,1,2,3],"missing":{},"n_samples":190,"loss":0.5,"bytes":1200,"messages":{"unicast":3},"heads":[0,2],\
+"stall_s":0.0,"groups":{}}
+{"kind":"failure","time_s":1.5,"device":3,"round":1,"version":null,"schema":1,"what":"died (train)","by":null}
+"""
+
+
+def test_a_run_directory_without_stages_stays_readable(tmp_path: Path) -> None:
+    page = to_html(build_report(read_reported(write_run(tmp_path / "x", OLD_LINES))))
+
+    assert "This run is not finished: 1 of 3 rounds were closed when this was written." in page
+    assert "In round 1, 1.5 s into the run: device 3 died (train)." in page
+    assert "1 (1.5\u00a0s)" in page
 
 
 def test_a_real_run_that_goes_on_is_read_from_its_devices(tmp_path: Path) -> None:

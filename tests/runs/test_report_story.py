@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from tests.runs.reported import closed, failed, lost_head, reported, started, ta
 from tolfl.core.records import AnyRecord, Joined, RoundClosed, RunEnded
 from tolfl.runs.report.fleet import fleet_after, fleet_before
 from tolfl.runs.report.story import story_of
-from tolfl.runs.report.words import came_back, noticed, samples, sentence, took_over, what_failed
+from tolfl.runs.report.words import came_back, noticed, samples, sentence, took_over, what_failed, which_round
 
 
 def test_a_killed_head_is_one_incident_with_all_that_came_of_it() -> None:
@@ -34,6 +35,15 @@ def test_the_incident_reads_as_a_person_would_tell_it() -> None:
     )
 
 
+def test_a_round_is_named_by_its_stage_where_the_run_has_stages() -> None:
+    lines = lost_head()
+    lines[0] = msgspec.structs.replace(started(), learn="detector", stages=(("scaling", 1), ("thresholds", 2)))
+    run = reported(lines).runs[0]
+
+    assert sentence(story_of(lines).incidents[0], run).startswith("In thresholds, round 0 of 2 (round 1 of 3), 1.5 s")
+    assert which_round(2, run) == "2, thresholds:1"
+
+
 def test_deaths_between_two_closed_rounds_are_one_incident() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3))]
     lines += [failed(1.1, 3, 1, "died (train)"), failed(1.2, 1, 1, "died (train)"), failed(1.3, 2, 1, "died (chain)")]
@@ -51,7 +61,8 @@ def test_a_second_death_after_a_return_is_another_one() -> None:
     lines += [Joined(time_s=3.0, device=3, round=3, incarnation=1), failed(4.0, 3, 3, "died (report)")]
     story = story_of(lines)
 
-    assert [came_back(incident) for incident in story.incidents] == ["device 3, round 2", "no"]
+    run = reported(lines).runs[0]
+    assert [came_back(incident, run) for incident in story.incidents] == ["device 3, round 2", "no"]
     assert [incident.round for incident in story.incidents] == [1, 3]
     assert story.dead == {3}
     assert samples(story.incidents[1]) == "all 150: no round was closed after it"
@@ -62,7 +73,8 @@ def test_a_cut_heals_and_nobody_is_dead() -> None:
     lines += [closed(1, 2.0, (0, 1, 2, 3)), failed(2.1, None, 2, "healed 3 | 0,1"), closed(2, 3.0, (0, 1, 2, 3))]
     story = story_of(lines)
 
-    assert (what_failed(story.incidents[0]), came_back(story.incidents[0])) == ("cut 3 | 0,1", "the link, round 2")
+    assert what_failed(story.incidents[0]) == "cut 3 | 0,1"
+    assert came_back(story.incidents[0], reported(lines).runs[0]) == "the link, round 2"
     assert (story.dead, samples(story.incidents[0])) == (set(), "0 of 190")
 
 

@@ -198,7 +198,7 @@ def _trained(
             loss = "" if seen.progress.loss is None else f"loss {seen.progress.loss:.4g}"
             bar.update(
                 task,
-                description=seen.progress.stage_text,
+                place=seen.progress.text,
                 completed=seen.progress.rounds_done,
                 total=seen.progress.rounds,
                 loss=loss,

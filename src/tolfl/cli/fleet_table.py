@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tolfl.core.records import AnyRecord, FailureHappened, Joined, TakenOver
+from tolfl.core.records import AnyRecord, FailureHappened, Joined, TakenOver, how_far
 from tolfl.learners.layouts import layout
 from tolfl.net.launcher import FleetView, Launcher, Process
 
@@ -48,8 +48,8 @@ def _picture(view: FleetView, clusters: dict[int, int], news: deque[str]) -> Gro
             str(process.pid or ""),
         )
     lines = [Text(line, style="yellow") for line in news]
-    stage = f"{view.stage}, " if view.stage else ""
-    return Group(Text(f"{stage}round {view.rounds_done} of {view.rounds}{loss}", style="bold"), table, *lines)
+    far = how_far(view.stages, view.rounds_done, view.rounds)
+    return Group(Text(f"{far}{loss}", style="bold"), table, *lines)
 
 
 def _role(process: Process, view: FleetView) -> str:

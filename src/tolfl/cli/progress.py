@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, TypedDict
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
+from rich.text import Text
 
 if TYPE_CHECKING:
     from tolfl.experiments.catalogue import Experiment
@@ -31,10 +33,8 @@ def follow(
         for progress in runs:
             if on_progress is not None:
                 on_progress(progress)
-            what = title if not progress.stage else f"{title}: {progress.stage_text}"
-            bar.update(
-                task, description=what, completed=progress.rounds_done, total=progress.rounds, loss=_loss(progress)
-            )
+            place = progress.text if progress.stages else ""
+            bar.update(task, completed=progress.rounds_done, total=progress.rounds, loss=_loss(progress), place=place)
             if was_interrupted():
                 _stop(runs, f"after round {progress.rounds_done}", "simulate", out)
 
@@ -94,12 +94,21 @@ class OnTerminal(TypedDict):
     transient: bool
 
 
+class _Place(MofNCompleteColumn):
+    """How far it is: in words where the task has some, else as a fraction."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of the column."""
+        words = task.fields.get("place")
+        return Text(words) if words else super().render(task)
+
+
 def progress_bar() -> Bar:
     """Return a bar of rounds."""
     return Bar(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Place(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[loss]}"),
         TimeRemainingColumn(),
         **on_terminal(),

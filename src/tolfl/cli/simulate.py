@@ -150,14 +150,21 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
 
 def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
     from tolfl.cli.tables import show
-    from tolfl.runs.plots import plot_records
     from tolfl.sim.simulation import Runs
 
     runs = Runs(spec, out=out, resume=resume)
     _follow(runs, out, tracked)
+    draw_rounds(out, [(f"seed {result.spec.seed}", result.records) for result in runs.results])
+    show(runs.summary, shown, out)
+
+
+def draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> None:
+    """Draw loss and AUROC over rounds into a run directory, where rounds have any."""
+    from tolfl.runs.plots import has_curves, plot_records
+
+    if not has_curves(labelled):
+        return
     try:
-        labelled = [(f"seed {result.spec.seed}", result.records) for result in runs.results]
         plot_records(labelled).savefig(out / "loss.png", dpi=120)
     except OSError as error:
         typer.echo(f"tolfl: {out / 'loss.png'} cannot be written ({error.strerror}); all else is there", err=True)
-    show(runs.summary, shown, out)

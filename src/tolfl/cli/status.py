@@ -11,6 +11,7 @@ import typer
 from tolfl.cli import options
 from tolfl.cli.options import Format
 from tolfl.core.errors import TolFLError
+from tolfl.core.records import how_far
 
 if TYPE_CHECKING:
     from tolfl.net.asking import Answer
@@ -70,7 +71,7 @@ def _show(answers: list[Answer]) -> None:
             answer.address,
             str(said.incarnation),
             said.stopped or said.role,
-            f"{said.version.round} of {said.rounds}",
+            how_far(said.stages, said.version.round, said.rounds).removeprefix("round "),
             "-" if said.loss is None else f"{said.loss:.4g}",
             dead,
             refused,

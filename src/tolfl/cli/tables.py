@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tolfl.core.records import stage_of
 from tolfl.experiments.comparison import SCORES, Comparison, Row, Statistic
 
 Summary = Mapping[str, Any]
@@ -29,7 +30,7 @@ def show(summary: Summary, shown: str, out: Path) -> None:
     else:
         for failure in summary["failures"]:
             who = "" if failure["device"] is None else f"device {failure['device']} "
-            console.print(f"  round {failure['round']}: {who}{failure['what']}")
+            console.print(f"  round {_round(summary, failure['round'])}: {who}{failure['what']}")
         console.print(_models_table(summary))
         for line in _facts(summary):
             console.print(line)
@@ -44,6 +45,11 @@ def console_for_tables() -> Console:
 def number(value: object, digits: int = 3) -> str:
     """Return a number for a cell; a dash where there is none."""
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
+
+
+def _round(summary: Summary, round_index: int) -> str:
+    name, inner, _ = stage_of(summary.get("stages", ()), round_index)
+    return f"{round_index} ({name}:{inner})" if name else str(round_index)
 
 
 def _heading(summary: Summary) -> str:

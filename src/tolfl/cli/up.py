@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from tolfl.cli.options import Format, flags_of, one_device_per_owner, run_directory, spec_from_flags
-from tolfl.cli.simulate import simulate
+from tolfl.cli.simulate import draw_rounds, simulate
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
@@ -93,6 +93,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
     from tolfl.cli.tables import show
     from tolfl.net.collecting import collect
     from tolfl.net.launcher import Launcher
+    from tolfl.runs.records import read_records
 
     if resume and (out / "summary.json").is_file():
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
@@ -105,7 +106,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
             typer.echo(f"tolfl: stopped after round {done}; to go on: tolfl up --out {out} --resume", err=True)
             raise typer.Exit(130)
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
-    _draw(out)
+    draw_rounds(out, [("real devices", read_records(out))])
     show(summary, shown, out)
 
 
@@ -153,13 +154,3 @@ def _interruptions() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _draw(out: Path) -> None:
-    from tolfl.runs.plots import plot_records
-    from tolfl.runs.records import read_records
-
-    try:
-        plot_records([("real devices", read_records(out))]).savefig(out / "loss.png", dpi=120)
-    except OSError as error:
-        typer.echo(f"tolfl: {out / 'loss.png'} cannot be written ({error.strerror}); all else is there", err=True)

@@ -6,7 +6,7 @@ needs a new `SCHEMA`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -131,6 +131,38 @@ AnyRecord = (
     | RunEnded
     | Scored
 )
+
+
+def stage_of(stages: Sequence[tuple[str, int]], round_index: int) -> tuple[str, int, int]:
+    """Return the stage of a round, the round in it and how many it has; no name, where a run has no stages.
+
+    What comes after the last round belongs to the last stage.
+
+    >>> stage_of([("scaling", 1), ("thresholds", 6)], 3)
+    ('thresholds', 2, 6)
+    """
+    name, n_rounds = "", 0
+    for name, n_rounds in stages:  # noqa: B007
+        if round_index < n_rounds:
+            break
+        round_index -= n_rounds
+    else:
+        round_index += n_rounds
+    return name, round_index, n_rounds
+
+
+def how_far(stages: Sequence[tuple[str, int]], rounds_done: int, rounds: int) -> str:
+    """Say how far a run is, and in which stage where it has stages.
+
+    >>> how_far([], 15, 109), how_far([("scaling", 2), ("autoencoder", 100), ("thresholds", 7)], 15, 109)
+    ('round 15 of 109', 'autoencoder 13/100 (round 15 of 109)')
+    """
+    overall = f"round {rounds_done} of {rounds}"
+    if not stages:
+        return overall
+    name, inner, of = stage_of(stages, max(0, rounds_done - 1))
+    return f"{name} {inner + bool(rounds_done)}/{of} ({overall})"
+
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyRecord)

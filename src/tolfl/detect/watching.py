@@ -57,4 +57,4 @@ def watched(simulation: Simulation) -> Simulation:
 def _progress(simulation: Simulation) -> Progress:
     learner, done = simulation.learner, simulation.rounds_done
     loss = simulation.accounts[-1].loss if simulation.accounts else None
-    return Progress(done, learner.rounds, loss, *learner.stage(max(0, done - 1)))
+    return Progress(done, learner.rounds, loss, learner.all_stages())

@@ -85,7 +85,7 @@ class FleetView:
     rounds_done: int = 0
     rounds: int = 0
     loss: float | None = None
-    stage: str = ""  #: of the last round that was closed
+    stages: tuple[tuple[str, int], ...] = ()  #: name and number of rounds of each, where the learner has any
     heads: tuple[int, ...] = ()
     included: tuple[int, ...] = ()
     news: list[AnyRecord] = field(default_factory=list)  #: lines since the view was last shown
@@ -336,14 +336,15 @@ class Launcher:
                 self._progressed_s = time.monotonic()
                 n_done = (record.round or 0) + 1
                 if n_done >= view.rounds_done:
-                    view.rounds_done, view.loss, view.stage = n_done, record.loss, record.stage
+                    view.rounds_done, view.loss = n_done, record.loss
                     view.heads, view.included = record.heads, record.included
             case FailureHappened() if record.device == process.device:
                 process.has_told_its_death = True
             case TakenOver():
                 view.heads = tuple(sorted({*view.heads, process.device} - {record.previous}))
             case RunStarted():
-                process.has_begun = True
+                process.has_begun, view.stages = True, record.stages
+                view.rounds = sum(n_rounds for _, n_rounds in record.stages) or view.rounds
             case RunEnded():
                 process.ended = record.reason
         view.news.append(record)

@@ -23,7 +23,8 @@ from tolfl.core.errors import RunDirectoryError
 from tolfl.core.failures import Failure
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import Timing
-from tolfl.learners import Account
+from tolfl.learners import Account, Learner
+from tolfl.learners.registry import what_of
 from tolfl.net.addresses import Addresses
 from tolfl.net.arrival import Arrival
 from tolfl.net.authority import REVOCATIONS, EnrolmentError
@@ -155,6 +156,11 @@ class Node:
             self._trainer.close()
             self.keeper.close()
 
+    @property
+    def learner(self) -> Learner:
+        """What the fleet learns."""
+        return self._trainer.learner
+
     def _start(self) -> None:
         self.diary.started(
             self.now_s,
@@ -165,9 +171,11 @@ class Node:
                 data=self.setting.data,
                 seed=self.setting.spec.seed,
                 clusters=self.limits.topology.clusters,
-                model_bytes=self._trainer.learner.model_bytes,
+                model_bytes=self.learner.model_bytes,
                 defence=str(self.setting.spec.defence),
                 liars=self.setting.spec.liars,
+                learn=what_of(self.setting.spec),
+                stages=self.learner.all_stages(),
             ),
         )
         early, self._early = self._early or deque(), None

@@ -27,7 +27,7 @@ def status_of(node: Node) -> StatusReply:
         incarnation=device.incarnation,
         fleet=node.fleet,
         version=device.version,
-        rounds=node.setting.spec.rounds,
+        rounds=node.learner.rounds,
         role=role_of(node),
         cluster=fleet.cluster,
         loss=node.loss,
@@ -41,6 +41,7 @@ def status_of(node: Node) -> StatusReply:
         running_s=time.monotonic() - node.began_s,
         bytes_sent=node.outbox.bytes_sent,
         messages_sent=node.outbox.n_sent,
+        stages=node.learner.all_stages(),
     )
 
 

@@ -161,6 +161,7 @@ class StatusReply(msgspec.Struct, frozen=True):
     wire: int = WIRE_VERSION  #: version of this contract
     bytes_sent: int = 0  #: to all peers
     messages_sent: int = 0  #: to all peers
+    stages: tuple[tuple[str, int], ...] = ()  #: name and number of rounds of each, where the learner has any
 
 
 class CommandRequest(msgspec.Struct, frozen=True):

@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 from tolfl.core.byzantine import Tampering, parse_liars
 from tolfl.core.defence import counted
 from tolfl.core.errors import SpecError
-from tolfl.core.records import AnyRecord, Evaluated, RunEnded, RunStarted
+from tolfl.core.records import AnyRecord, Evaluated, RunEnded, RunStarted, how_far
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import Account, Learner, Scorer, State
 from tolfl.learners.layouts import check_scheme, failure_plan, hosts, is_plain
-from tolfl.learners.registry import learner_of
+from tolfl.learners.registry import learner_of, what_of
 from tolfl.models import Model
 from tolfl.protocol.device import Rules
 from tolfl.runs.checkpoint import Checkpoint
@@ -73,6 +73,8 @@ class Simulation:
             hosts=hosts(self.spec),
             defence=str(self.spec.defence),
             liars=self.spec.liars,
+            learn=what_of(self.spec),
+            stages=self.learner.all_stages(),
         )
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -210,14 +212,12 @@ class Progress:
     rounds_done: int
     rounds: int
     loss: float | None
-    stage: str = ""  #: of the last round that was closed; empty where the learner has none
-    round_of_stage: int = 0
-    rounds_of_stage: int = 0
+    stages: tuple[tuple[str, int], ...] = ()  #: name and number of rounds of each, where the learner has any
 
     @property
-    def stage_text(self) -> str:
-        """How far the stage is, as in `autoencoder 13/100`."""
-        return f"{self.stage} {self.round_of_stage + 1}/{self.rounds_of_stage}"
+    def text(self) -> str:
+        """How far it is in words, as in `autoencoder 13/100 (round 15 of 109)`."""
+        return how_far(self.stages, self.rounds_done, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,9 @@ class Runs:
             fleets = [fleet_of(one, slices) for one, slices in zip(specs, self._datasets, strict=True)]
             # Settled by the first repetition: all of them are trained in one batch.
             learners = [learner_of(replace(fleet, usual_rows=fleets[0].usual_rows), model) for fleet in fleets]
-            learners[0].start({})  # here too: a learner may name layers that are not there
+            # Here too: a learner may name layers, and a plan stages, that are not there.
+            learners[0].start({})
+            failure_plan(specs[0], learners[0].all_stages())
         self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
         self._directories: list[RunDirectory | None] = [None] * len(specs)
         if out is not None:
@@ -310,8 +312,7 @@ class Runs:
         accounts = [simulation.accounts[-1] for simulation in self.simulations if simulation.accounts]
         done = min(simulation.rounds_done for simulation in self.simulations)
         learner = self.simulations[0].learner
-        stage = learner.stage(max(0, done - 1))
-        return Progress(done, learner.rounds, accounts[0].loss if accounts else None, *stage)
+        return Progress(done, learner.rounds, accounts[0].loss if accounts else None, learner.all_stages())
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return what must be known to go on from here; also the common prefix of runs that differ only later."""

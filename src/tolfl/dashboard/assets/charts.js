@@ -69,7 +69,7 @@ export class Chart {
 
   words(states) {
     const parts = states.map((state, i) => {
-      const lines = this.pick.main(state);
+      const lines = this.pick.main(state).filter((one) => (this.pick.y(one) ?? null) !== null);
       if (!lines.length) return `${this.runs[i].name}: nothing yet`;
       const [first, last] = [lines[0], lines.at(-1)];
       return `${this.runs[i].name}: ${this.pick.y(first)?.toPrecision(3)} after round ${first.round + 1}, `

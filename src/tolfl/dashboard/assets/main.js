@@ -1,6 +1,7 @@
 // The page: gets the lines, keeps the time, and asks every part to show the moment.
 
 import { Chart } from "./charts.js";
+import { hasLoss } from "./panels.js";
 import { Player } from "./player.js";
 import { Run } from "./story.js";
 import { RunView } from "./view.js";
@@ -79,6 +80,7 @@ class Page {
     states.forEach((state, i) => { state.told = `${this.runs[i].lines.length}/${this.runs[i].countAt(nowS)}`; });
     const axis = byId("axis").value;
     const maxX = axis === "seconds" ? this.player.endS : Math.max(1, ...this.runs.map(roundsOf));
+    byId("loss").parentElement.hidden = !states.some(hasLoss);
     for (const chart of this.charts) chart.show(states, maxX);
     const hasScores = states.some((state) => state.evaluations.length);
     byId("marks").textContent = `Dashed: a failure. Dots: other branches, in the mean.${hasScores ? "" : " No AUROC so far: runs with --evaluate-every write it while they go on."}`;

@@ -1,6 +1,6 @@
 // What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
 
-import { costOf } from "./story.js";
+import { costOf, stageOf } from "./story.js";
 import { bytes, cutWords, element, number, ranges, seconds, sentenceFor, statusOf } from "./words.js";
 
 const LOG_LINES = 250;
@@ -15,13 +15,33 @@ export function facts(run, state) {
   const lastAuroc = state.scores?.auroc ?? state.mainEvaluations.at(-1)?.auroc;
   const list = element("dl", { class: "facts" },
     fact("Scheme", started ? `${started.scheme} on ${started.data}` : "–"),
-    fact("Rounds done", current ? current.round + 1 : 0),
+    ...(started?.stages?.length ? [fact("Stage", current ? stageWords(started, current.round) : started.stages[0][0])] : []),
+    fact("Rounds done", `${current ? current.round + 1 : 0}${roundsIn(started)}`),
     fact("Training now", `${living} of ${state.devices.size}`),
-    fact("Loss", number(current?.loss)),
+    ...(hasLoss(state) ? [fact("Loss", number(current?.loss))] : []),
     fact("AUROC", number(lastAuroc, 3)),
     fact("Stalled in all", seconds(state.rounds.reduce((sum, one) => sum + one.stall_s, 0))));
   if (state.ended) list.append(fact("Ended", state.ended.reason));
   return list;
+}
+
+/** A detector from statistics has rounds without a loss: nothing is shown in its place. */
+export const hasLoss = (state) => !state.all.length || state.all.some((one) => one.loss !== null && one.loss !== undefined);
+
+/** "thresholds 2/6", counted from 1 like all rounds of the page; nothing where there are no stages. */
+function stageWords(started, round) {
+  const stage = stageOf(started, round);
+  return stage ? `${stage.name} ${stage.round + 1}/${stage.rounds}` : "";
+}
+
+function roundsIn(started) {
+  const rounds = (started?.stages ?? []).reduce((sum, [, n]) => sum + n, 0);
+  return rounds ? ` of ${rounds}` : "";
+}
+
+function roundWords(started, round) {
+  const stage = stageWords(started, round);
+  return stage ? `${round + 1} (${stage})` : `${round + 1}`;
 }
 
 /** Whose samples are in the current model. */
@@ -71,7 +91,7 @@ export function failures(state) {
     const heirs = group.map((one) => one.tookOver).filter((one) => one !== null);
     return [
       seconds(atS), line.device === null ? cutWords(line.what) : `device ${ranges(group.map((one) => one.line.device))} ${line.what}`,
-      round === null ? "–" : round + 1, seconds(noticed.length ? Math.min(...noticed) : null),
+      round === null ? "–" : roundWords(state.started, round), seconds(noticed.length ? Math.min(...noticed) : null),
       heirs.length ? `device ${ranges(heirs)}` : "–", seconds(stallS),
     ];
   });

@@ -88,7 +88,8 @@ export function cutWords(what) {
 
 function roundSentence(line) {
   const stall = line.stall_s > 0 ? `, stalled ${seconds(line.stall_s)}` : "";
-  return `round ${line.round + 1} closed by device ${line.device}: ${line.included.length} devices inside${stall}`;
+  const stage = line.stage ? ` (${line.stage})` : "";
+  return `round ${line.round + 1}${stage} closed by device ${line.device}: ${line.included.length} devices inside${stall}`;
 }
 
 function rosterSentence(line) {

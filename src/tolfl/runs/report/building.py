@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tolfl.core.records import RoundClosed, how_far
 from tolfl.core.spec import RunSpec
 from tolfl.runs.report import words
 from tolfl.runs.report.cost import check_undisturbed, cost_blocks, pairs_of
@@ -59,8 +60,13 @@ def _state(reported: Reported) -> list[Block]:
     if reported.is_finished and len(reported.runs) == reported.spec.repetitions:
         return []
     open_runs = [run for run in reported.runs if run.summary is None]
-    done = min((run.rounds_done for run in open_runs), default=0)
-    text = f"This run is not finished: {done} of {reported.spec.rounds} rounds were closed when this was written."
+    slowest = min(open_runs, key=lambda run: run.rounds_done, default=reported.runs[0])
+    far = how_far(slowest.stages, slowest.rounds_done, slowest.rounds)
+    text = (
+        f"This run is not finished: {slowest.rounds_done} of {slowest.rounds} rounds were closed when this was written."
+    )
+    if slowest.stages:
+        text = f"This run is not finished: it was at {far} when this was written."
     if reported.spec.repetitions > 1:
         ended = len(reported.runs) - len(open_runs)
         text = (
@@ -97,13 +103,13 @@ def _failures(reported: Reported, stories: Sequence[FailureStory]) -> list[Block
     rows = [
         ([str(run.spec.seed)] if has_seeds else [])
         + [
-            f"{incident.round} ({incident.time_s:.1f}\u00a0s)",
+            f"{words.which_round(incident.round, run)} ({incident.time_s:.1f}\u00a0s)",
             words.what_failed(incident),
             words.noticed(incident, run),
             words.took_over(incident),
             words.seconds(incident.stall_s),
             words.samples(incident),
-            words.came_back(incident),
+            words.came_back(incident, run),
         ]
         for run, story in zip(reported.runs, stories, strict=True)
         for incident in story.incidents
@@ -126,19 +132,22 @@ def _failures(reported: Reported, stories: Sequence[FailureStory]) -> list[Block
 def _curves(reported: Reported, stories: Sequence[FailureStory], undisturbed: Reported | None) -> list[Block]:
     drawn = [Curves.of(run.records) for run in reported.runs]
     if not any(curves.loss or curves.auroc for curves in drawn):
-        return [Text("No round was closed: there is nothing to draw.")]
+        has_rounds = any(isinstance(line, RoundClosed) for run in reported.runs for line in run.records)
+        why = "No round has a loss, and none was scored" if has_rounds else "No round was closed"
+        return [Text(f"{why}: there is nothing to draw.")]
     beside = [Curves.of(run.records) for run in undisturbed.runs] if undisturbed is not None else []
     marks: dict[int, str] = {}
     for story in stories:
         for incident in story.incidents:
             text = words.mark(incident)
             marks[incident.round] = text if marks.get(incident.round, text) == text else "several failures"
-    lines = "training loss" if not any(one.auroc for one in drawn) else "AUROC on the test set and training loss"
+    kinds = {"AUROC on the test set": any(one.auroc for one in drawn), "training loss": any(one.loss for one in drawn)}
+    lines = " and ".join(kind for kind, is_there in kinds.items() if is_there)
     each = ", one line per repetition" if len(drawn) > 1 else ""
     dashed = "; dashed: the undisturbed run" if beside else ""
     dotted = "; dotted: failures" if marks else ""
     caption = f"{lines[0].upper()}{lines[1:]} over rounds{each}{dashed}{dotted}."
-    return [Picture("curves", draw_curves(drawn, beside, marks), caption)]
+    return [Picture("curves", draw_curves(drawn, beside, marks, reported.runs[0].stages), caption)]
 
 
 def _fleets(run: ReportedRun, story: FailureStory, is_one_of_several: bool) -> list[Block]:
@@ -204,7 +213,7 @@ def _facts(summary: Mapping[str, Any], story: FailureStory) -> list[tuple[str, s
     facts += [
         ("training loss", _number(summary["train_loss"])),
         ("ended", str(summary["ended"])),
-        ("rounds", f"{summary['rounds_done']} of {summary['rounds']}"),
+        ("rounds", f"{summary['rounds_done']} of {summary['rounds']}{_stages(summary)}"),
         ("devices left", f"{len(summary['survivors'])} of {summary['n_devices']}"),
         ("stalled by failures", words.seconds(story.stall_s)),
         ("messages with models", f"{summary['messages']['unicast']:,} ({summary['bytes'] / 1e6:.1f} MB)"),
@@ -214,6 +223,12 @@ def _facts(summary: Mapping[str, Any], story: FailureStory) -> list[tuple[str, s
     else:
         facts.append(("duration", f"{summary['virtual_s']:.1f} s of virtual time"))
     return [*facts, ("SHA-256 of the model", str(summary["model_sha256"] or "no model is left"))]
+
+
+def _stages(summary: Mapping[str, Any]) -> str:
+    """Say in which stages the rounds are, where there are stages; summaries from before there were any have none."""
+    told = ", ".join(f"{name} {n_rounds}" for name, n_rounds in summary.get("stages", ()))
+    return f" ({told})" if told else ""
 
 
 def _number(value: object) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed
+from tolfl.runs.plots import mark_stages
 from tolfl.runs.report.colours import LIGHT, named
 
 if TYPE_CHECKING:
@@ -42,22 +43,31 @@ def _means(values: dict[int, list[float]]) -> Points:
     return {index: sum(several) / len(several) for index, several in sorted(values.items())}
 
 
-def draw_curves(runs: Sequence[Curves], undisturbed: Sequence[Curves], marks: dict[int, str]) -> str:
-    """Return the drawing as SVG with named colours; `marks` are failures by round, in words."""
+def draw_curves(
+    runs: Sequence[Curves],
+    undisturbed: Sequence[Curves],
+    marks: dict[int, str],
+    stages: Sequence[tuple[str, int]] = (),
+) -> str:
+    """Return the drawing as SVG with named colours; `marks` are failures by round, in words.
+
+    A value that no round has is not drawn.
+    """
     import matplotlib as mpl  # noqa: PLC0415  (slow to import, and not everybody draws)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    has_auroc = any(curves.auroc for curves in runs)
+    kinds = [what for what in ("auroc", "loss") if any(getattr(curves, what) for curves in runs)] or ["loss"]
     # Text stays text, that of a record is no formula, and the same run gives the same file.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tolfl-report", "text.parse_math": False}):
-        figure = Figure(figsize=(8, 5 if has_auroc else 3), layout="constrained")
+        figure = Figure(figsize=(8, 1 + 2 * len(kinds)), layout="constrained")
         figure.patch.set_visible(False)
-        axes = figure.subplots(1 + has_auroc, 1, sharex=True, squeeze=False)[:, 0].tolist()
-        for axis, what in zip(axes, ("auroc", "loss") if has_auroc else ("loss",), strict=True):
+        axes = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0].tolist()
+        for axis, what in zip(axes, kinds, strict=True):
             _draw(axis, [getattr(one, what) for one in undisturbed], LIGHT["soft"], "--", "undisturbed")
             _draw(axis, [getattr(one, what) for one in runs], LIGHT["accent"], "-", "this run")
             axis.set_ylabel("AUROC on the test set" if what == "auroc" else "training loss")
             _style(axis)
+        mark_stages(axes, stages, LIGHT["soft"])
         _mark(axes, marks)
         axes[-1].set_xlabel("round")
         if undisturbed:

@@ -10,10 +10,7 @@ from typing import Any
 import msgspec
 
 from tolfl.core.errors import RunDirectoryError
-from tolfl.core.records import (
-    AnyRecord,
-    RoundClosed,
-)
+from tolfl.core.records import AnyRecord, RoundClosed, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.runs.records import RECORDS, lines_of_devices, one_story, whole_lines
 
@@ -31,6 +28,16 @@ class ReportedRun:
     def rounds_done(self) -> int:
         """How many rounds were closed."""
         return max((1 + (line.round or 0) for line in self.records if isinstance(line, RoundClosed)), default=0)
+
+    @property
+    def stages(self) -> tuple[tuple[str, int], ...]:
+        """Name and number of rounds of each stage; none, where it has none or does not tell."""
+        return next((line.stages for line in self.records if isinstance(line, RunStarted)), ())
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it is to have."""
+        return sum(n_rounds for _, n_rounds in self.stages) or self.spec.rounds
 
     @property
     def auroc(self) -> float | None:

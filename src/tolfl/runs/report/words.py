@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tolfl.core.errors import UnknownNameError
+from tolfl.core.records import stage_of
 from tolfl.core.spec import Timing
 from tolfl.runs.report.reading import ReportedRun
 from tolfl.runs.report.story import Casualty, Incident
@@ -111,17 +112,27 @@ def samples(incident: Incident) -> str:
     return f"{incident.samples_lost:,} of {incident.samples_before:,}"
 
 
-def came_back(incident: Incident) -> str:
+def which_round(round_index: int, run: ReportedRun) -> str:
+    """Name a round by its number, and by its stage as a failure plan would where the run has stages."""
+    name, inner, _ = stage_of(run.stages, round_index)
+    return f"{round_index}, {name}:{inner}" if name else str(round_index)
+
+
+def came_back(incident: Incident, run: ReportedRun) -> str:
     """Say who returned, thawed or healed, and in which round."""
     back = [one for one in incident.casualties if one.back_in_round is not None]
-    told = [f"{one.name}, round {one.back_in_round}" for one in back[:_N_NAMED]]
+    told = [f"{one.name}, round {which_round(one.back_in_round or 0, run)}" for one in back[:_N_NAMED]]
     return "; ".join(told) + ("; ..." if len(back) > _N_NAMED else "") or "no"
 
 
 def sentence(incident: Incident, run: ReportedRun) -> str:
     """Tell an incident in a few short sentences."""
     fell = what_failed(incident)
-    parts = [f"In round {incident.round}, {incident.time_s:.1f} s into the run: {fell}."]
+    name, inner, of = stage_of(run.stages, incident.round)
+    where = f"round {incident.round}"
+    if name:
+        where = f"{name}, round {inner} of {of} ({where} of {run.rounds})"
+    parts = [f"In {where}, {incident.time_s:.1f} s into the run: {fell}."]
     found = [one for one in incident.casualties if one.found_after_s is not None]
     if len(found) == 1:
         parts.append(f"Device {found[0].found_by} noticed after {seconds(found[0].found_after_s or 0.0)}.")

@@ -35,6 +35,7 @@ from tolfl.core.records import (
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, wiring
+from tolfl.learners.registry import learner_of
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
 from tolfl.net.ports import free_ports
@@ -105,13 +106,14 @@ class Launcher:
     ) -> None:
         self.spec, self.out = check_networked(spec), out
         self.data = data or data_for(spec)
-        self.plan = failure_plan(spec)
+        learner = learner_of(fleet_of(spec, self.data))
+        self.plan = failure_plan(spec, learner.all_stages())
         if resume:
             self.directory, _ = RunDirectory.reopen(out, spec)
         else:
             self.directory = RunDirectory.create(out, spec)
         self.processes = [Process(device, out / "devices" / str(device)) for device in range(spec.devices)]
-        self.view = FleetView(rounds=spec.rounds, processes=self.processes)
+        self.view = FleetView(rounds=learner.rounds, processes=self.processes)
         self.heads = wiring(spec).heads(range(spec.devices))
         self.view.heads = tuple(self.heads)
         self._returns = [failure for failure in self.plan.failures if failure.returns_at is not None]

@@ -89,9 +89,9 @@ def nothing_is_left_of(out: Path) -> None:
 class Fleet:
     """A launcher with its processes, and everything that was written so far."""
 
-    def __init__(self, spec: RunSpec, out: Path) -> None:
+    def __init__(self, spec: RunSpec, out: Path, is_insecure: bool = True) -> None:
         self.spec, self.out = spec, out
-        self.launcher = Launcher(spec, out, is_insecure=True)
+        self.launcher = Launcher(spec, out, is_insecure=is_insecure)
         self.data = self.launcher.data
         self.lines: list[AnyRecord] = []
         self._wait_for_everybody()
@@ -186,9 +186,9 @@ class Fleet:
 
 
 @contextmanager
-def fleet_of(spec: RunSpec, out: Path) -> Iterator[Fleet]:
+def fleet_of(spec: RunSpec, out: Path, is_insecure: bool = True) -> Iterator[Fleet]:
     """Start a fleet; whatever happens, nothing of it remains."""
-    fleet = Fleet(spec, out)
+    fleet = Fleet(spec, out, is_insecure)
     try:
         fleet.launcher.start()
         yield fleet

@@ -6,7 +6,7 @@ arithmetic of the simulator, from the included sets of the history that won.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -19,8 +19,9 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.learners import Closing, Turn
-from tolfl.learners.learner import contributions_of
+from tolfl.datasets.federated import Samples
+from tolfl.learners import Closing, Learner, State, Turn
+from tolfl.learners.learner import contributions_of, digest_of
 from tolfl.learners.registry import learner_of
 from tolfl.net.disk import read_round
 from tolfl.runs.outcome import fleet_of
@@ -113,16 +114,25 @@ def check_everybody(lines: Iterable[AnyRecord], data: FederatedDataset) -> None:
 
 def replayed(spec: RunSpec, data: FederatedDataset, chain: Sequence[Link]) -> Vector:
     """Return the model that the included sets of a history lead to."""
-    learner = learner_of(fleet_of(spec, data))
+    return state_after(chain, learner_of(fleet_of(spec, data)), spec.seed, data.slice_of)[GLOBAL]
+
+
+def state_after(
+    chain: Sequence[Link], learner: Learner, seed: int, rows_of: Callable[[int], Samples], is_exact: bool = False
+) -> State:
+    """Return the state that the included sets of a history lead to, for any learner that asks for nothing else.
+
+    `is_exact`: the state after each round has the name that its line gives, so all devices computed the same bits.
+    """
     state = learner.start({})
-    for link in chain:
-        if isinstance(link, RosterChanged):
-            continue
+    for link in rounds_of(chain):
         index = name_of(link).round - 1
-        turns = [Turn(spec.seed, device, index, state, data.slice_of(device)) for device in link.included]
-        total = Contribution.total(contributions_of(learner, turns))
-        state = learner.apply(state, total, Closing(spec.seed, index, DeviceSet.of(link.included)))
-    return state[GLOBAL]
+        turns = [Turn(seed, device, index, state, rows_of(device)) for device in link.included]
+        total = Contribution.total(one for turn in turns for one in contributions_of(learner, [turn]))
+        state = learner.apply(state, total, Closing(seed, index, DeviceSet.of(link.included)))
+        if is_exact:
+            assert digest_of(state) == link.digest, f"round {index} ({link.stage}) led to another state"
+    return state
 
 
 def check_run(out: Path, spec: RunSpec, data: FederatedDataset, survivors: Sequence[int]) -> list[Link]:

@@ -23,7 +23,7 @@ THE_DEVICE = "all"
 
 
 def unscaled(
-    spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False
+    spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False, has_all_owners: bool = False
 ) -> tuple[FederatedDataset, tuple[str, ...]]:
     """Return the rows that devices learn from, by name, and what a person should know of them.
 
@@ -35,6 +35,8 @@ def unscaled(
         None: as many as the table names, or one where it names none; a data set has its usual number.
     fill_missing
         Whether a missing value becomes the mean over the fleet; else it is an error.
+    has_all_owners
+        Whether an owner without a single typical row is a device, too.
     """
     check_name(spec)
     if spec.data == "blobs":
@@ -46,7 +48,10 @@ def unscaled(
     parts = _parts(raw, choice, spec)
     if not len(parts.train):
         raise DataError(f"{raw.name}: no typical row is left to train on; the typical classes are {choice[0]}")
-    places = _places(raw, parts.train, choice, spec, n_devices)
+    if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
+        places = _by_owner(raw, parts.train, has_all_owners)
+    else:
+        places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
     values, notes = _values(raw, list(places.values()), fill_missing)
     tested = np.concatenate([parts.typical_test, parts.anomalous_test])
     has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
@@ -66,7 +71,7 @@ def fleet_rows(spec: RunSpec) -> FederatedDataset:
     if spec.data != "blobs" and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
         owners = load_raw(spec).owners
         if (1 if owners is None else len(np.unique(owners))) == spec.devices:
-            return unscaled(spec)[0]
+            return unscaled(spec, has_all_owners=True)[0]
     return unscaled(spec, spec.devices)[0]
 
 
@@ -83,13 +88,12 @@ def _parts(raw: RawData, choice: Choice, spec: RunSpec) -> Parts:
     return split(raw, choice, asked, spec.seed)
 
 
-def _places(raw: RawData, train: Rows, choice: Choice, spec: RunSpec, n_devices: int | None) -> dict[str, Rows]:
-    if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
-        if raw.owners is None:
-            return {THE_DEVICE: train}
-        owners = raw.owners[train]
-        return {name: train[owners == name] for name in in_order(np.unique(owners).tolist())}
-    return {str(device): own for device, own in enumerate(share_out(raw, train, choice, spec))}
+def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows]:
+    if raw.owners is None:
+        return {THE_DEVICE: train}
+    owners = raw.owners[train]
+    named = np.unique(raw.owners if has_all_owners else owners)
+    return {name: train[owners == name] for name in in_order(named.tolist())}
 
 
 def _values(raw: RawData, slices: Sequence[Rows], fill_missing: bool) -> tuple[Samples, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
 from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.learners.averaging import Averaging, Batch
 from tolfl.learners.fedgroup import FedGroup
@@ -56,7 +56,13 @@ def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
         return _built_in(what, fleet, model)
     if model is not None:
         raise SpecError(f"a model was handed in, and learner {what!r} brings its own; leave one of them out")
-    learner = _maker(what)(fleet)
+    make = _maker(what)
+    try:
+        learner = make(fleet)
+    except TolFLError:
+        raise
+    except Exception as error:
+        raise SpecError(f"learner {what!r} cannot be made ({type(error).__name__}: {error})") from error
     rounds = getattr(learner, "rounds", None)
     if not hasattr(learner, "contribute") or not isinstance(rounds, int) or rounds < 1:
         raise SpecError(f"learner {what!r} is no Learner with a number of rounds; see docs: how to add a learner")

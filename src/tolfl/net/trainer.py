@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar, cast
 
 import numpy as np
 import torch
 
 from tolfl.core.byzantine import parse_liars
-from tolfl.core.contribution import Contribution, Pending
-from tolfl.core.errors import DivergedError
+from tolfl.core.contribution import Contribution, Part, Pending
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import DivergedError, TolFLError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import admits, check_contribution, closed_account, contributions_of
+from tolfl.learners.learner import LearnerError, admits, check_contribution, closed_account, contributions_of
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -31,6 +35,8 @@ class Trainer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="training")
         self._thread.submit(torch.set_num_threads, 1)
         self._waiting: Future[Contribution] | None = None
+        self._admitted_in: Version | None = None
+        self._admitted: dict[str, Part] = {}  #: one of each key, of those that were admitted in this version's round
 
     def first_state(self) -> State:
         """Return the state before the first round, from the seed that everybody knows."""
@@ -49,22 +55,45 @@ class Trainer:
 
     def _contribute(self, version: Version, state: State) -> Contribution:
         turn = Turn(self._spec.seed, self._device, version.round, state, self._rows)
-        (own,) = contributions_of(self.learner, [turn])
-        own = check_contribution(self.learner, turn, own)
+        with self._asking_for("contribute", version.round):
+            (own,) = contributions_of(self.learner, [turn])
+            own = check_contribution(self.learner, turn, own)
         return own if self._tampering is None else self._tampering.reported(own)
 
     def apply(self, effect: Apply) -> tuple[State, Account]:
         """Return the state after a round, and what its record says of it."""
         round_index, total, before = effect.version.round, effect.total.resolve(), cast("State", effect.state)
-        after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
-        if not all(np.isfinite(array).all() for array in after.values()):
-            raise DivergedError.of_model(round_index)
-        return after, closed_account(self.learner, before, after, total, round_index)
+        with self._asking_for("apply", round_index):
+            after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
+            if not all(np.isfinite(array).all() for array in after.values()):
+                raise DivergedError.of_model(round_index)
+            return after, closed_account(self.learner, before, after, total, round_index)
+
+    @contextmanager
+    def _asking_for(self, what: str, round_index: int) -> Iterator[None]:
+        """Turn whatever a learner raises into one sentence: it may be anybody's code."""
+        try:
+            yield
+        except TolFLError:
+            raise
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(line.filename).name}, line {line.lineno}: {type(error).__name__}: {error}"
+            raise LearnerError(self._device, round_index, f"{what} failed ({where})") from error
 
     def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
-        """Tell whether what another device sent can be added up in the round of a version."""
-        mine = own.resolve() if isinstance(own, Contribution) else None
-        return admits(self.learner, cast("State", state), version.round, mine, other.resolve())
+        """Tell whether what another device sent can be added up in the round of a version, also with what was so far.
+
+        A device without a row has nothing of its own to compare with: whoever comes first is then the measure.
+        """
+        if self._admitted_in != version:
+            self._admitted_in, self._admitted = version, {}
+        known = {**self._admitted, **(own.resolve().parts if isinstance(own, Contribution) else {})}
+        told = other.resolve()
+        is_like = admits(self.learner, cast("State", state), version.round, Contribution(DeviceSet(), 0, known), told)
+        if is_like:
+            self._admitted = {**told.parts, **self._admitted}
+        return is_like
 
     def results(self, state: object) -> dict[str, Scorer]:
         """Return what a state leaves to be used."""

@@ -73,7 +73,7 @@ class OwnTables:
                 data="table.csv",
                 peers={str(peer): address for peer, address in enumerate(addresses) if peer != device},
                 start_timeout_s=PATIENCE_S,
-                credentials=str(credentials or authority.folder_of(f"device-{device}")),
+                credentials=str(credentials),
             )
             (state / "node.toml").write_text(config.to_toml())
 

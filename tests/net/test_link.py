@@ -33,7 +33,7 @@ class Ear:
         self.id, self.fleet, self.limits, self.timing = id, "a fleet", limits, Timing.localhost()
         self.addresses = addresses
         self.got: list[AnyMessage] = []
-        self.n_heard = self.n_refused = self.n_doubts = 0
+        self.n_heard = self.n_refused = self.n_turned_away = self.n_doubts = 0
         self.greetings: list[int] = []
 
     def hello(self, to: int) -> Hello:
@@ -50,6 +50,9 @@ class Ear:
 
     def refused(self, peer: int) -> None:
         self.n_refused += 1
+
+    def turned_away(self, peer: int) -> None:
+        self.n_turned_away += 1
 
     def received(self, peer: int, message: AnyMessage) -> None:
         self.got.append(message)

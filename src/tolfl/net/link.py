@@ -47,6 +47,9 @@ class Host(Protocol):
     def refused(self, peer: int) -> None:
         """Take in the proof that there is no process any more."""
 
+    def turned_away(self, peer: int) -> None:
+        """Take in that there is a process, and that it does not count this device among its own."""
+
     def address_of(self, peer: int) -> str | None:
         """Return where to find a peer, if that is known."""
 
@@ -185,6 +188,8 @@ class Link:
                 self._connected.set()
                 await self._talk(call)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError, EOFError):
+                if not self.is_connected and call.done() and await call.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                    self._host.turned_away(self.peer)
                 return self.is_connected
             finally:
                 self.is_connected = False

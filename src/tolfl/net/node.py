@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import os
 import signal
 import time
@@ -39,7 +40,7 @@ from tolfl.net.metrics import Metrics
 from tolfl.net.outbox import Outbox
 from tolfl.net.server import Server
 from tolfl.net.setting import Setting
-from tolfl.net.status import status_of
+from tolfl.net.status import status_of, stranger_sentence
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import WIRE_VERSION, CommandRequest, Hello, RevocationList, StatusReply, kept_in
 from tolfl.protocol.device import Device
@@ -71,6 +72,7 @@ from tolfl.runs.directory import write_file
 #: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
 _MAX_EARLY = 256
 T = TypeVar("T")
+_LOG = logging.getLogger("tolfl")
 _REVOKED = "device {} was revoked; enrol it anew to let it in again"
 
 
@@ -103,6 +105,7 @@ class Node:
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
         #: what came before this device started
         self._early: deque[tuple[int, AnyMessage]] | None = deque(maxlen=_MAX_EARLY)
+        self.strangers: set[int] = set()  #: peers that answer and do not count this device among their fleet
         self._is_dying = False
         self._record_before = record
         self._ended = asyncio.Event()
@@ -391,6 +394,7 @@ class Node:
             self.learn(hello.revocations)
         except EnrolmentError:  # a list that nobody signed teaches nothing
             self.server.refused["forged"] += 1
+        self.strangers.discard(peer)
         before, self._lives[peer] = self._lives.get(peer), max(self._lives.get(peer, 0), hello.incarnation)
         self.heard(peer)
         if peer in self.outbox.links and not self.outbox.links[peer].is_connected:
@@ -412,6 +416,12 @@ class Node:
         """Take in the proof that there is no process any more, unless the device may have moved since."""
         if self.addresses.life_at(peer) >= self._newest_life(peer):
             self._give_up(peer, "connection refused")
+
+    def turned_away(self, peer: int) -> None:
+        """Tell the operator, once, that a peer belongs to another fleet: only a person can put that right."""
+        if peer not in self.strangers:
+            self.strangers.add(peer)
+            _LOG.warning("tolfl: %s", stranger_sentence(peer))
 
     def address_of(self, peer: int) -> str | None:
         """Return where to find a peer, if that is known."""

@@ -19,6 +19,14 @@ def role_of(node: Node) -> str:
     return node.device.role if node.has_begun else "waiting"
 
 
+def stranger_sentence(peer: int) -> str:
+    """Return what an operator should know of a peer that does not count this device among its own."""
+    return (
+        f"device {peer} answers, but belongs to another fleet or run: compare the specification, [learn], the file of "
+        "the learner and the version of tolfl on both"
+    )
+
+
 def status_of(node: Node) -> StatusReply:
     """Return what there is to know."""
     device, fleet = node.device, node.device.fleet
@@ -37,7 +45,7 @@ def status_of(node: Node) -> StatusReply:
         peers=tuple(_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id),
         refused=dict(node.server.refused),
         stopped=device.stopped or "",
-        trouble=node.keeper.trouble or node.diary.trouble,
+        trouble=node.keeper.trouble or node.diary.trouble or "; ".join(map(stranger_sentence, sorted(node.strangers))),
         running_s=time.monotonic() - node.began_s,
         bytes_sent=node.outbox.bytes_sent,
         messages_sent=node.outbox.n_sent,

@@ -1,0 +1,342 @@
+"""Learners that go wrong, specifications that differ, tables that do not fit: one sentence, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Command
+from tests.net.fleet_processes import fleet_of, small_spec
+from tests.net.nodes import fleet_of as fleet_in_process
+from tests.net.nodes import free_addresses, small
+from tests.net.own_tables import COLUMNS, write_table
+from tolfl.core.errors import DataError, SpecError
+from tolfl.core.spec import DatasetSpec, RunSpec
+from tolfl.detect import Detector
+from tolfl.detect.detector_learner import DETECTOR_FILE
+from tolfl.net.collecting import collect
+from tolfl.net.config import NodeConfig
+from tolfl.net.preparing import prepare
+from tolfl.sim.run import run
+
+LEARNER = '''
+import numpy as np
+from tolfl.learners import Learner, Shape
+
+
+class Mean(Learner):
+    """The mean row. Some devices go wrong in the third round."""
+
+    WRONG = {}
+
+    def __init__(self, fleet):
+        self.rounds, self.n = 6, fleet.n_features
+
+    def start(self, state):
+        return {**state, "mean": np.zeros(self.n)}
+
+    def contribute(self, turns):
+        return [{"mean": turn.mean(self.wrong(turn, turn.rows.mean(axis=0).astype(float)))} for turn in turns]
+
+    def wrong(self, turn, vector):
+        return self.WRONG[turn.device](vector) if turn.round >= 2 and turn.device in self.WRONG else vector
+
+    def apply(self, state, total, closing):
+        return {**state, "mean": total.parts["mean"].mean} if "mean" in total.parts else state
+
+
+class Checked(Mean):
+    WRONG = {
+        1: lambda vector: vector * (1 // 0),
+        2: lambda vector: vector * np.nan,
+        3: lambda vector: vector.astype(np.float16),
+        4: lambda vector: vector[None],
+        5: lambda vector: vector[1:],
+    }
+
+    def shapes(self, state, round_index):
+        return {"mean": Shape("mean", "f8", self.n)}
+
+
+class Unchecked(Mean):
+    WRONG = {3: lambda vector: vector[1:]}
+
+
+class Broken(Mean):
+    def apply(self, state, total, closing):
+        return state["mode"]
+
+
+class NeverMade(Mean):
+    def __init__(self, fleet):
+        raise KeyError("colour")
+'''
+
+SENTENCES = {
+    1: "contribute failed (mine.py, line 29: ZeroDivisionError: integer division or modulo by zero)",
+    2: "part 'mean' has numbers that are not finite",
+    3: "part 'mean' is float16 of shape (32,); contribute flat arrays of f4, f8, i8, u1",
+    4: "part 'mean' is float64 of shape (1, 32); contribute flat arrays of f4, f8, i8, u1",
+    5: "part 'mean' is a mean of 31 numbers (f8); this round takes a mean of 32 numbers (f8)",
+}
+
+
+def learn(folder: Path, name: str) -> dict[str, object]:
+    """Return what `[learn]` says of a learner in a file."""
+    (folder / "mine.py").write_text(LEARNER)
+    return {"what": f"{folder / 'mine.py'}:{name}"}
+
+
+# -- learners -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_learner_that_goes_wrong_ends_its_device_with_one_sentence_and_nobody_else(tmp_path: Path) -> None:
+    spec = small_spec(6, 1, learn=learn(tmp_path, "Checked"))
+    with fleet_of(spec, tmp_path / "run") as fleet:
+        fleet.until_the_end()
+        codes = {one.device: one.exit_code for one in fleet.launcher.processes}
+
+    assert codes == {0: 0, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
+    for device, sentence in SENTENCES.items():
+        log = (tmp_path / "run" / "devices" / str(device) / "log.txt").read_text()
+        assert log == f"tolfl: device {device}, round 2: {sentence}\n"
+    summary = collect(fleet.launcher.directory, spec, fleet.data, fleet.survivors)
+    assert (summary["survivors"], summary["ended"], summary["rounds_done"]) == ([0], "over", 6)
+
+
+@pytest.mark.parametrize("n_rows_of_head", [40, 0], ids=["head with rows", "head without a row"])
+def test_a_contribution_of_another_length_is_refused_by_who_has_to_add_it(n_rows_of_head: int, tmp_path: Path) -> None:
+    spec = small(learn=learn(tmp_path, "Unchecked"), topology="2,0,1,3", clusters=None, devices=4)
+    samples = tmp_path / "samples.npy"
+    np.save(samples, np.empty((n_rows_of_head, 8), np.float32))
+
+    async def live() -> None:
+        async with fleet_in_process(tmp_path, spec) as fleet:
+            if not n_rows_of_head:
+                fleet.prepare(2, samples=str(samples))
+            fleet.launch(0, 1, 2, 3)
+            assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
+
+            first, second, *others = (line.missing for line in fleet.closed())
+            assert (first, second) == ({}, {})
+            # Who has nothing to compare with takes who comes first, and leaves out whoever differs from it.
+            either = [{"3": "refused"}] + [{"0": "refused", "1": "refused"}] * (n_rows_of_head == 0)
+            assert all(missing in either for missing in others)
+            assert len(others) == 4
+            assert len(fleet.histories()) == 1
+
+    asyncio.run(live())
+
+
+def test_a_learner_that_cannot_close_a_round_says_so(tmp_path: Path) -> None:
+    spec = small(learn=learn(tmp_path, "Broken"), devices=2, clusters=1)
+
+    async def live() -> None:
+        async with fleet_in_process(tmp_path, spec) as fleet:
+            fleet.launch(0, 1)
+            await fleet.ends(0, 1)
+
+    with pytest.raises(RuntimeError, match=r"device \d, round 0: apply failed \(mine.py, line 46: KeyError: 'mode'\)"):
+        asyncio.run(live())
+
+
+# -- devices that cannot train together -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"what": "detector", "model": "pca"},
+        {"what": "detector", "columns": ["a", "b", "c", "d", "e", "f", "g", "i"]},
+        {"what": "autoencoder"},
+    ],
+    ids=["settings", "columns", "learner"],
+)
+def test_devices_that_learn_something_else_never_meet_and_say_so(
+    other: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = small(learn={"what": "detector", "columns": list("abcdefgh")}, devices=3, clusters=1, timing="lan")
+    (tmp_path / "other.toml").write_text(small(learn=other, devices=3, clusters=1, timing="lan").to_toml())
+    told = []
+
+    async def live() -> None:
+        async with fleet_in_process(tmp_path, spec) as fleet:
+            fleet.prepare(2, spec=str(tmp_path / "other.toml"))
+            fleet.launch(0, 1, 2)
+            await fleet.until(lambda: 2 in fleet.nodes[0].strangers and fleet.nodes[2].strangers != set())
+            told.extend([await fleet.status(0), await fleet.status(2)])
+            assert await fleet.ends(0, 1, 2) == ["over"] * 3
+            assert fleet.closed()[-1].included == (0, 1)
+
+    with caplog.at_level(logging.WARNING, logger="tolfl"):
+        asyncio.run(live())
+
+    sentence = "device 2 answers, but belongs to another fleet or run: compare the specification, [learn], the file of "
+    assert any(sentence in line for line in caplog.messages)
+    assert sum(sentence in line for line in caplog.messages) <= 2, "each device says it once"
+    assert told[0].trouble.startswith(sentence)
+    assert all(one.refused["stranger"] for one in told)
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------
+
+
+def own_table(folder: Path, table: str | None = None, columns: tuple[str, ...] = COLUMNS) -> NodeConfig:
+    """Return the configuration of one device with a table, of which the specification says this."""
+    agreed = {"columns": list(columns)} if columns else {}
+    spec = RunSpec(devices=2, clusters=1, learn={"what": "detector", **agreed})
+    (folder / "spec.toml").write_text(spec.to_toml())
+    write_table(folder / "table.csv", device=1)
+    if table is not None:
+        (folder / "table.csv").write_text(table)
+    return NodeConfig(
+        device=0,
+        listen=free_addresses(1)[0],
+        state=str(folder / "state"),
+        spec=str(folder / "spec.toml"),
+        data=str(folder / "table.csv"),
+        insecure=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("warm,load,mode\n1,2,eco\n2,3,full\n", "there is no column 'flow', which the fleet has; the table has warm"),
+        ("warm,flow,load,mode\n1,2,3,4\n2,3,4,5\n", "column 'mode' holds numbers, but words in the fleet"),
+        ("warm,flow,load,mode\na,2,3,eco\nb,3,4,full\n", "column 'warm' holds words, but numbers in the fleet"),
+        ("warm,flow,load,mode\n1,,3,eco\n2,3,4,full\n", "data row 1: 'flow' is missing; fill it in"),
+        ("warm,flow,load,mode\n", "table.csv"),
+    ],
+    ids=["column", "numbers", "words", "value", "empty"],
+)
+def test_a_table_that_does_not_fit_is_one_sentence_before_the_first_round(
+    table: str, sentence: str, tolfl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "node.toml").write_text(own_table(tmp_path, table).to_toml())
+    code, _, said = tolfl("node", "--config", str(tmp_path / "node.toml"))
+
+    assert code != 0
+    assert sentence in said
+    assert said.startswith("tolfl: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "state" / "records.jsonl").exists()
+
+
+def test_a_table_without_a_typical_row_is_refused(tmp_path: Path) -> None:
+    config = own_table(tmp_path, "warm,flow,load,mode,state\n1,2,3,eco,bad\n2,3,4,full,bad\n")
+    spec = RunSpec(
+        devices=2,
+        clusters=1,
+        dataset=DatasetSpec(label_column="state", typical=("fine",)),
+        learn={"what": "detector", "columns": list(COLUMNS)},
+    )
+    Path(config.spec).write_text(spec.to_toml())
+
+    with pytest.raises((DataError, SpecError), match=r"typical|fine"):
+        prepare(config)
+
+
+def test_columns_must_be_agreed_on_where_devices_have_tables(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"which columns the fleet has; .*tolfl data describe .*table.csv --columns"):
+        prepare(own_table(tmp_path, columns=()))
+
+
+# -- rows that are not there ----------------------------------------------------------------------------------------
+
+
+def sites(folder: Path, n_rows: dict[str, int], label: dict[str, str] | None = None) -> RunSpec:
+    """Return a run of sites with so many rows each."""
+    rng = np.random.default_rng(1)
+    lines = ["site,warm,flow,label"]
+    for site, n in n_rows.items():
+        state = (label or {}).get(site, "fine")
+        lines += [f"{site},{a:.4f},{b:.4f},{state}" for a, b in rng.normal(size=(n, 2))]
+    (folder / "sites.csv").write_text("\n".join(lines) + "\n")
+    dataset = DatasetSpec(device_column="site", label_column="label", typical=("fine",))
+    return RunSpec(
+        data=str(folder / "sites.csv"),
+        dataset=dataset,
+        devices=len(n_rows),
+        clusters=2,
+        timing="lan",
+        learn={"what": "detector"},
+    )
+
+
+def both(spec: RunSpec, folder: Path) -> Detector:
+    """Run real processes and the simulator, check that they leave the same file, and return what is in it."""
+    run(spec, out=folder / "simulated")
+    with fleet_of(spec, folder / "run") as fleet:
+        fleet.until_the_end()
+    collect(fleet.launcher.directory, spec, fleet.data, fleet.survivors)
+    left = {(fleet.out / "devices" / str(device) / DETECTOR_FILE).read_bytes() for device in fleet.survivors}
+    assert left == {(folder / "run" / DETECTOR_FILE).read_bytes(), (folder / "simulated" / DETECTOR_FILE).read_bytes()}
+    return Detector.load(folder / "run" / DETECTOR_FILE)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_device_without_a_typical_row_takes_part_and_adds_nothing(tmp_path: Path) -> None:
+    spec = sites(tmp_path, {"kiln": 40, "mill": 40, "oven": 5, "press": 40}, {"oven": "burnt"})
+    detector = both(spec, tmp_path)
+
+    shares = {one.name: one.n_trained + one.n_held_back for one in detector.trainings[0].devices}
+    assert shares["oven"] == 0
+    assert min(shares[name] for name in ("kiln", "mill", "press")) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", ["nothing held back", "lost before thresholds", "lost in thresholds"])
+def test_thresholds_without_held_back_rows_promise_nothing(case: str, tmp_path: Path) -> None:
+    spec = sites(tmp_path, {"kiln": 60, "mill": 3, "oven": 3, "press": 3})
+    match case:
+        case "nothing held back":
+            spec = msgspec.structs.replace(spec, learn={"what": "detector", "held_back": 0.0})
+        case "lost before thresholds":
+            spec = msgspec.structs.replace(spec, fail="device:0@statistics:0/distribute")
+        case _:
+            spec = msgspec.structs.replace(spec, fail="device:0@thresholds:4")
+    detector = both(spec, tmp_path)
+
+    assert not detector.thresholds.is_guaranteed
+    assert detector.thresholds.calibrated_on in {"training samples", "no samples"}
+
+
+# -- what is asked for ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--scheme", "pca-16"], "scheme 'pca-16' has all rows in one place and runs in the simulator only"),
+        (["--scheme", "batch"], "scheme 'batch' has all rows in one place and runs in the simulator only"),
+        (["--learn", "detectr"], "unknown learner 'detectr'; .*did you mean 'detector'"),
+        (["--learn", "nowhere.py:KMeans"], "there is no file nowhere.py; name a file and a class"),
+        (["--learn", "mine.py:KMeans"], "mine.py has no class KMeans"),
+        (["--learn", "mine.py:NeverMade"], r"learner 'mine.py:NeverMade' cannot be made \(KeyError: 'colour'\)"),
+        (["--learn", "detector", "--set", "learn.colour=3"], "a detector has no setting 'colour'; it has model,"),
+        (["--learn", "detector", "--scheme", "fedgroup"], "scheme fedgroup learns its own models, not 'detector'"),
+        (["--learn", "detector", "--fail", "head@threshold:1"], "no stage 'threshold'; .*did you mean 'thresholds'"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence_and_leaves_no_folder(
+    flags: list[str], sentence: str, tolfl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(LEARNER)
+    code, _, said = tolfl("up", "--data", "blobs", *flags, "--out", str(tmp_path / "run"))
+
+    assert code == 2
+    assert re.search(sentence, said), said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()

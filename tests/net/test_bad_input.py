@@ -23,7 +23,7 @@ from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.collecting import collect
 from tolfl.net.config import NodeConfig
 from tolfl.net.preparing import prepare
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 LEARNER = '''
 import numpy as np

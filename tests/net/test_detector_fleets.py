@@ -18,7 +18,7 @@ from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.collecting import collect
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -95,7 +95,7 @@ def test_whoever_dies_as_planned_leaves_the_others_with_the_simulated_detector(
     (left,) = files_of(tmp_path / "run", fleet.survivors)
     assert left == simulated_file(spec, tmp_path / "simulated")
     assert fleet.launcher.view.rounds == fleet.rounds_done == 8
-    assert fleet.launcher.view.stage == "thresholds"
+    assert [name for name, _ in fleet.launcher.view.stages] == list(STAGES)
 
 
 # -- schemes with a model per cluster -------------------------------------------------------------------------------

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from tests.sim.fleets import FULL_BATCH, closed, simulated, some_data
 from tolfl.core.spec import RunSpec
 from tolfl.runs.ledger import Kind
-from tolfl.sim.simulation import Result
+from tolfl.sim.simulation import Result, run
 
 N, ROUNDS = 10, 3
 DATA = some_data([3] * N)
 SPEC = RunSpec(data="blobs", devices=N, rounds=ROUNDS, train=FULL_BATCH)
 MODEL_BYTES = 24  # three parameters in double precision
+#: Two stages, of which the first starts from no array at all.
+LATE = """
+import numpy as np
+from tolfl.learners import Learner, Stages
+
+class Nothing(Learner):
+    rounds = 1
+
+    def start(self, state):
+        return state
+
+    def contribute(self, turns):
+        return [{} for turn in turns]
+
+    def apply(self, state, total, closing):
+        return state
+
+class Sums(Nothing):
+    def start(self, state):
+        return {**state, "sums": np.zeros(3)}
+
+    def contribute(self, turns):
+        return [{"sums": turn.total(np.ones(3))} for turn in turns]
+
+def late(fleet):
+    return Stages({"nothing": Nothing(), "sums": Sums()})
+"""
 
 
 def changed(**changes: object) -> RunSpec:
@@ -107,3 +136,13 @@ def test_one_device_and_batch_training_send_no_model() -> None:
     for result in (alone, batch):
         assert set(closed(result)[0].messages.values()) == {0}
         assert result.summary["bytes"] == 0
+
+
+def test_a_learner_that_starts_from_nothing_sends_what_it_adds_up_later(tmp_path: Path) -> None:
+    file = tmp_path / "late.py"
+    file.write_text(LATE)
+    (result,) = run(changed(clusters=5, learn={"what": f"{file}:late"}), DATA)
+    first, second = (record.messages["unicast"] for record in closed(result))
+
+    assert first == second == 2 * (N - 1)
+    assert result.summary["bytes"] == 9 * 24 + 9 * 24  # up and down in the second round; the first has no size

@@ -185,7 +185,7 @@ def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
     per_sample = spec.links.seconds_per_sample * spec.train.epochs
     speeds = training_speeds(spec.links, spec.devices, spec.seed)
     nbytes = tuple(learner.nbytes(index) for index in range(learner.rounds))
-    if nbytes[0][0]:
+    if any(up for up, _ in nbytes):
         train_s = tuple(per_sample * n / speed for n, speed in zip(n_samples, speeds, strict=True))
     else:  # all rows are on one machine
         server = rules.topology.server

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import msgspec
 
@@ -63,6 +64,11 @@ class World:
     timing: Timing
     scheme: str
     deadline_s: float | None = None
+
+    @cached_property
+    def is_one_machine(self) -> bool:
+        """Whether all rows are on one machine, and nothing travels in any round."""
+        return not any(up for up, _ in self.nbytes)
 
 
 def training_speeds(links: LinkModel, n_devices: int, seed: int) -> list[float]:
@@ -274,8 +280,8 @@ class Timeline:
         self._push(arrival_s, to, Received(message))
 
     def _kind_of_model_inside(self, message: AnyMessage) -> Kind | None:
-        if not self.world.nbytes[0][0]:
-            return None  # all rows are on one machine, and nothing travels
+        if self.world.is_one_machine:
+            return None
         if isinstance(message, Closed):
             return None if message.record.is_over else Kind.MODEL
         if message.version.round >= self.world.rules.rounds:

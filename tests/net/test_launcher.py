@@ -7,6 +7,7 @@ import signal
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cli.conftest import Command
@@ -15,6 +16,7 @@ from tests.net.replay import check_run, lines_of_devices
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
+from tolfl.net.launcher import Launcher
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 FLAGS = ["--data", "blobs", "--samples-per-device", "50", "--devices", "3", "--clusters", "2", "--timing", "lan"]
@@ -41,6 +43,27 @@ def check_finished(out: Path) -> None:
 def lives(out: Path) -> int:
     """Return how many times a device has started."""
     return sum(isinstance(line, RunStarted) for line in lines_of_devices(out))
+
+
+def test_only_the_built_in_autoencoder_gets_its_usual_step_from_the_launcher(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("""
+from tolfl.learners.registry import learner_of
+from tolfl.learners import Fleet
+from tolfl.core.spec import RunSpec
+
+def mine(fleet):
+    return learner_of(Fleet(RunSpec(devices=2), fleet.sample_shape, usual_rows=fleet.usual_rows))
+""")
+    usual = RunSpec(data="blobs", devices=2, clusters=1)
+    own = msgspec.structs.replace(usual, learn={"what": f"{tmp_path}/mine.py:mine"})
+    settled = []
+    for spec, out in ((usual, tmp_path / "usual"), (own, tmp_path / "own")):
+        out.mkdir()
+        Launcher(spec, out, is_insecure=True)
+        settled.append(RunSpec.from_file(out / "devices" / "spec.toml").train)
+
+    assert [train.lr for train in settled] == [0.02, None]
+    assert [train.batch_size for train in settled] == [16, 16]
 
 
 @pytest.mark.slow

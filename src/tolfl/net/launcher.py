@@ -35,7 +35,7 @@ from tolfl.core.records import (
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, wiring
-from tolfl.learners.registry import learner_of
+from tolfl.learners.registry import BUILT_IN, learner_of, what_of
 from tolfl.net.authority import Authority
 from tolfl.net.config import NodeConfig
 from tolfl.net.ports import free_ports
@@ -136,7 +136,9 @@ class Launcher:
         if authority is not None:
             authority.issue(OPERATOR, None)
         settled = self.spec.train.settle(self.data.n_features, fleet_of(self.spec, self.data).usual_rows)
-        train = msgspec.structs.replace(self.spec.train, lr=settled.lr, batch_size=settled.batch_size)
+        # The usual step is that of the built-in autoencoder; a learner of one's own settles its step by itself.
+        lr = settled.lr if what_of(self.spec) in BUILT_IN else self.spec.train.lr
+        train = msgspec.structs.replace(self.spec.train, lr=lr, batch_size=settled.batch_size)
         spec = msgspec.structs.replace(self.spec, train=train, learn=self._settled_learn())
         write_file(self.out / "devices", "spec.toml", spec.to_toml().encode())
         addresses = {str(device): f"127.0.0.1:{port}" for device, port in enumerate(free_ports(self.spec.devices))}

@@ -8,11 +8,16 @@ from docs.generate.comments import names_in
 _FIRST = ("simulate", "Run", "compare", "Comparison", "FederatedDetector", "Detector")
 #: What somebody implements or looks up who extends the library.
 EXTENDING = (
-    "schemes.scheme.Scheme",
-    "schemes.scheme.Task",
-    "schemes.scheme.Closing",
-    "schemes.scheme.Applied",
+    "learners.learner.Learner",
+    "learners.learner.Fleet",
+    "learners.learner.Turn",
+    "learners.learner.Closing",
+    "learners.learner.Stages",
+    "learners.learner.ScoringFunction",
+    "learners.checks.check_learner",
+    "learners.registry.settings_of",
     "core.contribution.Contribution",
+    "core.contribution.Part",
     "core.topology.Topology",
     "datasets.raw.RawData",
     "models.model.Model",

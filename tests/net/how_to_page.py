@@ -76,6 +76,11 @@ def service_command(instance: str) -> list[str]:
     return shlex.split(unit["Service"]["ExecStart"].replace("%i", instance))
 
 
+def write_table(path: Path, samples: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    header = ",".join(f"sensor-{column}" for column in range(samples.shape[1]))
+    np.savetxt(path, samples, delimiter=",", header=header, comments="")
+
+
 class Hosts:
     """The desk and the hosts of the page: 10.0.0.1 is the machine 0 of the network, and so on.
 
@@ -121,8 +126,7 @@ class Hosts:
         """Put device.toml, with addresses of this network, and the device's readings on a host."""
         content = self._on_its_disk(host, self._translated(msgspec.toml.encode(settings).decode()))
         (self.etc(host) / "device.toml").write_text(content)
-        header = ",".join(f"sensor-{column}" for column in range(samples.shape[1]))
-        np.savetxt(self.etc(host) / settings["data"], samples, delimiter=",", header=header, comments="")
+        write_table(self.etc(host) / settings["data"], samples)
 
     # -- commands -----------------------------------------------------------------------------------------------
 
@@ -130,6 +134,9 @@ class Hosts:
         """Type lines at the desk; return what they print."""
         said = []
         for line in lines:
+            if ">>" in line:
+                self._append(line)
+                continue
             words = shlex.split(self._translated(line))
             match words[0]:
                 case "ssh":
@@ -147,6 +154,14 @@ class Hosts:
         done = subprocess.run(command, cwd=self.desk, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout
+
+    def _append(self, line: str) -> None:
+        """Do what `command >> file` does."""
+        command, _, name = line.partition(" >> ")
+        program, *rest = shlex.split(command)
+        said = f"{' '.join(rest)}\n" if program == "echo" else self._run([_TOLFL, *rest], line)
+        with (self.desk / name).open("a") as file:
+            file.write(said)
 
     def _copy(self, words: list[str]) -> None:
         """Do what scp does, which is what cp does: a folder that is there already gets the new one inside."""
@@ -172,7 +187,7 @@ class Hosts:
             elif words[:2] == ["tolfl", "node"]:
                 self.start(host, [_TOLFL, *words[1:]])
             else:
-                said.append(self._typed(host, words, line))
+                said.append(self._typed(host, [_TOLFL, *words[1:]] if words[0] == "tolfl" else words, line))
         return "".join(said)
 
     def _typed(self, host: int, words: list[str], line: str) -> str:

@@ -44,6 +44,7 @@ PYTHON_ELSEWHERE = ("README.md",)
 #: What takes more than a few seconds, or needs what such a line has left: only `make test-all` runs it.
 LONG = (
     "tolfl simulate", "tolfl up", "tolfl status", "tolfl report", "tolfl plan", "tolfl demo", "tolfl data describe",
+    "tolfl inspect runs/", "tolfl score runs/",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,12 +276,16 @@ def check_replacement(hosts: Hosts) -> None:
     until_all_train(hosts)
 
 
+def refuses_the_other(hosts: Hosts, host: int) -> bool:
+    return hosts.status_of(host).refused.get("wire version", 0) > 1
+
+
 def check_previous_wire_version(hosts: Hosts) -> None:
     hosts.stop(2)
     config = str(hosts.etc(2) / "device.toml")
     hosts.start(2, [sys.executable, "-c", _PREVIOUS.format(WIRE_VERSION - 1), "node", "--config", config])
     for host in (0, 2):
-        hosts.until(lambda host=host: hosts.status_of(host).refused["wire version"] > 1, f"{host} refuses the other")  # type: ignore[misc]
+        hosts.until(partial(refuses_the_other, hosts, host), f"{host} refuses the other")
     before = hosts.status_of(2).version.round
     until_all_train(hosts, (0, 1))
     said = hosts.at_the_desk(line.replace(".2:", ".1:") for line in block(SEVERAL, "tolfl status").lines)

@@ -10,8 +10,8 @@ from tolfl.datasets import load
 from tolfl.learners.layouts import failure_plan
 from tolfl.learners.registry import learner_of
 from tolfl.protocol.device import Device
-from tolfl.protocol.events import Announce, Effect, Event, PeerFailed, Received, Send, TakeOver, Train
-from tolfl.protocol.injector import Die
+from tolfl.protocol.events import Announce, Event, PeerFailed, Received, Send, TakeOver, Train
+from tolfl.protocol.injector import Die, PlannedEffect
 from tolfl.protocol.messages import AnyMessage
 from tolfl.runs.outcome import fleet_of
 from tolfl.sim.deferred import DeferredState
@@ -74,7 +74,7 @@ class Watched(Timeline):
         if device in self.devices:
             self._note_state(device, state_of(self.devices[device].device))
 
-    def _do(self, device: int, effect: Effect | Die) -> None:
+    def _do(self, device: int, effect: PlannedEffect) -> None:
         if isinstance(effect, Train | Announce | TakeOver | Die):
             self.entries.append(Happened(device, effect))
         if isinstance(effect, Send) and effect.to not in self.devices:

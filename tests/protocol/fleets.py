@@ -11,7 +11,7 @@ from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import Announce, Applied, Apply, Effect, Event, Received, Send, Started, Trained
 from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
-from tolfl.protocol.injector import Die
+from tolfl.protocol.injector import PlannedEffect
 from tolfl.protocol.messages import (
     Ack,
     AnyMessage,
@@ -159,7 +159,7 @@ def closing(device: Device, event: Event) -> list[Effect]:
     return [*effects, *device.handle(applied(effects))]
 
 
-def applied(effects: Sequence[Effect | Die]) -> Applied:
+def applied(effects: Sequence[PlannedEffect]) -> Applied:
     """Return the answer to the one `Apply` among effects."""
     (effect,) = [effect for effect in effects if isinstance(effect, Apply)]
     return Applied(effect.version, apply(effect))

@@ -14,6 +14,7 @@ from tests.protocol.fleets import (
     device_in,
     first_record,
     heartbeat,
+    join,
     mean,
     next_record,
     report,
@@ -22,8 +23,8 @@ from tests.protocol.fleets import (
 )
 from tolfl.core.failures import Failure, Phase
 from tolfl.core.topology import Topology
-from tolfl.protocol.events import Announce, Effect, Event, PeerFailed, Started, Train
-from tolfl.protocol.injector import Die, Injector
+from tolfl.protocol.events import Announce, Apply, Event, PeerFailed, Started, Stop, Ticked, Train
+from tolfl.protocol.injector import RETURN_WITHIN_S, Die, GiveUp, Injector, PlannedEffect
 
 STAR = clusters([0, 1, 2])
 TWO = clusters([0, 1], [2, 3])
@@ -33,7 +34,7 @@ def doomed(topology: Topology, id: int, phase: Phase, round_index: int = 0, roun
     return Injector(device_in(topology, id, rounds=rounds), [Failure(id, round_index, phase)])
 
 
-def dies(effects: Sequence[Effect | Die]) -> bool:
+def dies(effects: Sequence[PlannedEffect]) -> bool:
     """Tell whether the device is dead after these effects; death is always the last of them."""
     assert not any(isinstance(effect, Die) for effect in effects[:-1])
     return bool(effects) and isinstance(effects[-1], Die)
@@ -179,4 +180,114 @@ def test_an_acknowledgement_before_its_death_is_still_sent() -> None:
     head.handle(report(1))
     head.handle(trained(0))
 
-    assert sent([e for e in head.handle(report(2)) if not isinstance(e, Die)]) == [(2, "Ack")]
+    assert sent([e for e in head.handle(report(2)) if not isinstance(e, Die | GiveUp)]) == [(2, "Ack")]
+
+
+# -- returns ----------------------------------------------------------------------------------------------------------
+
+
+def waiting(
+    topology: Topology, id: int, *devices: int, at: int = 0, rounds: int = 3, policy: str = "elect"
+) -> Injector:
+    """Return a device that must not close a round without others; it ticks ten times until it gives up."""
+    device = device_in(topology, id, rounds=rounds, policy=policy)
+    return Injector(device, [], {at: frozenset(devices)}, heartbeat_s=RETURN_WITHIN_S / 10)
+
+
+def closes(effects: Sequence[PlannedEffect]) -> bool:
+    return any(isinstance(effect, Apply) for effect in effects)
+
+
+def after(injector: Injector, *events: Event) -> list[PlannedEffect]:
+    """Return the effects of the last event."""
+    return [injector.handle(event) for event in events][-1]
+
+
+def test_the_closer_holds_a_round_back_until_the_device_that_returns_asks_to_join() -> None:
+    closer = waiting(STAR, 0, 2)
+    effects = after(closer, Started(), PeerFailed(2, 0), trained(0), report(1))
+    assert not closes(effects)
+    effects = closer.handle(join(2, incarnation=1))
+
+    assert closes(effects)
+    assert closer.device.round.closing is not None
+    assert closer.device.round.closing[2].incarnations == {0: 0, 1: 0, 2: 1}
+
+
+def test_of_several_that_return_it_waits_for_each() -> None:
+    closer = waiting(STAR, 0, 1, 2)
+    after(closer, Started(), PeerFailed(1, 0), PeerFailed(2, 0), trained(0))
+
+    assert not closes(closer.handle(join(2, incarnation=1)))
+    assert closes(closer.handle(join(1, incarnation=1)))
+
+
+def test_it_does_not_wait_for_a_device_that_is_there() -> None:
+    closer = waiting(STAR, 0, 2)
+
+    assert closes(after(closer, Started(), trained(0), report(1), report(2)))
+
+
+def test_a_death_that_is_found_late_does_not_let_the_round_close_early() -> None:
+    closer = waiting(STAR, 0, 2)
+    after(closer, Started(), trained(0), report(1))
+
+    assert not closes(closer.handle(PeerFailed(2, 0)))
+    assert closes(closer.handle(join(2, incarnation=1)))
+
+
+def test_other_rounds_wait_for_nobody() -> None:
+    closer = waiting(STAR, 0, 2, at=1)
+
+    assert closes(after(closer, Started(), PeerFailed(2, 0), trained(0), report(1)))
+
+
+def test_whoever_becomes_the_closer_waits_in_its_place() -> None:
+    head = waiting(TWO, 0, 3)
+    after(head, Started(), trained(0), report(1), PeerFailed(3, 0))
+
+    assert not closes(head.handle(PeerFailed(2, 0)))
+    assert closes(head.handle(join(3, incarnation=1)))
+
+
+def test_a_device_that_never_returns_is_given_up_and_that_is_said() -> None:
+    closer = waiting(STAR, 0, 1, 2)
+    after(closer, Started(), PeerFailed(1, 0), PeerFailed(2, 0), trained(0), join(1, incarnation=1))
+    waited = [closer.handle(Ticked()) for _ in range(9)]
+    effects = closer.handle(Ticked())
+
+    assert not any(closes(before) or any(isinstance(one, GiveUp) for one in before) for before in waited)
+    assert [one for one in effects if isinstance(one, GiveUp)] == [GiveUp(2, 0)]
+    assert GiveUp(2, 0).what == "did not come back in time (30 s)"
+    assert closes(effects)
+
+
+def test_the_wait_begins_when_nobody_else_is_missing() -> None:
+    closer = waiting(STAR, 0, 2)
+    after(closer, Started(), PeerFailed(2, 0), trained(0), *[Ticked()] * 20)
+    after(closer, report(1), *[Ticked()] * 9)
+
+    assert closer.device.is_holding_back
+    assert closes(closer.handle(Ticked()))
+
+
+def test_the_end_waits_for_whoever_returns_in_the_last_round() -> None:
+    alone = waiting(clusters([0], [1]), 0, 1, at=1, rounds=1)
+    effects = alone.handle(applied(after(alone, Started(), PeerFailed(1, 0), trained(0))))
+    assert not any(isinstance(effect, Stop) for effect in effects)
+
+    assert any(isinstance(effect, Stop) for effect in alone.handle(join(1, incarnation=1)))
+
+
+def test_nobody_waits_for_devices_that_train_on_alone() -> None:
+    closer = waiting(TWO, 2, 1, policy="isolate")
+
+    assert closes(after(closer, Started(), trained(2), report(3), PeerFailed(0, 0)))
+
+
+def test_a_device_that_trains_on_alone_waits_for_nobody() -> None:
+    member = waiting(TWO, 1, 0, 3, policy="isolate")
+    after(member, Started(), PeerFailed(0, 0))
+
+    assert member.device.is_private
+    assert closes(member.handle(trained(1, member.device.version)))

@@ -113,6 +113,19 @@ class FailurePlan(msgspec.Struct, frozen=True):
         rounds = [failure.round_index for failure in self.failures] + [cut.round_index for cut in self.cuts]
         return min(rounds, default=None)
 
+    @property
+    def returns(self) -> dict[int, frozenset[int]]:
+        """Who comes back, by the number of updates that are done then.
+
+        >>> FailurePlan((Failure(4, 5, returns_at=7), Failure(1, 2, returns_at=7), Failure(2, 3))).returns
+        {7: frozenset({1, 4})}
+        """
+        back: dict[int, frozenset[int]] = {}
+        for failure in self.failures:
+            if failure.returns_at is not None:
+                back[failure.returns_at] = back.get(failure.returns_at, frozenset()) | {failure.device}
+        return back
+
     def __str__(self) -> str:
         """Return the plan with devices and rounds by number alone: it means the same in every layout.
 

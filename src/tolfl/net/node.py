@@ -49,7 +49,6 @@ from tolfl.protocol.events import (
     Applied,
     Apply,
     DeadlinePassed,
-    Effect,
     Event,
     KeepIncarnation,
     LeaveAsked,
@@ -65,7 +64,7 @@ from tolfl.protocol.events import (
     Trained,
 )
 from tolfl.protocol.history import ClosedRound, Roster, State, Version
-from tolfl.protocol.injector import Die, Injector
+from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
 from tolfl.runs.directory import write_file
 
@@ -92,7 +91,9 @@ class Node:
         incarnation = self._disk.next_life()
         record = self._disk.newest() or self._first_record()
         self.device = Device(self.id, incarnation, record, self.rules)
-        self._injector = Injector(self.device, self._failures_to_come(record))
+        self._injector = Injector(
+            self.device, self._failures_to_come(record), setting.plan.returns, self.timing.heartbeat_s
+        )
         self.cuts = Cuts(self.id, setting.plan)
         self.addresses = Addresses(config.peers, self.id, self.limits.topology.cluster_of)
         self.detector = Detector(self.timing)
@@ -245,7 +246,7 @@ class Node:
         if self.device.record is not before and not self._is_dying:
             self._go_on_from(self.device.record)
 
-    def _do(self, effect: Effect | Die) -> None:
+    def _do(self, effect: PlannedEffect) -> None:
         match effect:
             case Send():
                 self._send(effect.to, effect.message)
@@ -273,6 +274,9 @@ class Node:
             case Die():
                 self._is_dying = True
                 self._dying = asyncio.create_task(self._die(effect))
+            case GiveUp():
+                self.diary.disturbed()
+                self.diary.failed(self.now_s, effect.device, effect.round_index, effect.what)
 
     def _when_computed(self, computing: Future[T], then: Callable[[T], None]) -> asyncio.Task[None]:
         """Go on with what the training thread computes, on the event loop; an error there ends the device."""

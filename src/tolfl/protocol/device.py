@@ -6,7 +6,7 @@ nothing itself and holds no random generator, so the same events give the same e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Self, assert_never
 
@@ -66,6 +66,7 @@ class Device:
         "_outside",
         "_rules",
         "_ticks_outside",
+        "awaited",
         "fleet",
         "is_private",
         "record",
@@ -79,6 +80,8 @@ class Device:
         self.round = RoundState()
         self.stopped: str | None = None  #: why nothing more comes from this device
         self.is_private = False  #: trains alone, for good
+        #: who must be in, or have asked to join, before a round closes, by its number; never changed in place
+        self.awaited: Mapping[int, frozenset[int]] = {}
         self._newer: dict[tuple[int, type], AnyMessage] = {}  #: of newer versions, kept until caught up (rule 8)
         self._asked_for: Version | None = None  #: the newest version whose record was asked for
         self._outside: dict[int, tuple[int, Version]] = {}  #: while outside, who is alive, and its version (rule 10)
@@ -111,6 +114,17 @@ class Device:
         if roles.closer == self.id:
             return "closer"
         return "head" if self.id in roles.heads else "member"
+
+    @property
+    def missed(self) -> frozenset[int]:
+        """Who must come in before the present round closes, and has not asked to."""
+        awaited = self.awaited.get(self.version.round, frozenset())
+        return awaited and frozenset(awaited - self.fleet.joiners.keys() - set(self.fleet.roles.live))
+
+    @property
+    def is_holding_back(self) -> bool:
+        """Whether it could close the round, but for those who must come in first."""
+        return self.round.is_held_back and self.stopped is None
 
     def clone(self) -> Self:
         """Return an independent copy; records and messages are immutable and shared."""
@@ -181,6 +195,7 @@ class Device:
         if not self.fleet.is_inside or self.record.is_over:
             return
         roles, round_ = self.fleet.roles, self.round
+        round_.is_held_back = False
         if self.id in roles.dropped:
             self._lose_cluster()
             return
@@ -227,6 +242,9 @@ class Device:
         """Have the mean applied (rule 7); or wait, if too few are in it (rule 10)."""
         round_, rules = self.round, self._rules
         if round_.closing is not None:
+            return
+        round_.is_held_back = bool(self.missed)
+        if round_.is_held_back:
             return
         if self.version.round >= rules.rounds:
             # With the roster as it was, so that the end has one name, whoever of two closers in a row declares it.
@@ -393,6 +411,10 @@ class Device:
         if not self.fleet.mark_failed(lives):
             return
         self._pull_again()
+        if self._rules.policy == "isolate" and self.fleet.roles.dropped:
+            # They train on alone, and whatever happens to them there, they do not come back to this fleet.
+            gone = frozenset(self.fleet.roles.dropped)
+            self.awaited = {round_index: devices - gone for round_index, devices in self.awaited.items()}
         if not self.fleet.is_inside:
             self._ask_to_join()
             return
@@ -436,7 +458,7 @@ class Device:
         if self._rules.policy != "isolate":
             self._stop("dropped")
             return
-        self.is_private = True
+        self.is_private, self.awaited = True, {}
         alone = Roster({self.id: self.incarnation})
         self.fleet = Membership(self.id, self.incarnation, alone, self._rules.topology, drops_clusters=False)
         self._newer, self._asked_for = {}, None
@@ -493,6 +515,8 @@ class Device:
         for peer in sorted({*self.fleet.neighbours(), *(device for device, _ in self.fleet.dead)} - {self.id}):
             self._send(peer, messages.Heartbeat)
         self._offer_unacknowledged()
+        if self.round.is_held_back:
+            self._progress()
 
     # -- any message ----------------------------------------------------------------------------------------------
 

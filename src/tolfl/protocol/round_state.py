@@ -18,6 +18,7 @@ class RoundState:
     __slots__ = (
         "closing",
         "has_taken_over",
+        "is_held_back",
         "is_late",
         "judged_bits",
         "offered",
@@ -46,6 +47,7 @@ class RoundState:
         self.refused_bits = 0  #: whose reports were not admitted: nobody waits for them
         self.refused_upstream_bits = 0  #: who was in upstream means that were not admitted
         self.offered: dict[int, Mean] = {}  #: by sender; upstream means that were not judged yet
+        self.is_held_back = False  #: complete, but for somebody who must come in first
         self.is_late = False  #: the deadline for members has passed
         self.timer_set = False
         self.reported_to: int | None = None

@@ -6,7 +6,7 @@ No aggregation and no failure policy here: the devices decide, this is the world
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,7 +23,6 @@ from tolfl.protocol.events import (
     Applied,
     Apply,
     DeadlinePassed,
-    Effect,
     Event,
     KeepIncarnation,
     PeerFailed,
@@ -38,7 +37,7 @@ from tolfl.protocol.events import (
     Trained,
 )
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
-from tolfl.protocol.injector import Die, Injector
+from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Entry, Kind, Ledger
@@ -146,7 +145,7 @@ class Timeline:
         everybody = roster or Roster(dict.fromkeys(sorted(world.rules.topology.cluster_of), 0))
         record = ClosedRound.first(everybody, first)
         self.devices = {
-            device: Injector(Device(device, life, record, world.rules), plan.of_device(device))
+            device: self._planned(Device(device, life, record, world.rules), plan.of_device(device))
             for device, life in everybody.incarnations.items()
         }
         self._queue: list[tuple[float, int, int, Event | Cut]] = []
@@ -164,6 +163,9 @@ class Timeline:
         self._disturbed_until_s = -1.0  #: rounds that start later have nothing to do with any failure so far
         self._quiet: dict[Roster, tuple[float, float]] = {}
 
+    def _planned(self, device: Device, failures: Sequence[Failure]) -> Injector:
+        return Injector(device, failures, self.plan.returns, self.world.timing.heartbeat_s)
+
     # -- the loop -----------------------------------------------------------------------------------------------
 
     def play(self) -> Iterator[AnyRecord | ClosedStep]:
@@ -179,7 +181,7 @@ class Timeline:
             if not self._queue:
                 if self._is_finished():
                     break
-                idle += 1
+                idle += not self._is_held_back()
                 if idle > _PATIENCE and not self._lift_what_would_end():
                     break
                 self._tick_everybody()
@@ -198,6 +200,10 @@ class Timeline:
         if not all(state.stopped for state in states):
             return False
         return len(self._branches()) < 2 or bool(self._cuts)
+
+    def _is_held_back(self) -> bool:
+        """Tell whether somebody waits for a device to come back, which ends by itself."""
+        return any(injector.device.is_holding_back for injector in self.devices.values())
 
     def _branches(self) -> set[Version]:
         """Return the versions at which devices that train together have ended."""
@@ -231,7 +237,7 @@ class Timeline:
                 # Applying a mean takes no virtual time, and its state is computed later.
                 self._handle(device, Applied(effect.version, apply(effect)))
 
-    def _do(self, device: int, effect: Effect | Die) -> None:
+    def _do(self, device: int, effect: PlannedEffect) -> None:
         match effect:
             case Send():
                 self._send(device, effect.to, effect.message)
@@ -247,6 +253,8 @@ class Timeline:
                 self._out.append(takeover_line(effect, version, self.now, device))
             case Die():
                 self._die(device, effect.failure, effect.record)
+            case GiveUp():
+                self._note(effect.device, effect.round_index, effect.what)
             case Apply() | KeepIncarnation() | Stop():
                 pass
 
@@ -381,7 +389,7 @@ class Timeline:
     def _restart(self, device: int, why: str = "") -> None:
         incarnation, record = self.dead.pop(device)
         later = [f for f in self.plan.of_device(device) if f not in self._happened]
-        self.devices[device] = Injector(Device(device, incarnation + 1, record, self.world.rules), later)
+        self.devices[device] = self._planned(Device(device, incarnation + 1, record, self.world.rules), later)
         self._note(device, self._latest_round, f"came back{why}")
         self._handle(device, Started())
 

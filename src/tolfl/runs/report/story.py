@@ -140,13 +140,13 @@ class _Teller:
         what, device = line.what, line.device
         if what.startswith(("healed", "thawed", "came back")):
             self._end(device if device is not None else _sides(what), line.round)
-        elif line.by is not None:
+        elif line.by is not None and not what.startswith("did not come back"):
             self._hear_finding(line)
         elif device is None:
             self._open[_sides(what)] = self._begin(line)
         elif device not in self._open or self._open[device].what.startswith("frozen"):
             self._open[device] = self._begin(line)
-        # Otherwise its launcher says once more what the device said itself before it died.
+        # Otherwise its launcher says once more what the device said itself before it died, or it is still away.
 
     def _hear_finding(self, line: FailureHappened) -> None:
         key = _sides(line.what) if line.device is None else line.device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.sim.fleets import FULL_BATCH, closed, ended, simulated, some_data
@@ -18,6 +18,8 @@ DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 #: Training takes no time at all: a device that comes back would be late for the round in which it does.
 INSTANT = LinkModel(seconds_per_sample=0.0, latency_s=0.05)
 SPEC = RunSpec(data="blobs", devices=N, clusters=3, rounds=ROUNDS, train=FULL_BATCH, links=INSTANT)
+#: A run that does not end takes as long to make smaller as it does itself.
+few = settings(max_examples=20, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 LATE = "did not come back in time (30 s)"
 
 
@@ -54,7 +56,7 @@ def test_a_return_when_all_updates_are_done_is_no_obstacle() -> None:
 
 
 def test_a_device_that_a_cut_keeps_away_is_given_up_after_a_while() -> None:
-    result = simulated(changed(fail="device:5@2-4; cut:5@3-6"), DATA)
+    result = simulated(changed(min_devices=4, fail="device:5@2-4; cut:5@3-6"), DATA)
 
     assert (5, 4, LATE) in happened(result)
     assert ended(result).reason == "over"
@@ -67,7 +69,7 @@ def plans(draw: st.DrawFn) -> str:
     """Return a plan with returns, and with failures and cuts that get in their way."""
     entries = []
     for _ in range(draw(st.integers(1, 4))):
-        who = draw(st.sampled_from([f"device:{device}" for device in range(N)] + ["device:0,1,2,3,4,5", "cluster:1"]))
+        who = draw(st.sampled_from([f"device:{device}" for device in range(N)] + ["device:0,1,2,3,4,5", "device:2,3"]))
         first = draw(st.integers(0, ROUNDS - 1))
         until = draw(st.none() | st.integers(first + 1, ROUNDS))
         phase = draw(st.sampled_from(["train", "report", "chain", "distribute"]))
@@ -79,6 +81,7 @@ def plans(draw: st.DrawFn) -> str:
     return "; ".join(entries)
 
 
+@few
 @given(
     fail=plans(),
     policy=st.sampled_from(["elect", "drop", "isolate", "freeze"]),
@@ -91,11 +94,11 @@ def test_every_run_ends(fail: str, policy: str, k: int, min_devices: int, is_ins
     spec = changed(clusters=k, fail=fail, on_head_failure=policy, min_devices=min_devices, links=links)
     result = simulated(spec, DATA)
 
-    n_waits = sum(what == LATE for _, _, what in happened(result))
     assert ended(result).reason
-    assert ended(result).time_s < 60 + 31 * n_waits
+    assert len(closed(result)) <= ROUNDS * N * 2
 
 
+@few
 @given(
     device=st.integers(0, N - 1),
     other=st.integers(0, N - 1),

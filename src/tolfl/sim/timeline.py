@@ -188,6 +188,7 @@ class Timeline:
                 continue
             self.now, _, device, event = heapq.heappop(self._queue)
             self._happen(device, event)
+            self._bring_back()  # whoever dies while the update spreads that it would return with
         self._settle(None)
         yield RunEnded(time_s=self.now, reason=self._reason(), survivors=tuple(sorted(self.devices)))
 
@@ -343,9 +344,7 @@ class Timeline:
         if updates_done < self._latest_round:
             return
         self._latest_round = updates_done
-        for failure in [f for f in self._returns if f.returns_at is not None and f.returns_at <= updates_done]:
-            self._returns.remove(failure)
-            self._restart(failure.device)
+        self._bring_back()
         for failure in self.plan.failures:
             # A device that stopped with its cluster has no rounds of its own any more to die in.
             injector = self.devices.get(failure.device)
@@ -355,6 +354,11 @@ class Timeline:
         self._start_cuts()
         for cut in [c for c in self._cuts if c.heals_at is not None and c.heals_at <= updates_done]:
             self._heal(cut)
+
+    def _bring_back(self) -> None:
+        for failure in [f for f in self._returns if f.returns_at is not None and f.returns_at <= self._latest_round]:
+            self._returns.remove(failure)
+            self._restart(failure.device)
 
     def _start_cuts(self) -> None:
         for cut in [c for c in self._planned_cuts if self._is_distributed(c.round_index)]:

@@ -1,7 +1,8 @@
 """`tolfl up`: a fleet of real processes on this machine. A convenience, not a hidden server: no round needs it.
 
 The launcher starts the devices, watches the lines that they write, brings back those that a plan says return, and
-scores closed models beside the training. Killed or frozen, it delays nobody: the devices go on and end by themselves.
+scores closed models beside the training. Killed or frozen, it ends nothing: the devices go on and end by themselves,
+and wait in vain at most for those whom only it would have brought back.
 """
 
 from __future__ import annotations

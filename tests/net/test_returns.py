@@ -13,7 +13,7 @@ from tests.net.fleet_processes import fleet_of, running_up, small_spec
 from tests.net.replay import check_run, rounds_of
 from tests.sim.fleets import closed
 from tolfl.net.collecting import collect
-from tolfl.sim.run import run
+from tolfl.sim.simulation import run
 
 pytestmark = pytest.mark.processes
 

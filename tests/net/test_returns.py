@@ -1,4 +1,4 @@
-"""Devices that come back as planned: a process takes seconds to start, and the run is the simulated one for all that."""
+"""Devices that come back as planned: a process takes seconds to start, and the run is the simulated one."""
 
 from __future__ import annotations
 

@@ -13,9 +13,11 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.net.fleet_processes import fleet_of, small_spec
+from tests.net.hostile_peers import Peer, secure_fleet_of
 from tests.net.nodes import fleet_of as fleet_in_process
-from tests.net.nodes import free_addresses, small
+from tests.net.nodes import free_addresses, held_back, small
 from tests.net.own_tables import COLUMNS, write_table
+from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector
@@ -23,6 +25,7 @@ from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.collecting import collect
 from tolfl.net.config import NodeConfig
 from tolfl.net.preparing import prepare
+from tolfl.protocol import messages
 from tolfl.sim.simulation import run
 
 LEARNER = '''
@@ -146,6 +149,38 @@ def test_a_learner_that_cannot_close_a_round_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match=r"device \d, round 0: apply failed \(mine.py, line 46: KeyError: 'mode'\)"):
         asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Part.mean_of(3, 40, np.ones(7)),
+        Part.mean_of(3, 40, np.ones(44, np.float32)),
+        Part.total_of(3, np.ones(44)),
+    ],
+    ids=["length", "type", "sum"],
+)
+def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_fleet_ends_without_it(
+    part: Part, tmp_path: Path
+) -> None:
+    spec = small(learn={"what": "detector"}, timing="lan")  # of 8 features: 8 + 36 statistics in its second round
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, spec) as fleet:
+            gate = held_back(fleet.prepare(3), lambda index: index < 1)
+            fleet.launch(0, 1, 2, 3)
+            await fleet.until_round(1, [2])
+            peer, contribution = Peer(fleet, me=3, to=2), Contribution(part.included, 40, {"statistics": part})
+            head, *chunks = peer.encoded(messages.Report(*peer.header(), contribution, {}))
+            assert await peer.tell(head, *chunks, method="Bulk") == "OK"
+            await fleet.until_round(2, [0, 1, 2])
+            gate.set()
+            assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
+
+            assert [line.missing for line in fleet.closed()] == [{}, {"3": "refused"}] + [{}] * 6
+            assert len({(fleet.state(device) / DETECTOR_FILE).read_bytes() for device in range(4)}) == 1
+
+    asyncio.run(live())
 
 
 # -- devices that cannot train together -----------------------------------------------------------------------------

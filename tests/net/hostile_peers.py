@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -21,6 +21,7 @@ from tests.net.nodes import PATIENCE_S, SMALL, Fleet
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
+from tolfl.learners import State
 from tolfl.net.arrival import ask
 from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, Authority, any_device_name, device_name
 from tolfl.net.config import NodeConfig
@@ -160,8 +161,8 @@ class Peer:
     @property
     def n_params(self) -> int:
         """How many numbers the model has."""
-        assert self._node.limits.shapes is not None
-        return self._node.limits.shapes[GLOBAL][1]
+        state = cast("State", self._node.device.record.state)
+        return state[GLOBAL].size
 
     def channel(self) -> grpc.aio.Channel:
         """Return a new connection."""

@@ -174,6 +174,7 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
             head, *chunks = peer.encoded(messages.Report(*peer.header(), contribution, {}))
             assert await peer.tell(head, *chunks, method="Bulk") == "OK"
             await fleet.until_round(2, [0, 1, 2])
+            assert (await fleet.refused(2))["shape"] == 1
             gate.set()
             assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
 

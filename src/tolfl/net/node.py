@@ -226,6 +226,11 @@ class Node:
         return self._early is None
 
     @property
+    def n_misshapen(self) -> int:
+        """How many contributions of others could not be added up, and were left out."""
+        return self._trainer.n_refused
+
+    @property
     def now_s(self) -> float:
         """Seconds since the run began."""
         return time.time() - self._started_unix

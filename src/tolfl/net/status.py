@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tolfl.net.wire import DeviceLife, PeerStatus, StatusReply
@@ -43,7 +44,7 @@ def status_of(node: Node) -> StatusReply:
         roster=tuple(DeviceLife(*life) for life in sorted(fleet.roster.lives)),
         dead=tuple(DeviceLife(*life) for life in sorted(fleet.dead)),
         peers=tuple(_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id),
-        refused=dict(node.server.refused),
+        refused=dict(node.server.refused + Counter(shape=node.n_misshapen)),
         stopped=device.stopped or "",
         trouble=node.keeper.trouble or node.diary.trouble or "; ".join(map(stranger_sentence, sorted(node.strangers))),
         running_s=time.monotonic() - node.began_s,

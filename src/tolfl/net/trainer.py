@@ -35,6 +35,7 @@ class Trainer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="training")
         self._thread.submit(torch.set_num_threads, 1)
         self._waiting: Future[Contribution] | None = None
+        self.n_refused = 0  #: contributions of others that could not be added up
         self._admitted_in: Version | None = None
         self._admitted: dict[str, Part] = {}  #: one of each key, of those that were admitted in this version's round
 
@@ -93,6 +94,8 @@ class Trainer:
         is_like = admits(self.learner, cast("State", state), version.round, Contribution(DeviceSet(), 0, known), told)
         if is_like:
             self._admitted = {**told.parts, **self._admitted}
+        else:
+            self.n_refused += 1
         return is_like
 
     def results(self, state: object) -> dict[str, Scorer]:

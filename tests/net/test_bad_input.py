@@ -171,7 +171,8 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
             fleet.launch(0, 1, 2, 3)
             await fleet.until_round(1, [2])
             peer, contribution = Peer(fleet, me=3, to=2), Contribution(part.included, 40, {"statistics": part})
-            head, *chunks = peer.encoded(messages.Report(*peer.header(), contribution, {}))
+            sender, incarnation, version, dead = peer.header()
+            head, *chunks = peer.encoded(messages.Report(sender, incarnation, version, dead, contribution, {}))
             assert await peer.tell(head, *chunks, method="Bulk") == "OK"
             await fleet.until_round(2, [0, 1, 2])
             assert (await fleet.refused(2))["shape"] == 1

@@ -80,12 +80,18 @@ def from_keys(keys: NDArray[np.uint32]) -> NDArray[np.float32]:
 
 def bin_counts(keys: NDArray[np.uint64], prefixes: NDArray[np.uint64], shift: int) -> Counts:
     """Return how many keys begin with each prefix and go on with each of 256 values, shape `(n_prefixes, 256)`."""
+    found = np.bincount(bin_places(keys, prefixes, shift), minlength=256 * len(prefixes))
+    return found.reshape(len(prefixes), 256)
+
+
+def bin_places(keys: NDArray[np.uint64], prefixes: NDArray[np.uint64], shift: int) -> Counts:
+    """Return the bin of each key that begins with a prefix: 256 for the first prefix, then those of the next."""
     begun = keys >> np.uint64(shift)
     prefix, value = begun >> np.uint64(8), (begun & np.uint64(255)).astype(np.int64)
     place = np.minimum(np.searchsorted(prefixes, prefix), len(prefixes) - 1)
     matches = prefixes[place] == prefix
-    found = np.bincount(place[matches] * 256 + value[matches], minlength=256 * len(prefixes))
-    return found.reshape(len(prefixes), 256)
+    places: Counts = place[matches] * 256 + value[matches]
+    return places
 
 
 def levels_counts(values: Scores, levels: NDArray[np.float32]) -> Counts:

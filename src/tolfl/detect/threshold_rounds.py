@@ -20,7 +20,7 @@ from tolfl.detect.detector_stage import DetectorStage, flat, scaled_together, sc
 from tolfl.detect.features import Rows
 from tolfl.detect.learning import autoencoder_for
 from tolfl.detect.network import Floats32, ScoringNetwork
-from tolfl.detect.quantiles import bin_counts, from_keys, levels_counts, to_keys
+from tolfl.detect.quantiles import bin_places, from_keys, levels_counts, to_keys
 from tolfl.detect.statistics_rounds import network_from
 from tolfl.detect.thresholds import DeviceThreshold, Thresholds, level_ranks, own_threshold, rank_for
 from tolfl.learners.learner import Closing, Shape, State, Turn
@@ -77,8 +77,12 @@ class Agreement(DetectorStage):
         keys = to_keys(scores).astype(np.uint64)
         begun = np.sort(keys >> shift >> np.uint64(_BITS_PER_ROUND))
         below = np.searchsorted(begun, prefixes, side="left")
-        bins = bin_counts(keys, prefixes, int(shift))
-        return {"counts": turn.total(np.concatenate([[len(scores)], below, bins.ravel()]))}
+        n_prefixes = len(prefixes)
+        # A device has few scores and many bins: only those that it has scores in are touched.
+        counts = np.zeros(1 + n_prefixes * 257, np.int64)
+        counts[0], counts[1 : n_prefixes + 1] = len(scores), below
+        np.add.at(counts, n_prefixes + 1 + bin_places(keys, prefixes, int(shift)), 1)
+        return {"counts": turn.total(counts)}
 
     def _own(self, turn: Turn, scores: Floats32) -> dict[str, Part]:
         if "threshold" not in turn.state:

@@ -301,12 +301,17 @@ def check_contribution(learner: Learner, turn: Turn, contribution: Contribution)
     return contribution
 
 
+def is_finite(array: Vector) -> bool:
+    """Tell whether all numbers are finite; whole numbers always are, and are not looked at."""
+    return array.dtype.kind in "iub" or bool(np.isfinite(array).all())
+
+
 def _problem_of(key: str, part: Part, shapes: Mapping[str, Shape] | None) -> str:
     vector = part.vector
     if not hasattr(vector, "dtype") or vector.ndim != 1 or vector.dtype.str[1:] not in DTYPES:
         what = f"{vector.dtype} of shape {vector.shape}" if hasattr(vector, "dtype") else type(vector).__name__
         return f"part {key!r} is {what}; contribute flat arrays of {', '.join(DTYPES)}"
-    if not np.isfinite(vector).all():
+    if not is_finite(vector):
         return f"part {key!r} has numbers that are not finite"
     if shapes is not None and shapes.get(key) != Shape.of(part):
         return f"part {key!r} is {Shape.of(part)}; this round takes {shapes.get(key, 'no such part')}"

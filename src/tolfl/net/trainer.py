@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
 
-import numpy as np
 import torch
 
 from tolfl.core.byzantine import parse_liars
@@ -19,7 +18,7 @@ from tolfl.core.errors import DivergedError, TolFLError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import LearnerError, admits, check_contribution, closed_account, contributions_of
+from tolfl.learners.learner import LearnerError, admits, check_contribution, closed_account, contributions_of, is_finite
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -66,7 +65,7 @@ class Trainer:
         round_index, total, before = effect.version.round, effect.total.resolve(), cast("State", effect.state)
         with self._asking_for("apply", round_index):
             after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
-            if not all(np.isfinite(array).all() for array in after.values()):
+            if not all(map(is_finite, after.values())):
                 raise DivergedError.of_model(round_index)
             return after, closed_account(self.learner, before, after, total, round_index)
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution
 from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
-from tolfl.learners.learner import Closing, Learner, State, Turn, closed_account, contributions_of
+from tolfl.learners.learner import Closing, Learner, State, Turn, closed_account, contributions_of, is_finite
 from tolfl.models.threads import one_torch_thread
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, updates_of
 
@@ -84,7 +82,7 @@ def _finish(work: Work) -> None:
     assert step.version is not None
     total, round_index = step.total.resolve(), step.version.round
     after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
-    if not all(np.isfinite(array).all() for array in after.values()):
+    if not all(map(is_finite, after.values())):
         raise DivergedError.of_model(round_index)
     step.finish(after, closed_account(learner, before, after, total, round_index))
 

@@ -16,7 +16,7 @@ from tests.detect.rows import fleet, near_a_plane, with_models_of
 from tolfl.core.errors import DataError, SpecError
 from tolfl.detect import Detector, DetectorSpec, fit_detector
 from tolfl.detect.features import Features
-from tolfl.detect.gathering import gather_more, is_anomalous
+from tolfl.detect.gathering import is_anomalous
 from tolfl.detect.matching import Matching, as_column, names_in
 from tolfl.detect.scored import score_rows
 from tolfl.detect.sources import tables_from, tables_in
@@ -175,19 +175,6 @@ def test_features_may_be_named_for_alarms_alone(detector: Detector) -> None:
     assert (few.scores == every.scores).all()
     for row in np.flatnonzero(few.is_alarm).tolist():
         assert few.top_features(row) == every.top_features(row)
-
-
-def test_rows_to_go_on_with_are_typical_ones_by_device(detector: Detector, tmp_path: Path) -> None:
-    header = (*NAMES, "who", "state")
-    lines = [
-        f"{line},{'ab'[row % 2]},{'bad' if row == 4 else '0'}" for row, line in enumerate(csv_of(ROWS).split("\n")[1:])
-    ]
-    (tmp_path / "more.csv").write_text("\n".join([",".join(header), *lines]))
-    found = gather_more(detector, tmp_path / "more.csv", ColumnRoles("who", "state"))
-
-    assert list(found.slices) == ["a", "b"]
-    assert (found.slices["a"] == ROWS[[row for row in range(0, 40, 2) if row != 4]]).all()
-    assert (found.slices["b"] == ROWS[1::2]).all()
 
 
 def test_truth_comes_from_names_or_is_asked_for() -> None:

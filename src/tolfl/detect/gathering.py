@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import DataError, SpecError
+from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.classes import is_typical_by_name
-from tolfl.datasets.raw import in_order
 from tolfl.datasets.scaling import Moments, merged
-from tolfl.datasets.unscaled import THE_DEVICE, unscaled
+from tolfl.datasets.unscaled import unscaled
 from tolfl.detect.features import Features, Rows
-from tolfl.detect.fitted import Detector
-from tolfl.detect.sources import tables_in
-from tolfl.detect.streams import ColumnRoles, Reader
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,25 +43,6 @@ def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = Fal
     slices = {name: data.slice_of(device) for device, name in enumerate(data.names)}
     features = Features.named(data.feature_names)
     return Gathered(slices, features, test, (*notes, *_constant(list(slices.values()), features)))
-
-
-def gather_more(
-    detector: Detector, path: Path, roles: ColumnRoles, typical: Sequence[str] = (), fill_missing: bool = False
-) -> Gathered:
-    """Return the rows of a table that a detector can go on training on, its columns matched by name."""
-    reader = Reader(detector, roles, fill_missing)
-    kept: dict[str, list[Rows]] = {}
-    for batch in reader.batches(tables_in(path, reader)):
-        for row, problem in sorted(batch.problems.items()):
-            raise DataError(f"{batch.source}: data row {batch.numbers[row]}: {problem}; correct it or leave it out")
-        is_used = np.ones(len(batch.rows), bool) if batch.labels is None else ~is_anomalous(batch.labels, typical)
-        devices = np.full(len(batch.rows), THE_DEVICE) if batch.devices is None else batch.devices
-        for name in np.unique(devices[is_used]).tolist():
-            kept.setdefault(name, []).append(batch.rows[is_used & (devices == name)])
-    if not kept:
-        raise DataError(f"{path}: no typical row to train on")
-    slices = {name: np.concatenate(kept[name]) for name in in_order(list(kept))}
-    return Gathered(slices, detector.features, None, tuple(reader.notes))
 
 
 def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArray[np.bool_]:

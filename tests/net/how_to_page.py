@@ -150,7 +150,7 @@ class Hosts:
         return "".join(said)
 
     def _run(self, command: Sequence[str], line: str) -> str:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "400"}
         done = subprocess.run(command, cwd=self.desk, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -273,9 +276,23 @@ class Stages(Learner):
 class LearnerError(TolFLError, RuntimeError):
     """A learner returned what cannot be added up, or failed."""
 
-    def __init__(self, device: int, round_index: int, problem: str) -> None:
-        super().__init__(f"device {device}, round {round_index}: {problem}")
+    def __init__(self, device: int | None, round_index: int, problem: str) -> None:
+        who = "" if device is None else f"device {device}, "
+        super().__init__(f"{who}round {round_index}: {problem}")
         self.device, self.round_index, self.problem = device, round_index, problem
+
+
+@contextmanager
+def asking_for(what: str, device: int | None, round_index: int) -> Iterator[None]:
+    """Turn whatever a learner raises into one sentence: it may be anybody's code."""
+    try:
+        yield
+    except TolFLError:
+        raise
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(line.filename).name}, line {line.lineno}: {type(error).__name__}: {error}"
+        raise LearnerError(device, round_index, f"{what} failed ({where})") from error
 
 
 def contributions_of(learner: Learner, turns: Sequence[Turn]) -> list[Contribution]:
@@ -284,7 +301,11 @@ def contributions_of(learner: Learner, turns: Sequence[Turn]) -> list[Contributi
     The samples of a contribution are the device's rows, the same in every round: its weight in the history.
     """
     with_rows = [turn for turn in turns if len(turn.rows)]
-    parts = iter(learner.contribute(with_rows) if with_rows else ())
+    found = learner.contribute(with_rows) if with_rows else []
+    if len(found) != len(with_rows):
+        problem = f"contribute gave {len(found)} contributions for {len(with_rows)} turns; give one for each"
+        raise LearnerError(None, turns[0].round, problem)
+    parts = iter(found)
     return [
         Contribution(DeviceSet.of([turn.device]), len(turn.rows), next(parts) if len(turn.rows) else {})
         for turn in turns

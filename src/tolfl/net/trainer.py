@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar, cast
 
 import torch
@@ -14,11 +11,11 @@ import torch
 from tolfl.core.byzantine import parse_liars
 from tolfl.core.contribution import Contribution, Part, Pending
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import DivergedError, TolFLError
+from tolfl.core.errors import DivergedError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import LearnerError, admits, check_contribution, closed_account, contributions_of, is_finite
+from tolfl.learners.learner import admits, asking_for, check_contribution, closed_account, contributions_of, is_finite
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -55,7 +52,7 @@ class Trainer:
 
     def _contribute(self, version: Version, state: State) -> Contribution:
         turn = Turn(self._spec.seed, self._device, version.round, state, self._rows)
-        with self._asking_for("contribute", version.round):
+        with asking_for("contribute", self._device, version.round):
             (own,) = contributions_of(self.learner, [turn])
             own = check_contribution(self.learner, turn, own)
         return own if self._tampering is None else self._tampering.reported(own)
@@ -63,23 +60,11 @@ class Trainer:
     def apply(self, effect: Apply) -> tuple[State, Account]:
         """Return the state after a round, and what its record says of it."""
         round_index, total, before = effect.version.round, effect.total.resolve(), cast("State", effect.state)
-        with self._asking_for("apply", round_index):
+        with asking_for("apply", self._device, round_index):
             after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
             if not all(map(is_finite, after.values())):
                 raise DivergedError.of_model(round_index)
             return after, closed_account(self.learner, before, after, total, round_index)
-
-    @contextmanager
-    def _asking_for(self, what: str, round_index: int) -> Iterator[None]:
-        """Turn whatever a learner raises into one sentence: it may be anybody's code."""
-        try:
-            yield
-        except TolFLError:
-            raise
-        except Exception as error:
-            line = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(line.filename).name}, line {line.lineno}: {type(error).__name__}: {error}"
-            raise LearnerError(self._device, round_index, f"{what} failed ({where})") from error
 
     def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
         """Tell whether what another device sent can be added up in the round of a version, also with what was so far.

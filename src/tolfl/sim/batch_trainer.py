@@ -9,7 +9,17 @@ from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution
 from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
-from tolfl.learners.learner import Closing, Learner, State, Turn, closed_account, contributions_of, is_finite
+from tolfl.learners.learner import (
+    Closing,
+    Learner,
+    State,
+    Turn,
+    asking_for,
+    check_contribution,
+    closed_account,
+    contributions_of,
+    is_finite,
+)
 from tolfl.models.threads import one_torch_thread
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, updates_of
 
@@ -60,7 +70,7 @@ class BatchTrainer:
         with one_torch_thread():
             pairs = [pair for work in works for pair in work.turns()]
             at_once = len(pairs) if learner.needs_all_turns else _TURNS_AT_ONCE
-            pieces = _Pieces(pairs, lambda turns: self._reported(contributions_of(learner, turns)), at_once)
+            pieces = _Pieces(pairs, lambda turns: self._reported(_contributed(learner, turns)), at_once)
             for work in works:
                 _finish(work)
             pieces.close()
@@ -76,12 +86,25 @@ class BatchTrainer:
         ]
 
 
+def _contributed(learner: Learner, turns: Sequence[Turn]) -> list[Contribution]:
+    """Return what devices contribute; of a learner that does not say what that looks like, it is looked at."""
+    with asking_for("contribute", None, turns[0].round):
+        found = contributions_of(learner, turns)
+    if learner.shapes(turns[0].state, turns[0].round) is None:
+        for turn, one in zip(turns, found, strict=True):
+            check_contribution(learner, turn, one)
+    return found
+
+
 def _finish(work: Work) -> None:
     step, learner, before = work.step, work.learner, work.parent
     assert step.total is not None
     assert step.version is not None
-    total, round_index = step.total.resolve(), step.version.round
-    after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
+    round_index = step.version.round
+    with asking_for("adding up", None, round_index):
+        total = step.total.resolve()
+    with asking_for("apply", None, round_index):
+        after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
     if not all(map(is_finite, after.values())):
         raise DivergedError.of_model(round_index)
     step.finish(after, closed_account(learner, before, after, total, round_index))

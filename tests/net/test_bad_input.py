@@ -25,7 +25,6 @@ from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.collecting import collect
 from tolfl.net.config import NodeConfig
 from tolfl.net.preparing import prepare
-from tolfl.protocol import messages
 from tolfl.sim.simulation import run
 
 LEARNER = '''
@@ -171,8 +170,8 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
             fleet.launch(0, 1, 2, 3)
             await fleet.until_round(1, [2])
             peer, contribution = Peer(fleet, me=3, to=2), Contribution(part.included, 40, {"statistics": part})
-            sender, incarnation, version, dead = peer.header()
-            head, *chunks = peer.encoded(messages.Report(sender, incarnation, version, dead, contribution, {}))
+            report = msgspec.structs.replace(peer.report(np.ones(1, np.float32)), contribution=contribution)
+            head, *chunks = peer.encoded(report)
             assert await peer.tell(head, *chunks, method="Bulk") == "OK"
             await fleet.until_round(2, [0, 1, 2])
             assert (await fleet.refused(2))["shape"] == 1

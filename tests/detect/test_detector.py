@@ -74,7 +74,7 @@ def test_without_devices_all_rows_are_one_device() -> None:
     assert FederatedDetector(model="pca").fit(X, devices=np.arange(300) % 12).devices_ == tuple(map(str, range(12)))
 
 
-@pytest.mark.parametrize("scheme", ["tol-fl", "fl", "sbt", "batch"])
+@pytest.mark.parametrize("scheme", ["tol-fl", "fl", "sbt"])
 def test_pca_is_the_same_with_every_scheme_that_has_one_model(scheme: str) -> None:
     reference = FederatedDetector(model="pca", n_components=2).fit(X, devices=DEVICES)
     other = FederatedDetector(model="pca", n_components=2, scheme=scheme, clusters=1).fit(X, devices=DEVICES)

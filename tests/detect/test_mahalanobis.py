@@ -211,7 +211,7 @@ def test_the_feature_that_is_off_is_named_with_what_was_expected() -> None:
     assert "of the score" in str(explanation)
 
 
-@pytest.mark.parametrize("scheme", ["fl", "sbt", "batch"])
+@pytest.mark.parametrize("scheme", ["fl", "sbt"])
 def test_the_distance_is_the_same_with_every_scheme_that_has_one_model(scheme: str) -> None:
     rows, devices = near_a_plane(120), np.arange(120) % 4
     reference = FederatedDetector(model="mahalanobis").fit(rows, devices=devices)

@@ -19,7 +19,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.detect.detector_learner import spec_for_run
 from tolfl.detect.features import Rows
 from tolfl.detect.network import Dense, ScoringNetwork
-from tolfl.detect.statistics_rounds import flat_network
+from tolfl.detect.statistics_rounds import packed
 from tolfl.detect.threshold_rounds import Agreement
 from tolfl.detect.thresholds import Thresholds, agree
 from tolfl.learners.learner import Closing, Fleet, State, Turn
@@ -32,7 +32,7 @@ class OfSquares(Agreement):
         one, nothing = np.ones(1), np.zeros(1)
         network = ScoringNetwork((Dense(np.ones((1, 1), np.float32), np.zeros(1, np.float32)),), is_residual=True)
         scaler = {"scaler/shift": nothing, "scaler/factor": one, "scaler/fill": nothing}
-        return super().start({**state, **scaler, "network": flat_network(network)})
+        return super().start({**state, **scaler, "network": packed(network)})
 
 
 class AllHeldBack(OfSquares):

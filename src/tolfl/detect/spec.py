@@ -15,7 +15,7 @@ SCALINGS = ("min-max", "standard", "none")
 #: Models that are worked out from the fleet's mean and products, in one round.
 FROM_STATISTICS = ("mahalanobis", "pca")
 #: Schemes with one model for everybody.
-ONE_MODEL = ("tol-fl", "fl", "sbt", "batch")
+ONE_MODEL = ("tol-fl", "fl", "sbt")
 #: Rounds of an autoencoder. Statistics are exact after one.
 USUAL_ROUNDS = 100
 
@@ -60,7 +60,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _one_of("scaling", self.scaling, SCALINGS)
         _one_of("scheme", self.scheme, tuple(SCHEMES))
         if self.scheme not in ONE_MODEL:
-            raise SpecError(f"{self.model} is one model for everybody, scheme {self.scheme} has several; use tol-fl")
+            raise SpecError(f"scheme {self.scheme} learns its own models, not a detector; use {', '.join(ONE_MODEL)}")
         if self.n_components is not None and self.n_components < 0:
             raise SpecError(f"n_components {self.n_components}; use at least 0 (the distance to the mean)")
         if self.rounds is not None and self.rounds < 1:

@@ -73,7 +73,7 @@ class Statistics(DetectorStage):
         subspace = subspace_of(statistics, state["origin"])
         known = {**state, "statistics": statistics, "statistics/n": np.array([part.n_samples])}
         if self.spec.model == "mahalanobis":
-            return {**known, "network": flat_network(Distance.of(subspace, part.n_samples).network())}
+            return {**known, "network": packed(Distance.of(subspace, part.n_samples).network())}
         if self.spec.n_components is not None:
             return with_components(known, subspace, self.spec.n_components)
         n_kept = max(1, most_components(self.fleet.n_features))
@@ -90,9 +90,9 @@ class Statistics(DetectorStage):
         """Return the bytes of the statistics, and of the model with them."""
         up, n_features = size_of(self._shapes().values()), self.fleet.n_features
         if self.spec.model == "mahalanobis":
-            return up, up + 4 * n_features * (n_features + 1)
+            return up, up + 2 * n_features * (n_features + 3)
         if self.spec.n_components is not None:
-            return up, up + 8 * n_features * (self.spec.n_components + 1)
+            return up, up + 4 * n_features * (self.spec.n_components + 2)
         return up, up + 8 * n_features * (most_components(n_features) + 1)
 
 
@@ -174,24 +174,29 @@ def _chosen(state: State) -> Choice:
 
 def with_components(state: State, subspace: Subspace, n_components: int) -> State:
     """Return the state with PCA of so many components."""
-    network = flat_network(subspace.network(n_components))
+    network = packed(subspace.network(n_components))
     return {**state, "components": np.array([n_components]), "network": network}
 
 
-def flat_network(network: ScoringNetwork) -> NDArray[np.float32]:
-    """Return the weights and biases of all layers in one array."""
-    return np.concatenate([part.ravel() for layer in network.layers for part in (layer.weight, layer.bias)])
+def packed(network: ScoringNetwork) -> NDArray[np.float32]:
+    """Return the weights and biases of a model in one array, without what follows from the rest.
+
+    The distance's weight is symmetric: its upper half will do. PCA's second weight is the first one, transposed.
+    """
+    first, *others = network.layers
+    weight = first.weight[np.triu_indices(len(first.weight))] if network.is_residual else first.weight.ravel()
+    return np.concatenate([weight, first.bias, *(layer.bias for layer in others)])
 
 
 def network_from(state: State, n_features: int) -> ScoringNetwork:
-    """Return the layers that `flat_network` put into the state: PCA's two, or the distance's one."""
-    is_distance = "components" not in state
-    width = n_features if is_distance else int(state["components"][0])
-    shapes = [(width, n_features)] if is_distance else [(width, n_features), (n_features, width)]
-    layers, first = [], 0
-    for n_out, n_in in shapes:
-        middle = first + n_out * n_in
-        weight = state["network"][first:middle].reshape(n_out, n_in)
-        layers.append(Dense(weight, state["network"][middle : middle + n_out]))
-        first = middle + n_out
-    return ScoringNetwork(tuple(layers), is_residual=is_distance)
+    """Return the model that `packed` put into the state: the distance's one layer, or PCA's two."""
+    numbers = state["network"]
+    if "components" not in state:
+        weight, upper = np.empty((n_features, n_features), np.float32), np.triu_indices(n_features)
+        weight[upper] = weight.T[upper] = numbers[:-n_features]
+        return ScoringNetwork((Dense(weight, numbers[-n_features:]),), is_residual=True)
+    n_components = int(state["components"][0])
+    down = numbers[: n_components * n_features].reshape(n_components, n_features)
+    biases = numbers[down.size :]
+    up = np.ascontiguousarray(down.T)
+    return ScoringNetwork((Dense(down, biases[:n_components]), Dense(up, biases[n_components:])))

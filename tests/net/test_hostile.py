@@ -89,8 +89,8 @@ BULK: list[tuple[str, Callable[[Peer], Frames], str, str]] = [
     ("message in another", lambda p: p.encoded(p.report())[:1] * 2, "INVALID_ARGUMENT", "malformed"),
     ("another length", lambda p: spoilt(p, lambda m: part_of(m).update(vector=["f4", 2**40, 0])),
      "INVALID_ARGUMENT", "shape"),
-    # What a round may carry is the learner's to say: a head leaves it out, and here it has the honest report already.
-    ("another model", lambda p: spoilt(p, lambda m: m["contribution"].update(parts={"x": part_of(m)})), "OK", ""),
+    ("another model", lambda p: spoilt(p, lambda m: m["contribution"].update(parts={"x": part_of(m)})),
+     "INVALID_ARGUMENT", "shape"),
     ("NaN", lambda p: with_value(p, float("nan")), "INVALID_ARGUMENT", "non-finite"),
     ("infinity", lambda p: with_value(p, float("inf")), "INVALID_ARGUMENT", "non-finite"),
     ("for another", lambda p: spoilt(p, put("sender", value=1)), "INVALID_ARGUMENT", "provenance"),

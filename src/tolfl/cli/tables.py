@@ -96,6 +96,12 @@ def _models_table(summary: Summary) -> Table:
     return table
 
 
+def _loss_of_rows(summary: Summary) -> str:
+    """Say how well the training rows are explained: a detector has no loss, but scores them."""
+    what = "mean score of the training rows" if summary.get("learn") == "detector" else "training loss"
+    return f"{what} {number(summary['train_loss'], 4)}"
+
+
 def _why_no_score(summary: Summary) -> str:
     if not summary["survivors"]:
         return "no model is left"
@@ -115,7 +121,7 @@ def _facts(summary: Summary) -> list[str]:
         f"{done}; ended: {summary['ended']}{lost}",
         *(f"{what}: {summary[what]}" for what in ("liars", "defence") if summary.get(what)),
         *_of_groups(summary),
-        f"training loss {number(summary['train_loss'], 4)}; stalled {summary['stall_s']:.2f} s by failures",
+        f"{_loss_of_rows(summary)}; stalled {summary['stall_s']:.2f} s by failures",
         f"{messages['unicast'] / rounds:.1f} messages with models per round, {summary['bytes'] / 1e6:.1f} MB in all; "
         f"{_duration(summary)}",
     ]

@@ -235,6 +235,9 @@ class Agreement(DetectorStage):
         # Scores share their first bits: of 600 levels, a few differ in the first byte and some 200 in the second.
         n_intervals = min(n_levels, (1, 4, 200, n_levels, n_levels, 0)[round_index])
         up = size_of(self._shapes(round_index, n_intervals).values())
+        if round_index < _BIT_ROUNDS:
+            # Counts travel compressed: a device has few scores, and almost all bins are empty.
+            up = up // 200 + 3 * max(1, n_scores // self.fleet.n_devices)
         return up, up if round_index == _OWN_ROUND else 8 * n_levels
 
 

@@ -27,17 +27,7 @@ class Gathered:
 
 
 def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False) -> Gathered:
-    """Return the rows that a new detector trains on.
-
-    Parameters
-    ----------
-    spec
-        The data set, its classes, its partition.
-    n_devices
-        None: as many as the table names, or one where it names none; a data set has its usual number.
-    fill_missing
-        Whether a missing value becomes the mean over the fleet; else it is an error.
-    """
+    """Return the rows that a new detector trains on; the arguments are those of `unscaled`."""
     data, notes = unscaled(spec, n_devices, fill_missing)
     test = None if data.test is None or data.is_anomalous is None else (data.test, data.is_anomalous)
     slices = {name: data.slice_of(device) for device, name in enumerate(data.names)}

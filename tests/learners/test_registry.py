@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -153,7 +154,9 @@ def test_a_learner_may_come_from_a_file(mine: Path) -> None:
 
 def test_a_file_is_read_once_until_it_changes(mine: Path) -> None:
     first, second = (type(learner_of(fleet(what=f"{mine}:Centre"))) for _ in range(2))
+    written = mine.stat().st_mtime
     mine.write_text(MINE.replace("rounds = 2", "rounds = 5"))
+    os.utime(mine, (written, written))
     changed = learner_of(fleet(what=f"{mine}:Centre"))
 
     assert first is second

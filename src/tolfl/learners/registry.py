@@ -10,8 +10,8 @@ import hashlib
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
@@ -179,17 +179,17 @@ def _from_file(what: str) -> Callable[[Fleet], Learner]:
     path, (_, colon, name) = _path(what), what.rpartition(":")
     if not colon or not name:
         raise SpecError(f"learner {what!r}: say which class of the file, as in {path.name}:KMeans")
+    source = path.read_bytes()
     # Named by its content: a file that was changed is another module, and two files of one name are two.
-    module_name = f"tolfl_learner_{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    module_name = f"tolfl_learner_{hashlib.sha256(source).hexdigest()[:16]}"
     module = sys.modules.get(module_name)
     if module is None:
-        found = spec_from_file_location(module_name, path)
-        if found is None or found.loader is None:
-            raise SpecError(f"learner {what!r}: {path} is no Python file")
-        module = module_from_spec(found)
+        module = ModuleType(module_name)
+        module.__file__ = str(path)
         sys.modules[module_name] = module
         try:
-            found.loader.exec_module(module)
+            # Compiled here: an import may take bytecode of an older file that has the same size and second.
+            exec(compile(source, str(path), "exec"), module.__dict__)
         except Exception as error:
             del sys.modules[module_name]
             raise SpecError(f"learner {what!r}: {path} cannot be loaded ({type(error).__name__}: {error})") from error

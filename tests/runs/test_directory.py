@@ -202,7 +202,7 @@ def test_equal_models_have_equal_hashes_and_others_do_not() -> None:
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     kept = Checkpoint(
         [Account(0.1 + 0.2), Account(), Account(3.0, {"cluster-0": (0, 2)}, {1: "orphaned"})],
-        {0: 0.5, 2: None},
+        {0: (0.5, 1.5), 2: (None, None)},
         {1: {"global": np.arange(3, dtype=np.float32)}, 2: {"global": np.array([1 / 3]), "a/b": np.zeros(2)}},
     )
     directory = RunDirectory.create(tmp_path, SPEC)

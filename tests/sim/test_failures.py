@@ -190,7 +190,7 @@ def test_rounds_before_a_failure_are_those_of_the_clean_run_to_the_last_bit(fail
     def before(result: Result) -> list[object]:
         versions = [record.version for record in history(result)[:first]]
         kept = [r for r in result.records if isinstance(r, RoundClosed | Evaluated) and r.version in versions]
-        return [(r.version, r.loss if isinstance(r, RoundClosed) else r.auroc) for r in kept]
+        return [(r.version, (r.loss, r.auroc) if isinstance(r, Evaluated) else r.loss) for r in kept]
 
     assert before(simulated(disturbed, DATA)) == before(simulated(clean, DATA))
     assert len(before(simulated(clean, DATA))) == 2 * first

@@ -95,9 +95,10 @@ class Traffic(Record, frozen=True, tag="traffic", kw_only=True):
 
 
 class Evaluated(Record, frozen=True, tag="evaluation", kw_only=True):
-    """The model was scored on the test set while the run went on."""
+    """The model was scored while the run went on."""
 
-    auroc: float | None
+    auroc: float | None  #: on the test set
+    loss: float | None = None  #: of all devices' training samples, the failed ones' included, dropout off
 
 
 class RunEnded(Record, frozen=True, tag="run_ended", kw_only=True):

@@ -32,7 +32,7 @@ Summaries = list[dict[str, Any]]  #: one per repetition
 #: How often another process is asked whether it is done.
 _WAIT_S = 0.5
 #: Fields that came when results were stored already, and change nothing unless they are set.
-_ADDED_LATER = ("dataset.window_s", "defence", "liars")
+_ADDED_LATER = ("dataset.window_s", "defence", "liars", "learn")
 
 
 def spec_hash(spec: RunSpec) -> str:

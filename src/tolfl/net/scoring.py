@@ -14,7 +14,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
 from tolfl.learners.registry import learner_of
 from tolfl.net.disk import kept_rounds, read_round
-from tolfl.runs.evaluation import score_models
+from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.outcome import fleet_of, holders_of
 
 
@@ -56,7 +56,11 @@ class RoundScorer:
     def _score(self, path: Path) -> AnyRecord:
         record, _ = read_round(path)
         results = self._learner.results(cast("State", record.state))
-        scores = score_models(results, self._data, holders_of(results, record.included))
+        holders = holders_of(results, record.included)
         return Evaluated(
-            time_s=self._now_s(), round=record.version.round - 1, version=str(record.version), auroc=scores.auroc
+            time_s=self._now_s(),
+            round=record.version.round - 1,
+            version=str(record.version),
+            auroc=score_models(results, self._data, holders).auroc,
+            loss=mean_loss(results, self._data.pool, holders),
         )

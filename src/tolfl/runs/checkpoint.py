@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,10 +17,13 @@ from safetensors import SafetensorError, safe_open
 from tolfl.core.errors import RunDirectoryError
 from tolfl.learners.learner import Account, State
 
+#: AUROC and loss of a closed round's model.
+Evaluation: TypeAlias = tuple[float | None, float | None]
+
 
 class _Known(msgspec.Struct):
     accounts: list[Account]
-    evaluations: dict[int, float | None]
+    evaluations: dict[int, Evaluation]
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Checkpoint:
     """The first `len(accounts)` closed rounds of a run."""
 
     accounts: list[Account]
-    evaluations: dict[int, float | None] = field(default_factory=dict)  #: by step
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)  #: by step
     states: dict[int, State] = field(default_factory=dict)  #: by step; those that devices still hold
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tolfl.core.errors import DivergedError
 from tolfl.core.metrics import auroc, average_precision, lowest_scores
@@ -67,6 +68,16 @@ def mean_over_devices(values: Mapping[str, float], holders: Mapping[str, int]) -
     """Return the mean over devices of a number of each model; of the models, where no device uses any of them."""
     weights = np.array([holders[name] for name in values], dtype=float)
     return float(np.average(list(values.values()), weights=weights if weights.any() else None))
+
+
+def mean_loss(
+    models: Mapping[str, Scorer], samples: NDArray[np.float32] | None, holders: Mapping[str, int]
+) -> float | None:
+    """Return the mean loss over samples, dropout off; with several models, the mean over devices."""
+    if not models or samples is None or not len(samples):
+        return None
+    losses = {name: float(np.mean(model.anomaly_score(samples), dtype=np.float64)) for name, model in models.items()}
+    return mean_over_devices(losses, holders)
 
 
 def train_loss(models: Mapping[str, Scorer], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:

@@ -17,7 +17,7 @@ from tolfl.learners.learner import digest_of
 from tolfl.learners.registry import what_of
 from tolfl.runs.baselines import PLAIN_BASELINES
 from tolfl.runs.directory import models_sha256
-from tolfl.runs.evaluation import Scores, train_loss
+from tolfl.runs.evaluation import Scores, mean_loss, train_loss
 from tolfl.runs.ledger import Ledger
 
 
@@ -55,6 +55,7 @@ def summarise(
         "chosen_by": scores.chosen_by,
         "baselines": baseline_scores(data),
         "train_loss": train_loss(models, data, holders),
+        "validation_loss": mean_loss(models, data.validation, holders),
         "survivors": list(ending.survivors) if isinstance(ending, RunEnded) else [],
         "failures": _failures(records),
         "ended": ending.reason if isinstance(ending, RunEnded) else "",
@@ -78,6 +79,7 @@ _AVERAGED = (
     "devices_in_last_round",
     "devices_lost_with_head",
     "train_loss",
+    "validation_loss",
     "stall_s",
     "virtual_s",
     "bytes",

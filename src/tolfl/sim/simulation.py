@@ -23,9 +23,9 @@ from tolfl.learners.layouts import check_scheme, failure_plan, hosts, is_plain
 from tolfl.learners.registry import learner_of, what_of
 from tolfl.models import Model
 from tolfl.protocol.device import Rules
-from tolfl.runs.checkpoint import Checkpoint
+from tolfl.runs.checkpoint import Checkpoint, Evaluation
 from tolfl.runs.directory import RunDirectory
-from tolfl.runs.evaluation import score_models
+from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.outcome import Held, Outcome, data_for, fleet_of, holders_of, last_update, lost_rounds, outcome_of
 from tolfl.runs.summary import (
@@ -58,7 +58,7 @@ class Simulation:
         self._computing: list[ClosedStep] = []
         self._steps: WeakValueDictionary[int, DeferredState] = WeakValueDictionary()
         self.accounts: list[Account] = []
-        self.evaluations: dict[int, float | None] = {}
+        self.evaluations: dict[int, Evaluation] = {}
         self.records: list[AnyRecord] = []
         self.rounds_done = 0
 
@@ -125,6 +125,7 @@ class Simulation:
         every = self.spec.evaluate_every
         if every and (closing.round_index + 1) % every == 0:
             self.evaluations[step] = self._evaluate(step, closing)
+            score, loss = self.evaluations[step]
             place = self._unwritten.index(closing)
             self._unwritten.insert(
                 place + 1,
@@ -133,17 +134,19 @@ class Simulation:
                     device=closing.device,
                     round=closing.round_index,
                     version=str(closing.record.version),
-                    auroc=self.evaluations[step],
+                    auroc=score,
+                    loss=loss,
                 ),
             )
 
-    def _evaluate(self, step: int, closing: ClosedStep) -> float | None:
+    def _evaluate(self, step: int, closing: ClosedStep) -> Evaluation:
         if step in self._known.evaluations:
             return self._known.evaluations[step]
         if closing.step.state is None:
-            return None
+            return None, None
         results = self.learner.results(closing.step.state)
-        return score_models(results, self.data, holders_of(results, closing.record.included)).auroc
+        holders = holders_of(results, closing.record.included)
+        return score_models(results, self.data, holders).auroc, mean_loss(results, self.data.pool, holders)
 
     def _written(self) -> list[AnyRecord]:
         """Return the lines that will not change any more: all but the last closed round and what follows it."""

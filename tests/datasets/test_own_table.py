@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tolfl.core.errors import DataError
+from tolfl.core.errors import DataError, TolFLError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load_raw
 from tolfl.datasets.own_table import columns_of, own_rows, table_spec
+from tolfl.runs.outcome import data_for
 
 FLEET = ("warm", "flow", "mode=eco", "mode=off")
 
@@ -62,3 +63,50 @@ def test_the_columns_of_one_table_are_what_a_fleet_can_agree_on(tmp_path: Path) 
     raw = load_raw(table_spec(RunSpec(), str(path)))
 
     assert columns_of(raw) == ("warm", "mode=eco", "mode=off")
+
+
+# -- all tables in one place: the simulator and `tolfl up` ------------------------------------------------------------
+
+TOGETHER = "site,warm,flow,mode\nmill,1,2,eco\nkiln,3,4,off\nmill,5,6,eco\n"
+
+
+def run_of(folder: Path, **learn: object) -> RunSpec:
+    path = folder / "readings.csv"
+    path.write_text(TOGETHER)
+    dataset = {"device_column": "site"}
+    return RunSpec.from_fields(
+        {"data": str(path), "devices": 2, "clusters": 2, "dataset": dataset, "learn": {"what": "detector", **learn}}
+    )
+
+
+def test_all_tables_in_one_place_have_the_columns_of_the_specification_in_its_order(tmp_path: Path) -> None:
+    data = data_for(run_of(tmp_path, columns=["mode=eco", "flow", "warm", "mode=on"]))
+
+    assert data.feature_names == ("mode=eco", "flow", "warm", "mode=on")
+    assert data.names == ("kiln", "mill")
+    assert data.slice_of(0).tolist() == [[0, 4, 3, 0]]
+    assert data.slice_of(1).tolist() == [[1, 2, 1, 0], [1, 6, 5, 0]]
+
+
+def test_all_tables_in_one_place_have_the_devices_of_the_specification_in_its_order(tmp_path: Path) -> None:
+    data = data_for(run_of(tmp_path, columns=["flow"], names=["mill", "kiln"]))
+
+    assert data.names == ("mill", "kiln")
+    assert [data.slice_of(device).tolist() for device in range(2)] == [[[2], [6]], [[4]]]
+    assert data_for(run_of(tmp_path, names=["a", "b"])).names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("learn", "sentence"),
+    [
+        ({"columns": ["wram"]}, "no column 'wram', which the fleet has; .* did you mean 'warm'"),
+        ({"columns": ["mode"]}, "column 'mode' holds words, but numbers in the fleet"),
+        ({"columns": ["flow", "flow"]}, "learn.columns: a name stands there twice"),
+        ({"columns": "flow"}, "learn.columns: 'flow'; give a list of names"),
+        ({"names": ["mill", "klin"]}, "no rows of 'klin', which learn.names has; there are rows of kiln, mill"),
+        ({"names": ["mill"]}, "1 names for 2 devices; give one each"),
+    ],
+)
+def test_what_all_tables_together_lack_is_one_sentence(tmp_path: Path, learn: dict[str, object], sentence: str) -> None:
+    with pytest.raises(TolFLError, match=sentence):
+        data_for(run_of(tmp_path, **learn))

@@ -191,7 +191,7 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
     "other",
     [
         {"what": "detector", "model": "pca"},
-        {"what": "detector", "columns": ["a", "b", "c", "d", "e", "f", "g", "i"]},
+        {"what": "detector", "columns": [f"x{place}" for place in reversed(range(8))]},
         {"what": "autoencoder"},
     ],
     ids=["settings", "columns", "learner"],
@@ -199,7 +199,9 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
 def test_devices_that_learn_something_else_never_meet_and_say_so(
     other: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spec = small(learn={"what": "detector", "columns": list("abcdefgh")}, devices=3, clusters=1, timing="lan")
+    spec = small(
+        learn={"what": "detector", "columns": [f"x{place}" for place in range(8)]}, devices=3, clusters=1, timing="lan"
+    )
     (tmp_path / "other.toml").write_text(small(learn=other, devices=3, clusters=1, timing="lan").to_toml())
     told = []
 

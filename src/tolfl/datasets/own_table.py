@@ -1,4 +1,4 @@
-"""A device's own table, by the columns that its fleet has agreed on: their names, their order and what they hold.
+"""Tables by the columns that a fleet has agreed on: their names, their order and what they hold.
 
 A column of numbers is named as it is (`temperature`); one of words stands for each of its values (`mode=eco`: 1 in
 rows whose `mode` is `eco`). A table may have its columns in any order, and more of them than the fleet uses.
@@ -7,14 +7,16 @@ rows whose `mode` is `eco`). A table may have its columns in any order, and more
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
-from tolfl.core.errors import DataError, did_you_mean
+from tolfl.core.errors import DataError, SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.classes import choose, mask_of
-from tolfl.datasets.federated import Samples
+from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.raw import RawData
 
 
@@ -36,6 +38,61 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     if raw.scale != 1.0:
         values *= np.float32(raw.scale)
     return values
+
+
+def agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
+    """Return the names that a specification gives to `columns` or to devices (`names`); none, where it gives none."""
+    named = spec.learn.get(what, [])
+    if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
+        raise SpecError(f"learn.{what}: {named!r}; give a list of names")
+    if len(set(named)) < len(named):
+        raise SpecError(f"learn.{what}: a name stands there twice; give each once")
+    if what == "names" and named and len(named) != spec.devices:
+        raise SpecError(f"learn.names: {len(named)} names for {spec.devices} devices; give one each")
+    return tuple(named)
+
+
+def as_agreed(data: FederatedDataset, spec: RunSpec) -> FederatedDataset:
+    """Return the rows of all devices with the columns and devices that the specification names, in its order."""
+    return _with_names(_with_columns(data, agreed(spec, "columns")), agreed(spec, "names"))
+
+
+def _with_columns(data: FederatedDataset, columns: tuple[str, ...]) -> FederatedDataset:
+    names = data.feature_names or tuple(f"x{place}" for place in range(data.n_features))
+    if not columns or columns == names:
+        return data
+    places = [_place_of(column, names, data.name) for column in columns]
+
+    def picked(samples: Samples | None) -> Samples | None:
+        if samples is None:
+            return None
+        values = np.zeros((len(samples), len(places)), samples.dtype)
+        for target, place in enumerate(places):
+            if place is not None:
+                values[:, target] = samples.reshape(len(samples), -1)[:, place]
+        return values
+
+    pool = picked(data.pool)
+    assert pool is not None
+    test, validation = picked(data.test), picked(data.validation)
+    return replace(data, pool=pool, test=test, validation=validation, feature_names=columns)
+
+
+def _with_names(data: FederatedDataset, names: tuple[str, ...]) -> FederatedDataset:
+    """Return data whose devices have these names: those that the rows bear, in this order, or others in their place."""
+    if not names or names == data.names:
+        return data
+    unknown = sorted(set(names) - set(data.names))
+    if len(unknown) == len(names):
+        return replace(data, names=names)
+    if unknown:
+        there = ", ".join(data.names[:30])
+        raise DataError(f"{data.name}: no rows of {unknown[0]!r}, which learn.names has; there are rows of {there}")
+    slices = dict(zip(data.names, pairwise(data.bounds), strict=True))
+    order = np.concatenate([np.arange(*slices[name]) for name in names])
+    bounds = np.cumsum([0, *(last - first for first, last in (slices[name] for name in names))])
+    labels = None if data.labels is None else data.labels[order]
+    return replace(data, pool=data.pool[order], bounds=tuple(map(int, bounds)), labels=labels, names=names)
 
 
 def columns_of(raw: RawData) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import check_name, load_raw
 from tolfl.datasets.federated import Samples
-from tolfl.datasets.own_table import own_rows, table_spec
+from tolfl.datasets.own_table import agreed, own_rows, table_spec
 from tolfl.learners import Fleet, Learner
 from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
@@ -114,7 +114,7 @@ def _rows(config: NodeConfig, spec: RunSpec) -> tuple[Samples, Fleet, str]:
     """Return this device's rows, what it knows of the fleet, and the name of the data."""
     if config.data:
         rows, columns, name = _own_table(config, spec)
-        return rows, Fleet(spec, rows.shape[1:], columns, _agreed(spec, "names")), name
+        return rows, Fleet(spec, rows.shape[1:], columns, agreed(spec, "names")), name
     if not config.samples:
         data = data_for(spec)
         return data.slice_of(config.device), fleet_of(spec, data), data.name
@@ -122,32 +122,20 @@ def _rows(config: NodeConfig, spec: RunSpec) -> tuple[Samples, Fleet, str]:
         rows = np.load(config.samples, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"the samples of device {config.device}, {config.samples}, cannot be read ({error})") from None
-    return rows, Fleet(spec, rows.shape[1:], _agreed(spec, "columns"), _agreed(spec, "names")), spec.data
+    return rows, Fleet(spec, rows.shape[1:], agreed(spec, "columns"), agreed(spec, "names")), spec.data
 
 
 def _own_table(config: NodeConfig, spec: RunSpec) -> tuple[Samples, tuple[str, ...], str]:
     own = table_spec(spec, config.data)
     check_name(own)
     raw = load_raw(own)
-    columns = _agreed(spec, "columns")
+    columns = agreed(spec, "columns")
     if not columns and raw.feature_names:
         raise SpecError(
             f"device {config.device} has a table of its own, and the specification does not say which columns the "
             f"fleet has; write them into it: tolfl data describe {config.data} --columns"
         )
     return own_rows(raw, own, columns), columns, raw.name
-
-
-def _agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
-    """Return names that the specification gives to columns or devices."""
-    named = spec.learn.get(what, [])
-    if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
-        raise SpecError(f"learn.{what}: {named!r}; give a list of names")
-    if len(set(named)) < len(named):
-        raise SpecError(f"learn.{what}: a name stands there twice; give each once")
-    if what == "names" and named and len(named) != spec.devices:
-        raise SpecError(f"learn.names: {len(named)} names for {spec.devices} devices; give one each")
-    return tuple(named)
 
 
 def fleet_name(fleet: Fleet, learner: Learner) -> str:

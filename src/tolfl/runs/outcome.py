@@ -12,6 +12,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
+from tolfl.datasets.own_table import as_agreed
 from tolfl.datasets.unscaled import fleet_rows
 from tolfl.learners import Fleet, Learner, Scorer, State
 from tolfl.learners.layouts import is_plain
@@ -20,7 +21,7 @@ from tolfl.learners.registry import takes_raw_rows
 
 def data_for(spec: RunSpec) -> FederatedDataset:
     """Return the rows that a run learns from: scaled, or as they are where its learner scales them."""
-    return fleet_rows(spec) if not is_plain(spec) and takes_raw_rows(spec) else load(spec)
+    return as_agreed(fleet_rows(spec) if not is_plain(spec) and takes_raw_rows(spec) else load(spec), spec)
 
 
 def fleet_of(spec: RunSpec, data: FederatedDataset) -> Fleet:

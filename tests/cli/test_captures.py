@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap, read
 from tests.signals.files import sampling_file, sim_file, written
-from tolfl.datasets import _load_raw
+from tolfl.datasets.catalog import _load_raw
 from tolfl.signals.packets import TCP, UDP
 
 SECOND = 10**9

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
-from tolfl.datasets import _load_raw
+from tolfl.datasets.catalog import _load_raw
 
 TINY = ("--set", "comms_ml.windows_per_region=30")
 

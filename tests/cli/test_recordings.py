@@ -14,7 +14,7 @@ import pytest
 import sigmf
 
 from tests.cli.conftest import Command
-from tolfl.datasets import _load_raw
+from tolfl.datasets.catalog import _load_raw
 from tolfl.signals.radio.air import AirSettings
 from tolfl.signals.radio.region_recording import Scene, write_scene
 from tolfl.signals.recordings.reading import open_recording

@@ -8,7 +8,8 @@ import pytest
 
 from tolfl.core.metrics import auroc
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.datasets import blobs, load
+from tolfl.datasets import load
+from tolfl.datasets.blobs import blobs
 from tolfl.runs.baselines import pca
 
 SPEC = BlobsSpec(samples_per_device=50, n_features=12, n_groups=3, n_test=200)

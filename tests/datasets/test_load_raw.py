@@ -11,7 +11,8 @@ import pytest
 
 from tests.datasets.loaders.written import idx, write_idx
 from tolfl.core.spec import RunSpec
-from tolfl.datasets import _load_raw, load_raw
+from tolfl.datasets import load_raw
+from tolfl.datasets.catalog import _load_raw
 from tolfl.datasets.loaders import file_states
 from tolfl.datasets.loaders.file_states import are_settled, states_of
 from tolfl.signals.recordings.metadata import RecordingError

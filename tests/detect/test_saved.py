@@ -130,13 +130,3 @@ def test_a_file_that_cannot_be_written_is_an_error_with_a_sentence(tmp_path: Pat
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match="cannot be written"):
         fitted("pca").save(tmp_path / "file" / "one.tolfl")
-
-
-def test_the_module_scores_as_the_detector_does() -> None:
-    import torch
-
-    for detector in map(fitted, ("pca", "mahalanobis", "autoencoder")):
-        with torch.no_grad():
-            scores = detector.to_module()(torch.from_numpy(ROWS.astype(np.float32))).numpy()
-
-        np.testing.assert_allclose(scores, detector.anomaly_score(ROWS), rtol=2e-4, atol=1e-6)

@@ -2,97 +2,22 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import msgspec
+if TYPE_CHECKING:
+    from tolfl.datasets.catalog import DATASETS, check_name, is_path, load, load_raw
+    from tolfl.datasets.federated import FederatedDataset
+    from tolfl.datasets.raw import RawData
 
-from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
-from tolfl.datasets.blobs import blobs
-from tolfl.datasets.comms_ml import read_comms_ml
-from tolfl.datasets.federated import FederatedDataset
-from tolfl.datasets.loaders import PUBLIC_SETS, find, load_public, read_table
-from tolfl.datasets.loaders.file_states import FileState, are_settled, states_of
-from tolfl.datasets.prepare import federate
-from tolfl.datasets.raw import RawData
-from tolfl.signals.windows import WindowGrid
+__all__ = ["DATASETS", "FederatedDataset", "RawData", "check_name", "is_path", "load", "load_raw"]
 
-__all__ = ["DATASETS", "FederatedDataset", "RawData", "blobs", "check_name", "is_path", "load", "load_raw"]
-
-#: Every data set that a run specification can name, and what it is; a path to a table or a folder is another way.
-DATASETS = {
-    "comms-ml": "windows of wireless traffic and radio readings, generated here",
-    "comms-ml-published": "the same as its authors' files have it, quirks included",
-    "blobs": "groups on subspaces of their own, generated here",
-    "fashion-mnist": "pictures of clothes, 28 x 28",
-    "mnist": "pictures of digits, 28 x 28",
-    "cifar-10": "pictures, 32 x 32, grey or in colour",
-    "cifar-100": "pictures, 32 x 32, 20 coarse or 100 fine classes",
-    "wsn-ds": "a wireless sensor network and attacks on it, 100 nodes",
-}
+#: Where names come from that are not of `catalog`.
+_ELSEWHERE = {"FederatedDataset": "federated", "RawData": "raw"}
 
 
-def load(spec: RunSpec) -> FederatedDataset:
-    """Return the data set of a run, one slice per device. It depends on N, the seed and the groups, never on k."""
-    check_name(spec)
-    if spec.data == "blobs":
-        return blobs(spec.devices, spec.seed, spec.blobs)
-    return federate(load_raw(spec), spec)
-
-
-def load_raw(spec: RunSpec) -> RawData:
-    """Return a data set as it is on disk or as it was generated; the last two are remembered while no file changes."""
-    settings = spec.comms_ml
-    if spec.data == "comms-ml-published":
-        settings = msgspec.structs.replace(settings, variant="published")
-    asked = spec.dataset
-    columns = (asked.device_column, asked.label_column, asked.time_column)
-    grid = WindowGrid(asked.window_s, asked.window_s if asked.step_s is None else asked.step_s)
-    files = _files_of(spec)
-    read = _load_raw if are_settled(files) else _load_raw.__wrapped__
-    return read(spec.data, settings, asked.dir, asked.colour, asked.fine, columns, grid, files)
-
-
-def _files_of(spec: RunSpec) -> tuple[FileState, ...]:
-    """Return the states of the files that a data set is read from; what is generated has none."""
-    if spec.data in PUBLIC_SETS:
-        return states_of(find(spec.data, spec.dataset.dir))
-    return () if spec.data in DATASETS else states_of(Path(spec.data).expanduser())
-
-
-@lru_cache(maxsize=2)  # repetitions ask again and again, and CIFAR takes a second
-def _load_raw(
-    name: str,
-    settings: CommsMLSettings,
-    folder: str,
-    colour: bool,
-    fine: bool,
-    columns: tuple[str, str, str],
-    grid: WindowGrid,
-    files: tuple[FileState, ...],  # noqa: ARG001 - part of the key alone: what is remembered holds for these states
-) -> RawData:
-    if name.startswith("comms-ml"):
-        return read_comms_ml(settings)
-    if name in PUBLIC_SETS:
-        return load_public(name, folder, colour, fine)
-    return read_table(Path(name).expanduser(), *columns, grid=grid)
-
-
-def is_path(name: str) -> bool:
-    """Tell whether a data set is a file or folder of one's own: its name has a dot or a slash, or it is there."""
-    return name not in DATASETS and ("/" in name or "." in name or Path(name).exists())
-
-
-def check_name(spec: RunSpec) -> None:
-    """Raise an error where no data set has the name that the specification asks for."""
-    if spec.data == "arrays":
-        raise SpecError("data 'arrays' was handed in from Python; repeat the run there")
-    if spec.data not in DATASETS and not is_path(spec.data):
-        raise UnknownNameError("data set", spec.data, [*DATASETS, "or a path to a table or a folder"])
-    _check_columns(spec.data, spec.dataset)
-
-
-def _check_columns(name: str, spec: DatasetSpec) -> None:
-    if name in DATASETS and (spec.device_column or spec.label_column or spec.time_column):
-        raise SpecError(f"columns are for tables of one's own; {name} has none to name")
+def __getattr__(name: str) -> object:
+    """Import a name when it is first asked for: a detector that scores needs no generator of data."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tolfl.datasets' has no attribute {name!r}")
+    return getattr(import_module(f"tolfl.datasets.{_ELSEWHERE.get(name, 'catalog')}"), name)

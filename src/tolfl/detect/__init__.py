@@ -3,17 +3,22 @@
 `FederatedDetector` is scikit-learn's estimator; `Detector` is what it leaves behind, without scikit-learn.
 """
 
-from tolfl.detect.choosing import Candidate, Choice
-from tolfl.detect.detector import FederatedDetector
-from tolfl.detect.drift import Drift, drift_of
-from tolfl.detect.explaining import Explanation, FeatureShare
-from tolfl.detect.features import Features
-from tolfl.detect.fitted import Detector
-from tolfl.detect.fitting import fit_detector, fit_more
-from tolfl.detect.problems import DetectorFileError, DriftWarning, NoFurtherTrainingError, NoModelError
-from tolfl.detect.pyod import PyODDetector
-from tolfl.detect.spec import DetectorSpec
-from tolfl.detect.thresholds import Thresholds
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tolfl.detect.choosing import Candidate, Choice
+    from tolfl.detect.detector import FederatedDetector
+    from tolfl.detect.drift import Drift, drift_of
+    from tolfl.detect.explaining import Explanation, FeatureShare
+    from tolfl.detect.features import Features
+    from tolfl.detect.fitted import Detector
+    from tolfl.detect.fitting import fit_detector, fit_more
+    from tolfl.detect.problems import DetectorFileError, DriftWarning, NoFurtherTrainingError, NoModelError
+    from tolfl.detect.spec import DetectorSpec
+    from tolfl.detect.thresholds import Thresholds
 
 __all__ = [
     "Candidate",
@@ -29,9 +34,30 @@ __all__ = [
     "FederatedDetector",
     "NoFurtherTrainingError",
     "NoModelError",
-    "PyODDetector",
     "Thresholds",
     "drift_of",
     "fit_detector",
     "fit_more",
 ]
+
+#: Where each name is: scoring must not wait for what only training needs.
+_MODULES = {
+    "choosing": ("Candidate", "Choice"),
+    "detector": ("FederatedDetector",),
+    "drift": ("Drift", "drift_of"),
+    "explaining": ("Explanation", "FeatureShare"),
+    "features": ("Features",),
+    "fitted": ("Detector",),
+    "fitting": ("fit_detector", "fit_more"),
+    "problems": ("DetectorFileError", "DriftWarning", "NoFurtherTrainingError", "NoModelError"),
+    "spec": ("DetectorSpec",),
+    "thresholds": ("Thresholds",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is first asked for."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'tolfl.detect' has no attribute {name!r}")
+    return getattr(import_module(f"tolfl.detect.{_MODULE_OF[name]}"), name)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.datasets.federated import Samples
@@ -147,6 +146,8 @@ def _separation(candidate: Candidate) -> float:
 
 def _aurocs(typical: NDArray[np.floating], strange: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return row by row the odds that a strange score is above a typical one, ties one half (Mann, Whitney)."""
+    from scipy.stats import rankdata  # noqa: PLC0415  (only training chooses)
+
     ranks = rankdata(np.concatenate([typical, strange], axis=1), axis=1)
     n_typical, n_strange = typical.shape[1], strange.shape[1]
     above = ranks[:, n_typical:].sum(axis=1) - n_strange * (n_strange + 1) / 2

@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
 
 from tolfl.core.errors import DataError
 from tolfl.datasets.scaling import Scaler
@@ -108,10 +106,6 @@ class Detector:
 
     # -- taking it away -----------------------------------------------------------------------------------------
 
-    def to_module(self) -> nn.Module:
-        """Return a PyTorch module from raw samples (float32) to scores: scaling, model and error in one."""
-        return _Scoring(self)
-
     def save(self, path: str | Path) -> Path:
         """Write the detector to one file, whole or not at all."""
         from tolfl.detect.saved import save  # noqa: PLC0415  (it imports this class)
@@ -128,28 +122,6 @@ class Detector:
     def __repr__(self) -> str:
         n_devices = len(self.trainings[-1].devices)
         return f"<Detector {self.choice.name}: {self.features.n} features, {n_devices} device(s)>"
-
-
-class _Scoring(nn.Module):
-    """From raw samples to scores."""
-
-    shift: Tensor
-    factor: Tensor
-
-    def __init__(self, detector: Detector) -> None:
-        super().__init__()
-        self.register_buffer("shift", torch.from_numpy(detector.scaler.shift.astype(np.float32)))
-        self.register_buffer("factor", torch.from_numpy(detector.scaler.factor.astype(np.float32)))
-        self.models = nn.ModuleList([network.to_module() for network in detector.networks.values()])
-        self.is_residual = [network.is_residual for network in detector.networks.values()]
-        self.eval()
-
-    def forward(self, samples: Tensor) -> Tensor:
-        """Return the least squared error over the models, shape `(n_samples,)`."""
-        scaled = (samples - self.shift) * self.factor
-        outputs = [model(scaled) for model in self.models]
-        residuals = [out if is_own else out - scaled for out, is_own in zip(outputs, self.is_residual, strict=True)]
-        return torch.stack([residual.square().sum(1) for residual in residuals]).amin(0)
 
 
 def device_labels(devices: ArrayLike, n_rows: int) -> NDArray[np.str_]:

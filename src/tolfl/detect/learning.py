@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from tolfl.core.contribution import Vector
 from tolfl.detect.mahalanobis import Distance
 from tolfl.detect.pca import Subspace, subspace_of
 from tolfl.detect.spec import DetectorSpec
-from tolfl.models import Autoencoder
+
+if TYPE_CHECKING:
+    from tolfl.models import Autoencoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,8 @@ class Learned:
 
 def autoencoder_for(n_features: int, spec: DetectorSpec) -> Autoencoder:
     """Return the autoencoder; its code is half of the features at most, or there is nothing to learn."""
+    from tolfl.models import Autoencoder  # noqa: PLC0415  (PyTorch takes seconds, and scoring does without)
+
     return Autoencoder(n_features, spec.hidden, code_for(n_features, spec), spec.dropout)
 
 

@@ -2,8 +2,9 @@
 
 PCA's reconstruction is two linear layers and the distance is one, so whatever was trained is scored, explained, saved
 and exported in one way: a score is a sum of squares, one for each feature.
-Rows go through in blocks of one size, and widths are filled up with zeros: matrix products of another shape, and the
-edges of narrow ones, add in another order, and a sample would get another score alone than in company.
+Rows go through in blocks of one size, in double precision, and widths are filled up with zeros: matrix products of
+another shape add in another order, those in single precision even by the row's place in its block, and a sample would
+get another score alone than in company.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
+from threadpoolctl import threadpool_limits
 
 from tolfl.core.contribution import Vector
-from tolfl.models import Autoencoder
-from tolfl.models.threads import one_torch_thread
+
+if TYPE_CHECKING:
+    from tolfl.models import Autoencoder
 
 Floats32 = NDArray[np.float32]
+Floats64 = NDArray[np.float64]
 
 _BLOCK_ROWS = 256
-_WIDTH_STEP = 16  #: floats of the widest vector register: a multiple has no edge
+_WIDTH_STEP = 16  #: a multiple of every vector register: there is no edge
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +76,11 @@ class ScoringNetwork:
         return len(self.layers[-1].weight)
 
     @cached_property
-    def _tensors(self) -> list[tuple[Tensor, Tensor, bool]]:
-        return [
-            (torch.from_numpy(_filled_up(one.weight)), torch.from_numpy(_filled_up(one.bias)), one.has_relu)
-            for one in self.layers
-        ]
+    def _padded(self) -> list[tuple[Floats64, Floats64, bool]]:
+        """Weights `(n_in, n_out)`, biases and ReLUs, filled up with zeros."""
+        return [(_filled_up(one.weight.T), _filled_up(one.bias), one.has_relu) for one in self.layers]
 
-    def reconstructed(self, scaled: Floats32) -> Floats32:
+    def reconstructed(self, scaled: Floats32) -> Floats64:
         """Return what the model expects in place of each value, in the samples' shape.
 
         Of a distance, that is the feature's conditional mean: what all the others lead to, by its covariance.
@@ -90,51 +90,38 @@ class ScoringNetwork:
             return out
         root = self.layers[0].weight.astype(np.float64)
         # Of a normal distribution with precision P = root root: x_j - (P (x - mean))_j / P_jj.
-        return _f32(scaled - out @ root / np.square(root).sum(axis=1))
+        return np.asarray(scaled - out @ root / np.square(root).sum(axis=1))
 
     def feature_errors(self, scaled: Floats32) -> NDArray[np.float64]:
         """Return what each feature adds to the score, in the samples' shape."""
-        out = self._outputs(scaled).astype(np.float64)
+        out = self._outputs(scaled)
         return np.square(out if self.is_residual else scaled - out)
 
-    def _outputs(self, scaled: Floats32) -> Floats32:
-        out = np.empty_like(scaled)
-        with one_torch_thread():
+    def _outputs(self, scaled: Floats32) -> Floats64:
+        out = np.empty(scaled.shape)
+        with threadpool_limits(limits=1):
             for first, last, block in _blocks(scaled):
-                out[first:last] = self._forward(block)[: last - first, : scaled.shape[1]].numpy()
+                out[first:last] = self._forward(block)[: last - first, : scaled.shape[1]]
         return out
 
     def errors(self, scaled: Floats32) -> Floats32:
         """Return each sample's score: the squared errors, summed over features."""
         errors = np.empty(len(scaled), np.float32)
-        with one_torch_thread():
+        with threadpool_limits(limits=1):
             for first, last, block in _blocks(scaled):
                 out = self._forward(block)
-                out = out if self.is_residual else out.sub_(block)
-                errors[first:last] = out.square_().sum(1)[: last - first].numpy()
+                out = out if self.is_residual else np.subtract(out, block, out=out)
+                errors[first:last] = np.einsum("ij,ij->i", out, out)[: last - first]
         return errors
 
-    def _forward(self, block: Tensor) -> Tensor:
+    def _forward(self, block: Floats64) -> Floats64:
         out = block
-        with torch.no_grad():
-            for weight, bias, has_relu in self._tensors:
-                out = functional.linear(out, weight, bias)
-                out = out.relu_() if has_relu else out
+        for weight, bias, has_relu in self._padded:
+            out = out @ weight
+            out += bias
+            if has_relu:
+                np.maximum(out, 0.0, out=out)
         return out
-
-    def to_module(self) -> nn.Sequential:
-        """Return the layers as a PyTorch module with a copy of the parameters; see `is_residual` for what they give."""
-        module = nn.Sequential()
-        for layer in self.layers:
-            n_out, n_in = layer.weight.shape
-            linear = nn.Linear(n_in, n_out)
-            with torch.no_grad():
-                linear.weight.copy_(torch.from_numpy(layer.weight))
-                linear.bias.copy_(torch.from_numpy(layer.bias))
-            module.append(linear)
-            if layer.has_relu:
-                module.append(nn.ReLU())
-        return module.eval()
 
 
 def lowest_errors(networks: Sequence[ScoringNetwork], scaled: Floats32) -> Floats32:
@@ -145,21 +132,18 @@ def lowest_errors(networks: Sequence[ScoringNetwork], scaled: Floats32) -> Float
     return lowest
 
 
-def _blocks(scaled: Floats32) -> Iterator[tuple[int, int, Tensor]]:
+def _blocks(scaled: Floats32) -> Iterator[tuple[int, int, Floats64]]:
     """Yield rows from `first` to `last` as blocks of one shape, the last one filled up with zeros."""
     n_rows, width = len(scaled), _up_to(scaled.shape[1], _WIDTH_STEP)
-    shape = (_up_to(n_rows, _BLOCK_ROWS), width)
-    filled = scaled
-    if shape != scaled.shape:
-        filled = np.zeros(shape, np.float32)
-        filled[:n_rows, : scaled.shape[1]] = scaled
-    whole = torch.from_numpy(np.ascontiguousarray(filled))
     for first in range(0, n_rows, _BLOCK_ROWS):
-        yield first, min(first + _BLOCK_ROWS, n_rows), whole[first : first + _BLOCK_ROWS]
+        last = min(first + _BLOCK_ROWS, n_rows)
+        block = np.zeros((_BLOCK_ROWS, width))
+        block[: last - first, : scaled.shape[1]] = scaled[first:last]
+        yield first, last, block
 
 
-def _filled_up(array: Floats32) -> Floats32:
-    filled = np.zeros([_up_to(size, _WIDTH_STEP) for size in array.shape], np.float32)
+def _filled_up(array: Floats32) -> Floats64:
+    filled = np.zeros([_up_to(size, _WIDTH_STEP) for size in array.shape])
     filled[tuple(slice(size) for size in array.shape)] = array
     return filled
 

@@ -1,7 +1,7 @@
 """A detector as one ONNX graph: raw samples in, scores out, thresholds and names in its metadata.
 
 The graph is written node by node instead of traced: it has nothing in it that the detector has not, and needs no
-compiler. Scaling is done in double precision, as in the detector: a reading of 1,013.25 hPa that moves by 0.01 would
+compiler. It computes in double precision, as the detector does: a reading of 1,013.25 hPa that moves by 0.01 would
 lose half of its digits in single precision before the model sees it.
 """
 
@@ -61,9 +61,10 @@ def to_onnx(detector: Detector) -> bytes:
     graph = _Graph(onnx)
     shifted = graph.node("Sub", "samples", graph.constant(detector.scaler.shift))
     scaled = graph.node("Cast", graph.node("Mul", shifted, graph.constant(detector.scaler.factor)), to=kinds.FLOAT)
+    scaled = graph.node("Cast", scaled, to=kinds.DOUBLE)
     errors = [_errors(graph, network, scaled) for network in detector.networks.values()]
     lowest = errors[0] if len(errors) == 1 else graph.node("Min", *errors)
-    graph.nodes.append(helper.make_node("Identity", [lowest], ["score"], name="score"))
+    graph.nodes.append(helper.make_node("Cast", [lowest], ["score"], name="score", to=kinds.FLOAT))
     whole = helper.make_graph(
         graph.nodes,
         "tolfl",
@@ -159,14 +160,14 @@ def _errors(graph: _Graph, network: ScoringNetwork, scaled: str) -> str:
     """Add a model's score, the sum of its squared errors: shape `(n_samples,)`."""
     out: str | None = scaled
     for layer in network.layers:
-        bias = graph.constant(layer.bias)
+        bias = graph.constant(layer.bias.astype(np.float64))
         if not len(layer.weight):
             out = None  # PCA of no component: what comes after is the mean alone
             continue
         if out is None:
             out = bias
             continue
-        product = graph.node("MatMul", out, graph.constant(layer.weight.T))
+        product = graph.node("MatMul", out, graph.constant(layer.weight.T.astype(np.float64)))
         out = graph.node("Add", product, bias)
         if layer.has_relu:
             out = graph.node("Relu", out)

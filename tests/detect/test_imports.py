@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_LOADED = """
+import sys
+import tolfl.detect.saved, tolfl.detect.scored, tolfl.detect.alarms, tolfl.detect.drift
+print(",".join(name for name in ("torch", "scipy", "sklearn", "matplotlib") if name in sys.modules))
+"""
+
+
+def test_scoring_loads_no_heavy_package() -> None:
+    loaded = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True).stdout
+
+    assert loaded.strip() == ""

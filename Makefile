@@ -13,6 +13,7 @@ SCHEDULES ?= 1000000
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -n)
 STAMP := .venv/.up-to-date
 FLOWER_BIN := .venv-flower/bin
 FLOWER_STAMP := .venv-flower/.up-to-date
@@ -29,7 +30,7 @@ PYTEST := -m pytest -n $(JOBS)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore dist clean
+.PHONY: help setup demo test tools test-all check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -55,7 +56,16 @@ test: setup ## run the tests, without the slow ones, and report the coverage of 
 	TOLFL_QUICK=1 $(TESTED) --source=$(ALGORITHM) $(PYTEST) --dist worksteal --durations 25 -m 'not slow'
 	@$(MAKE) --no-print-directory coverage
 
-test-all: setup ## run every test, and report the coverage of everything
+tools: ## install what only the slow tests of the kernel need, from Debian's packages: clang, a compiler and emulator for ARM
+	@for tool in clang gcc aarch64-linux-gnu-gcc qemu-aarch64; do command -v $$tool >/dev/null || exec $(MAKE) --no-print-directory install-tools; done
+
+.PHONY: install-tools
+install-tools:
+	$(AS_ROOT) apt-get update -qq </dev/null
+	$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  clang gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user </dev/null
+
+test-all: setup tools ## run every test, and report the coverage of everything
 	$(BIN)/coverage erase
 	$(TESTED) $(PYTEST)
 	@$(MAKE) --no-print-directory coverage

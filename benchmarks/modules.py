@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from tolfl.kernel.jobs import updates_from
 from tolfl.models import ModuleModel, TrainJob, TrainSettings, Update
 from tolfl.models.batches import GroupBatches
 from tolfl.models.grouping import group_jobs
-from tolfl.models.jobs import updates_from
 from tolfl.models.optimizers import optimizer_for
 from tolfl.models.threads import one_torch_thread
 from tolfl.models.workspace import Workspace

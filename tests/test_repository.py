@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TARGETS = [
     *("setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "bench-flower-deployed"),
-    *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams"),
+    *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams", "tools"),
 ]
 
 PAGES_WITH_RESULTS = ["reproduction", "when-tol-fl-pays", "liars"]

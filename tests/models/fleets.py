@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tolfl.core.seeding import Purpose, random_words, stream_keys
+from tolfl.kernel.jobs import Floats
 from tolfl.models import TrainJob, TrainSettings
-from tolfl.models.jobs import Floats
 
 Draw = Callable[[int, int], Tensor]
 

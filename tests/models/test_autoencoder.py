@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tests.models.fleets import fleet, train_by_autograd
 from tolfl.core.errors import DataError, DivergedError, SpecError
+from tolfl.kernel.jobs import Floats, Update
 from tolfl.models import Autoencoder, Model, TrainJob, TrainSettings
 from tolfl.models.dropout import DropoutMasks, keep_gain
-from tolfl.models.jobs import Floats, Update
 from tolfl.models.settings import OptimizerName
 from tolfl.models.workspace import Workspace
 

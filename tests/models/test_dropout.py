@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from tolfl.kernel.jobs import Floats
 from tolfl.models import Autoencoder, TrainJob
 from tolfl.models.dropout import DropoutMasks, keep_gain, keep_threshold
-from tolfl.models.jobs import Floats
 from tolfl.models.workspace import Workspace
 
 POOL = np.zeros((1, 1), np.float32)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
+from tolfl.kernel.jobs import joined
 from tolfl.learners.learner import Closing, Learner, Scorer, Shape, State, Turn
 from tolfl.learners.training import LocalTraining, TrainedModel
-from tolfl.models.jobs import joined
 
 
 class Averaging(Learner):

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.seeding import Purpose, rng_for
+from tolfl.kernel.jobs import Floats, TrainJob, Update, check_jobs
 from tolfl.models.blocked import GroupTrainer
 from tolfl.models.grouping import group_jobs
-from tolfl.models.jobs import Floats, TrainJob, Update, check_jobs
 from tolfl.models.layout import FlatLayout
 from tolfl.models.network import Network
 from tolfl.models.settings import TrainSettings, check_settings

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tolfl.core.seeding import Purpose, random_words, stream_keys
-from tolfl.models.jobs import TrainJob
+from tolfl.kernel.jobs import TrainJob
 from tolfl.models.settings import TrainSettings
 from tolfl.models.workspace import Workspace
 

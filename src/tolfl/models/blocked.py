@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tolfl.kernel.jobs import Floats, TrainJob, Update, updates_from
 from tolfl.models.batches import BatchStep, GroupBatches
 from tolfl.models.dropout import DropoutMasks
-from tolfl.models.jobs import Floats, TrainJob, Update, updates_from
 from tolfl.models.network import Layer, Network
 from tolfl.models.optimizers import optimizer_for
 from tolfl.models.settings import TrainSettings

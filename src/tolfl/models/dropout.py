@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tolfl.core.seeding import Purpose, random_words, stream_keys
+from tolfl.kernel.jobs import TrainJob
 from tolfl.models.batches import WORDS_PER_STEP
-from tolfl.models.jobs import TrainJob
 from tolfl.models.workspace import Workspace
 
 _UNITS_PER_WORD = 4  # a 64-bit word is cut into four 16-bit numbers: drawing bits was half the cost of training

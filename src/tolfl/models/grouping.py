@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tolfl.models.jobs import TrainJob
+from tolfl.kernel.jobs import TrainJob
 from tolfl.models.settings import TrainSettings
 
 _SMALLEST_SHARE = 0.5  # of the largest batch in the group; below it, padding costs more than another group

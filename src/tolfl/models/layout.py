@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tolfl.core.errors import DataError
-from tolfl.models.jobs import Floats
+from tolfl.kernel.jobs import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import nn
 
-from tolfl.models.jobs import Floats, TrainJob, Update
+from tolfl.kernel.jobs import Floats, TrainJob, Update
 from tolfl.models.settings import TrainSettings
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tolfl.core.errors import DataError
 from tolfl.core.seeding import Purpose, rng_for
+from tolfl.kernel.jobs import Floats, TrainJob, Update, check_jobs, updates_from
 from tolfl.models.batches import GroupBatches
-from tolfl.models.jobs import Floats, TrainJob, Update, check_jobs, updates_from
 from tolfl.models.layout import FlatLayout, named_state
 from tolfl.models.optimizers import optimizer_for
 from tolfl.models.settings import TrainSettings, check_settings

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, DivergedError
+from tolfl.core.seeding import Purpose, stream_keys
 
 Floats: TypeAlias = NDArray[np.floating]
 """An array of float32 or float64."""
@@ -111,9 +111,22 @@ def check_jobs(jobs: Sequence[TrainJob], n_params: int, sample_shape: tuple[int,
 
 def updates_from(jobs: Sequence[TrainJob], deltas: Floats, losses: Floats) -> list[Update]:
     """Return one update per job, its delta a row of `deltas`; raise where training diverged."""
-    # A sum is finite only if all its terms are; PyTorch adds three times as fast as NumPy.
-    healthy = np.isfinite(losses) & np.isfinite(torch.from_numpy(deltas).sum(1).numpy())
+    healthy = np.isfinite(losses) & np.isfinite(deltas).all(axis=1)
     if not healthy.all():
         diverged = jobs[int(np.argmin(healthy))]
         raise DivergedError.of_loss(diverged.device, diverged.round_index)
     return [Update(delta, float(loss), job.n_samples) for job, delta, loss in zip(jobs, deltas, losses, strict=True)]
+
+
+WORDS_PER_STEP = 2**32
+"""Epoch (or step) i of a stream starts at word i * 2**32, so that no device's draws depend on another's size."""
+
+
+def keys_of(jobs: Sequence[TrainJob]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the keys of each job's streams: of the order of its rows, and of dropout."""
+    numbers = np.array([(job.seed, job.device, job.round_index) for job in jobs], np.uint64).reshape(-1, 3).T
+    seeds, devices, rounds = numbers
+    return (
+        stream_keys(seeds, Purpose.BATCH_ORDER, devices, rounds),
+        stream_keys(seeds, Purpose.DROPOUT, devices, rounds),
+    )

@@ -1,0 +1,111 @@
+"""Training and scoring of dense autoencoders: the same bits on every processor, compiled or in NumPy.
+
+`tolfl_kernel.c` orders every sum by itself, whatever the compiler and the width of the vectors. `building` compiles it,
+`compiled` calls it; `fallback` is the same in NumPy. `TrainJob` goes in, `Update` comes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import TolFLError
+from tolfl.core.spec import TrainSettings
+from tolfl.kernel.building import HERE, BuildError, built_when_used, library_name
+from tolfl.kernel.compiled import CompiledKernel
+from tolfl.kernel.dense_network import Layer, Network
+from tolfl.kernel.fallback import NumpyKernel
+from tolfl.kernel.jobs import Floats, TrainJob, Update
+
+__all__ = ["ChosenKernel", "Kernel", "Layer", "Network", "TrainJob", "Update", "chosen_kernel", "kernel"]
+
+#: Of the parameters after a small training: what a compiler got wrong is not used.
+_KNOWN_DIGEST = "121f73f2ab00a8b7"
+
+
+class Kernel(Protocol):
+    """What the compiled kernel and NumPy both do, to the same bits."""
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        ...
+
+    def train(
+        self, network: Network, settings: TrainSettings, jobs: Sequence[TrainJob]
+    ) -> tuple[Floats, NDArray[np.float64]]:
+        """Return each job's delta, shape `(n_jobs, n_params)`, and its loss: not finite where it diverged."""
+        ...
+
+    def add(
+        self, network: Network, settings: TrainSettings, jobs: Sequence[TrainJob], weights: Floats, total: Floats
+    ) -> NDArray[np.float64]:
+        """Add each job's weighted delta to `total`, in place and in order; return the losses."""
+        ...
+
+    def score(self, network: Network, params: Floats, rows: Floats) -> tuple[Floats, Floats]:
+        """Return each row's squared error and the outputs `(n_rows, n_outputs)`; dropout is off."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChosenKernel:
+    """The kernel in use and, where it is not the compiled one, the reason."""
+
+    kernel: Kernel
+    problem: str = ""
+
+
+class KernelError(TolFLError, RuntimeError):
+    """The compiled kernel is required, and there is none."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"TOLFL_KERNEL_REQUIRED is set and there is no compiled kernel: {problem}")
+        self.problem = problem
+
+
+@lru_cache(maxsize=1)
+def chosen_kernel() -> ChosenKernel:
+    """Return the library that was installed, one that is compiled now, or the kernel in NumPy and why."""
+    try:
+        packaged = HERE / library_name()
+        found = CompiledKernel(packaged if packaged.is_file() else built_when_used())
+        check_kernel(found)
+    except BuildError as error:
+        if os.environ.get("TOLFL_KERNEL_REQUIRED", "") not in {"", "0"}:
+            raise KernelError(str(error)) from error
+        return ChosenKernel(NumpyKernel(), str(error))
+    return ChosenKernel(found)
+
+
+def kernel() -> Kernel:
+    """Return the kernel in use."""
+    return chosen_kernel().kernel
+
+
+def check_kernel(found: Kernel) -> None:
+    """Raise `BuildError` unless a small training gives the known bits."""
+    if digest_of_small_training(found) != _KNOWN_DIGEST:
+        raise BuildError("what was compiled computes other numbers than it should; try another compiler")
+
+
+def digest_of_small_training(found: Kernel) -> str:
+    """Return a name of what some steps of every optimiser lead to, from numbers that are exact everywhere."""
+    network = Network.autoencoder(21, [18], 5, dropout=0.25, has_code_relu=False)
+    rows = ((np.arange(11 * 21) * 37 % 101).astype(np.float32) / 128).reshape(11, 21)
+    start = ((np.arange(network.n_params) * 53 % 211 - 105).astype(np.float32)) / 512
+    digest = hashlib.sha256()
+    for optimizer in ("sgd", "momentum", "adam"):
+        settings = TrainSettings(lr=2.0**-8, epochs=2, batch_size=4, optimizer=optimizer)
+        deltas, losses = found.train(network, settings, [TrainJob(1, 2, 3, start, rows, 0, 11)])
+        errors, outputs = found.score(network, start - deltas[0], rows)
+        for array in (deltas, losses, errors, outputs):
+            digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()[:16]

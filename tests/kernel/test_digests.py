@@ -1,0 +1,147 @@
+"""The same bits from every compiler, instruction set and processor, and from NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.cases import CASES, DIGESTS, digests, jobs_of, start_of
+from tests.kernel.replaying import RecordingKernel, replayed
+from tolfl.kernel import compiled, kernel
+from tolfl.kernel.building import BuildError, built_when_used, compile_to
+from tolfl.kernel.compiled import CompiledKernel
+from tolfl.kernel.fallback import NumpyKernel
+
+X86 = platform.machine() == "x86_64"
+#: Name, compiler and flags of further builds.
+BUILDS = {
+    "clang": ("clang", ()),
+    "clang -O3": ("clang", ("-O3",)),
+    "gcc -O3": ("gcc", ("-O3",)),
+    "gcc without the flag against contraction": ("gcc", ("-O3", "-ffp-contract=fast")),
+    "gcc, software FMA": ("gcc", ("-DTOLFL_PORTABLE", "-DTOLFL_SOFT_FMA")),
+    "clang, software FMA": ("clang", ("-DTOLFL_PORTABLE", "-DTOLFL_SOFT_FMA")),
+    "gcc, vectors of 8": ("gcc", ("-DTOLFL_PORTABLE", "-march=x86-64-v3", "-DTOLFL_WIDTH=8")),
+    "gcc, vectors of 16": ("gcc", ("-DTOLFL_PORTABLE", "-march=x86-64-v3", "-DTOLFL_WIDTH=16")),
+    "clang, native": ("clang", ("-march=native", "-O3")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_in_use_gives_the_known_bits(name: str) -> None:
+    assert digests(kernel(), CASES[name], CASES[name].rounds) == DIGESTS[name]
+
+
+@pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
+def test_every_instruction_set_gives_the_known_bits(variant: str) -> None:
+    path = built_when_used()
+    try:
+        found = CompiledKernel(path, variant)
+    except BuildError as error:
+        pytest.skip(str(error))
+
+    try:
+        assert {name: digests(found, case, case.rounds) for name, case in CASES.items()} == DIGESTS
+    finally:
+        CompiledKernel(path)  # the choice is the library's, not the object's
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numpy_gives_the_known_bits(name: str) -> None:
+    rounds = 1 if name in {"paper, sgd", "784 features"} else 5
+
+    found = digests(NumpyKernel(), CASES[name], rounds)
+
+    assert found == {done: digest for done, digest in DIGESTS[name].items() if done <= rounds}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_every_compiler_gives_the_known_bits(build: str, tmp_path: Path) -> None:
+    compiler, flags = BUILDS[build]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed: make tools installs it")
+    if not X86 and any("x86" in flag for flag in flags):
+        pytest.skip("for x86-64")
+    path = tmp_path / "kernel.so"
+    compile_to(path, [compiler], flags)
+
+    found = CompiledKernel(path)
+
+    assert {name: digests(found, case, min(case.rounds, 5)) for name, case in CASES.items()} == {
+        name: {done: digest for done, digest in known.items() if done <= 5} for name, known in DIGESTS.items()
+    }
+
+
+@pytest.mark.skipif(not X86, reason="for x86-64")
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_a_library_that_flushes_small_numbers_to_zero_changes_nothing(is_guarded: bool, tmp_path: Path) -> None:
+    """Control: without the guard, the digests of small numbers differ, so the test sees what it should."""
+    rude = tmp_path / "rude.so"
+    subprocess.run(["gcc", "-ffast-math", "-shared", "-x", "c", "/dev/null", "-o", str(rude)], check=True)
+    path = tmp_path / "kernel.so"
+    compile_to(path, None, () if is_guarded else ("-DTOLFL_NO_GUARD",))
+    case = "denormal numbers, sgd"
+    program = (
+        "import ctypes, sys\nfrom pathlib import Path\n"
+        "from tests.kernel.cases import CASES, digests\nfrom tolfl.kernel.compiled import CompiledKernel\n"
+        f"kernel = CompiledKernel(Path({str(path)!r}))\nctypes.CDLL({str(rude)!r})\n"
+        "tiny = 2.0**-1060\nassert tiny * 0.5 == 0, 'numbers are not flushed to zero'\n"
+        f"print(digests(kernel, CASES[{case!r}], 1)[1])\n"
+    )
+
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=Path.cwd())
+
+    assert found.returncode == 0, found.stderr
+    assert (found.stdout.strip() == DIGESTS[case][1]) == is_guarded
+
+
+def _recorded() -> RecordingKernel:
+    recorder = RecordingKernel(kernel())
+    for case in CASES.values():
+        model = start_of(case)
+        recorder.train(case.network, case.settings, jobs_of(case, model, 0))
+    return recorder
+
+
+def test_a_program_of_its_own_replays_recorded_trainings(tmp_path: Path) -> None:
+    recorder = _recorded()
+
+    assert replayed(recorder.recording(), tmp_path, ["gcc"]) == recorder.expected()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["aarch64-linux-gnu-gcc", "clang --target=aarch64-linux-gnu"])
+@pytest.mark.parametrize("flags", ["", "-DTOLFL_PORTABLE -O3", "-march=armv8.2-a+sve -DTOLFL_PORTABLE"])
+def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: str, flags: str, tmp_path: Path) -> None:
+    recorder = _recorded()
+
+    found = replayed(recorder.recording(), tmp_path, [*compiler.split(), "-static", *flags.split()], ["qemu-aarch64"])
+
+    assert found == recorder.expected()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
+def test_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
+    try:
+        CompiledKernel(built_when_used(), variant)
+    except BuildError as error:
+        pytest.skip(str(error))
+    finally:
+        CompiledKernel(built_when_used())
+    recorder = _recorded()
+    flags = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+    assert replayed(recorder.recording(), tmp_path, ["gcc", *flags], variant=variant) == recorder.expected()
+
+
+def test_the_structures_of_both_sides_have_one_layout() -> None:
+    assert ctypes.sizeof(compiled._Layer) == 32
+    assert ctypes.sizeof(compiled._Settings) == 40
+    assert compiled._JOB.itemsize == 48

@@ -15,7 +15,7 @@ from types import TracebackType
 from benchmarks.timed_node import TRAINING
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed
 from tolfl.core.spec import RunSpec
-from tolfl.net.asking import command
+from tolfl.net.client import command
 from tolfl.net.launcher import Launcher, Process
 from tolfl.net.wire import CommandRequest
 

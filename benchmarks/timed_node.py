@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from tolfl.core.contribution import Contribution
-from tolfl.net.config import NodeConfig
-from tolfl.net.preparing import prepare
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import prepare
 from tolfl.net.trainer import Trainer
 from tolfl.protocol.history import Version
 

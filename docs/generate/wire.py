@@ -54,7 +54,7 @@ PARTS_OF_MESSAGES: tuple[Kind, ...] = (
     wire.RecordHeader,
     wire.ArrayHeader,
 )
-QUESTIONS: tuple[Kind, ...] = (wire.StatusReply, wire.DeviceLife, wire.PeerStatus, wire.CommandRequest)
+PARTS_OF_ANSWERS: tuple[Kind, ...] = (wire.DeviceLife, wire.PeerStatus)
 
 
 def page() -> str:
@@ -63,7 +63,7 @@ def page() -> str:
     parts += ["## Messages", "Each begins with these.", _fields(messages.Message)]
     parts += _sections(spoken(), without=messages.Message.__struct_fields__)
     parts += ["## Parts of messages", *_sections(PARTS_OF_MESSAGES)]
-    parts += ["## Questions and commands", *_sections(QUESTIONS)]
+    parts += ["## Parts of a status", *_sections(PARTS_OF_ANSWERS)]
     return "\n\n".join(parts)
 
 

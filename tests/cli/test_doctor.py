@@ -16,8 +16,8 @@ from tolfl.cli.checks.fleet import certificate_findings, fleet_findings, why_not
 from tolfl.cli.checks.machine import clock_findings, free_memory, limit_findings
 from tolfl.cli.checks.versions import unmet
 from tolfl.core.spec import RunSpec
-from tolfl.net.authority import KEY, REVOCATIONS, Authority
-from tolfl.net.config import NodeConfig
+from tolfl.net.enrolment import KEY, REVOCATIONS, Authority
+from tolfl.net.node_config import NodeConfig
 
 AREAS = {"versions", "ports", "clock", "limits", "data", "terminal"}
 

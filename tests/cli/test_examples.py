@@ -12,8 +12,8 @@ from tests.cli.commands import all_commands, examples_of
 from tests.cli.conftest import Command
 from tests.cli.detectors import lines_of_buildings, small_detector, write_lines
 from tolfl.core.spec import RunSpec
-from tolfl.net.authority import Authority
-from tolfl.net.config import NodeConfig
+from tolfl.net.enrolment import Authority
+from tolfl.net.node_config import NodeConfig
 
 #: Examples that take longer than a test may, or need what a test cannot have. All are parsed by test_first_hour.py.
 NOT_RUN = {

@@ -14,7 +14,7 @@ from tests.net.replay import check_run, rounds_of
 from tolfl.core.records import Evaluated, FailureHappened, Joined, RoundClosed, Scored
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
-from tolfl.net.config import NodeConfig
+from tolfl.net.node_config import NodeConfig
 from tolfl.runs.records import read_records
 
 SMALL = ["--data", "blobs", "--samples-per-device", "50", "--devices", "4", "--clusters", "2", "--timing", "lan"]
@@ -203,7 +203,7 @@ def test_a_port_that_is_taken_is_named(tolfl: Command, tmp_path: Path) -> None:
         code, told, said = tolfl("node", "--config", "node.toml")
 
     assert (code, told) == (1, "")
-    assert f"device 0 cannot listen on {address}; is the port taken?" in said
+    assert f"device 0 cannot listen on {address} (Address already in use); choose another" in said
     assert "Traceback" not in said
 
 

@@ -17,7 +17,7 @@ import typer
 from tests.docs.pages import PAGES, ROOT, Block, blocks_of, commands_of
 from tolfl.cli import app, main
 from tolfl.core.spec import RunSpec
-from tolfl.net.config import NodeConfig
+from tolfl.net.node_config import NodeConfig
 
 #: Lines that no test runs as they stand. `tolfl` lines are parsed all the same.
 NOT_RUN = {

@@ -17,9 +17,9 @@ import msgspec
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.net.addresses import split_address
-from tolfl.net.asking import ask_all, command
-from tolfl.net.config import NodeConfig
+from tolfl.net.client import ask_all, command
 from tolfl.net.launcher import Launcher
+from tolfl.net.node_config import NodeConfig
 from tolfl.net.wire import CommandRequest
 
 #: Nothing takes that long, not even on a machine that has much else to do.

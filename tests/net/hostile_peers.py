@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import tempfile
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import grpc
-import grpc.aio
+import msgspec
 import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.net.nodes import PATIENCE_S, SMALL, Fleet
+from tests.net.nodes import PATIENCE_S, SMALL, Fleet, held_back, is_same
+from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL, Contribution, Part
 from tolfl.core.device_set import DeviceSet
+from tolfl.core.records import FailureHappened
 from tolfl.core.spec import RunSpec
 from tolfl.learners import State
-from tolfl.net.arrival import ask
-from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, Authority, any_device_name, device_name
-from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import TLS
-from tolfl.net.wire import WIRE_VERSION, Codec, Frame, Hello, StatusReply, chunks, encode_frame
+from tolfl.net.addresses import split_address
+from tolfl.net.client import ask
+from tolfl.net.connection import next_frame
+from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY, Authority, any_device_name, device_name
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.tls import Credentials
+from tolfl.net.wire import (
+    LENGTH,
+    WIRE_VERSION,
+    Codec,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Rejection,
+    StatusReply,
+    chunks,
+    encode_frame,
+)
 from tolfl.protocol import messages
 from tolfl.protocol.messages import AnyMessage
+from tolfl.sim.simulation import run
 
 
 def without_stale(refused: Mapping[str, int]) -> dict[str, int]:
@@ -56,11 +75,11 @@ class SecureFleet(Fleet):
 
     async def status(self, device: int) -> StatusReply:
         """Ask a device over the network, as the operator."""
-        tls = TLS(self.authority.folder_of("me"))
+        operator = Credentials(self.authority.folder_of("me"))
         reply = None
         async with asyncio.timeout(PATIENCE_S):
             while reply is None:  # on a busy machine an answer may take longer than anybody waits for it
-                reply = await ask(tls.dial(self.addresses[device], None))
+                reply = await ask(self.addresses[device], operator)
         return reply
 
     async def refused(self, device: int) -> dict[str, int]:
@@ -76,6 +95,27 @@ async def secure_fleet_of(folder: Path, spec: RunSpec = SMALL) -> AsyncIterator[
         yield fleet
     finally:
         await fleet.close()
+
+
+async def in_mid_run(fleet: SecureFleet, liar: int) -> threading.Event:
+    """Start all devices but one, whose certificate a liar has; they stop at the second round, until the event."""
+    honest = [device for device in range(fleet.spec.devices) if device != liar]
+    for device in honest:
+        fleet.prepare(device, absent=(liar,))
+    gate = held_back(fleet.nodes[honest[0]], lambda index: index < 1)
+    fleet.launch(*honest)
+    await fleet.until_round(1)
+    return gate
+
+
+async def check_unharmed(fleet: SecureFleet, liar: int) -> None:
+    """Check that all end with the model of the simulator without one device, and that nobody else was lost."""
+    honest = [device for device in range(fleet.spec.devices) if device != liar]
+    assert await fleet.ends(*honest) == ["over"] * len(honest)
+    expected = params(run(msgspec.structs.replace(fleet.spec, fail=f"device:{liar}@0"))[0])
+    assert all(is_same(fleet.params(device), expected) for device in honest)
+    lines = [line for device in honest for line in fleet.records(device)]
+    assert {line.device for line in lines if isinstance(line, FailureHappened)} <= {liar}
 
 
 # -- certificates ---------------------------------------------------------------------------------------------------
@@ -94,13 +134,52 @@ class Shown:
         """Return what is in a folder of credentials."""
         return cls(*((folder / name).read_bytes() for name in (KEY, CERTIFICATE, AUTHORITY)))
 
-    def dial(self, address: str, name: str) -> grpc.aio.Channel:
-        """Return a channel to whoever has this name."""
-        shown = grpc.ssl_channel_credentials(self.root, self.key, self.chain)
-        options = [("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
-        # No limit on this side: what is too large must be refused on the other.
-        options += [("grpc.max_send_message_length", -1)]
-        return grpc.aio.secure_channel(address, shown, options=options)
+    async def dial(self, address: str) -> Stream:
+        """Return a connection to an address, whoever is there."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(cadata=self.root.decode())
+        if self.key is not None and self.chain is not None:
+            with tempfile.NamedTemporaryFile() as file:  # `ssl` reads keys from files only
+                file.write(self.key + self.chain)
+                file.flush()
+                context.load_cert_chain(file.name)
+        return Stream(*await asyncio.open_connection(*split_address(address), ssl=context))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A connection on which anything may be sent."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, *frames: Frame | bytes) -> None:
+        """Send frames, and bytes as they are."""
+        self.writer.writelines(one if isinstance(one, bytes) else encode_frame(one) for one in frames)
+
+    async def answer(self) -> str:
+        """Return how the other side ends: the kind of its rejection, `closed`, or `open` if it answers the ping 77."""
+        with suppress(OSError, EOFError):
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    frame = await next_frame(self.reader)
+                    if isinstance(frame, Rejection):
+                        return frame.kind
+                    if frame == Pong(77):
+                        return "open"
+                    if isinstance(frame, Ping):
+                        self.send(Pong(frame.number))
+        return "closed"
+
+    def close(self) -> None:
+        """Break the connection."""
+        self.writer.transport.abort()
+
+
+def framed(content: bytes) -> bytes:
+    """Return bytes as a frame, whatever they are."""
+    return LENGTH.pack(len(content)) + content
 
 
 def certificate_for(
@@ -152,7 +231,7 @@ def expire(fleet: SecureFleet, device: int) -> None:
 
 
 class Peer:
-    """Raw streams to one device of a fleet, under the certificate and name of another."""
+    """Raw connections to one device of a fleet, under the certificate and name of another."""
 
     def __init__(self, fleet: SecureFleet, me: int, to: int, shown: Shown | None = None) -> None:
         self.me, self.to, self._node = me, to, fleet.nodes[to]
@@ -164,30 +243,26 @@ class Peer:
         state = cast("State", self._node.device.record.state)
         return state[GLOBAL].size
 
-    def channel(self) -> grpc.aio.Channel:
+    async def dial(self) -> Stream:
         """Return a new connection."""
-        return self._shown.dial(self._address, device_name("plant", self.to, 1))
+        return await self._shown.dial(self._address)
 
     def hello(self, **changes: Any) -> Hello:
         """Return a first frame that is right but for these changes."""
-        right = {"wire": WIRE_VERSION, "fleet": self._node.fleet, "device": self.me, "incarnation": 0, "to": self.to}
+        right = {"wire": WIRE_VERSION, "fleet": self._node.fleet, "device": self.me, "to": self.to, "process": 1}
         return Hello(**{**right, **changes})
 
-    async def tell(self, *frames: Frame | bytes, method: str = "Control", hello: Hello | None = None) -> str:
-        """Say hello and then these frames; return the name of the status with which the stream ends."""
-        async with self.channel() as channel:
-            call = channel.stream_stream(f"/tolfl.v2.Fleet/{method}")()
-            first = hello or self.hello()
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    for frame in (first, *frames):
-                        await call.write(frame if isinstance(frame, bytes) else encode_frame(frame))
-                    await call.done_writing()
-                    while await call.read() is not grpc.aio.EOF:
-                        pass
-                    return str((await call.code()).name)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                return str((await call.code()).name)
+    async def tell(self, *frames: Frame | bytes, hello: Hello | None = None, first: bytes = b"") -> str:
+        """Say hello and then these frames; return how the other side ends, or `open` if it goes on listening."""
+        try:
+            stream = await self.dial()
+        except (OSError, EOFError):
+            return "no handshake"
+        try:
+            stream.send(first or hello or self.hello(), *frames, Ping(77))
+            return await stream.answer()
+        finally:
+            stream.close()
 
     # -- what it may say --------------------------------------------------------------------------------------------
 

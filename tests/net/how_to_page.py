@@ -22,8 +22,8 @@ import numpy as np
 
 from tests.net.namespaces import Network
 from tolfl.core.records import AnyRecord, decode_records
-from tolfl.net.asking import ask_all
-from tolfl.net.credentials import TLS
+from tolfl.net.client import ask_all
+from tolfl.net.tls import Credentials
 from tolfl.net.wire import StatusReply
 from tolfl.runs.records import RECORDS
 
@@ -237,7 +237,9 @@ class Hosts:
     def statuses(self) -> dict[int, StatusReply]:
         """Ask the devices on all hosts where one should run; return what they say, by host."""
         hosts = sorted(self.processes)
-        answers = ask_all([f"{self.network.address(host)}:7000" for host in hosts], TLS(self.desk / "fleet/devices/me"))
+        answers = ask_all(
+            [f"{self.network.address(host)}:7000" for host in hosts], Credentials(self.desk / "fleet/devices/me")
+        )
         return {host: answer.status for host, answer in zip(hosts, answers, strict=True) if answer.status is not None}
 
     def status_of(self, host: int) -> StatusReply:

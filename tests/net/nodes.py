@@ -9,19 +9,18 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc.aio
 import msgspec
 import numpy as np
 
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.net.arrival import ask
-from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import NoCredentials
+from tolfl.net.client import ask, tell
 from tolfl.net.node import Node
-from tolfl.net.preparing import prepare
-from tolfl.net.wire import CommandRequest, StatusReply, encode_frame
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import prepare
+from tolfl.net.tls import Credentials
+from tolfl.net.wire import CommandRequest, StatusReply
 from tolfl.protocol.history import Version
 from tolfl.runs.records import RECORDS
 
@@ -129,14 +128,13 @@ class Fleet:
 
     async def status(self, device: int) -> StatusReply:
         """Ask a device over the network."""
-        reply = await ask(NoCredentials().dial(self.addresses[device], None))
+        reply = await ask(self.addresses[device], Credentials())
         assert reply is not None
         return reply
 
     async def command(self, device: int, request: CommandRequest) -> None:
         """Give a command to a device, as a launcher does."""
-        async with NoCredentials().dial(self.addresses[device], None) as channel:
-            await channel.unary_unary("/tolfl.v2.Fleet/Command")(encode_frame(request), timeout=PATIENCE_S)
+        await tell(self.addresses[device], request, Credentials())
 
     async def cut(self, device: int, others: Iterable[int]) -> None:
         """Cut a device off from these others, and from nobody else."""
@@ -208,8 +206,3 @@ def held_back(node: Node, is_free: Callable[[int], bool]) -> threading.Event:
 def is_same(one: Vector, other: Vector) -> bool:
     """Tell whether two vectors are the same, bit for bit."""
     return one.dtype == other.dtype and np.array_equal(one.view(np.uint8), other.view(np.uint8))
-
-
-def stream(channel: grpc.aio.Channel, method: str = "Control") -> grpc.aio.StreamStreamCall:
-    """Open a stream by hand; frames go in and out as bytes."""
-    return channel.stream_stream(f"/tolfl.v2.Fleet/{method}")()

@@ -21,9 +21,9 @@ from tolfl.datasets.own_table import own_rows, table_spec
 from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.learners import Fleet
 from tolfl.learners.registry import scaled_learner_of
-from tolfl.net.authority import Authority
-from tolfl.net.config import NodeConfig
-from tolfl.net.disk import read_round, round_path
+from tolfl.net.enrolment import Authority
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.storage import read_round, round_path
 
 COLUMNS = ("warm", "flow", "load", "mode=eco", "mode=full")
 

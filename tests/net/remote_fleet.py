@@ -14,8 +14,8 @@ import msgspec
 from tests.net.namespaces import Network
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import RunSpec
-from tolfl.net.asking import ask_all
-from tolfl.net.config import NodeConfig
+from tolfl.net.client import ask_all
+from tolfl.net.node_config import NodeConfig
 from tolfl.net.wire import StatusReply
 from tolfl.runs.records import RECORDS
 

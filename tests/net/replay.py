@@ -23,7 +23,7 @@ from tolfl.datasets.federated import Samples
 from tolfl.learners import Closing, Learner, State, Turn
 from tolfl.learners.learner import contributions_of, digest_of
 from tolfl.learners.registry import learner_of
-from tolfl.net.disk import read_round
+from tolfl.net.storage import read_round
 from tolfl.runs.outcome import fleet_of
 
 Link: TypeAlias = RoundClosed | RosterChanged

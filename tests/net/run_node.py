@@ -9,8 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tolfl.net.config import NodeConfig
-from tolfl.net.preparing import prepare
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import prepare
 
 
 async def live(config: NodeConfig) -> str:

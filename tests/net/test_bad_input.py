@@ -13,9 +13,9 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.net.fleet_processes import fleet_of, small_spec
-from tests.net.hostile_peers import Peer, secure_fleet_of
+from tests.net.hostile_peers import secure_fleet_of
 from tests.net.nodes import fleet_of as fleet_in_process
-from tests.net.nodes import free_addresses, held_back, small
+from tests.net.nodes import free_addresses, small
 from tests.net.own_tables import COLUMNS, write_table
 from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import DataError, SpecError
@@ -23,8 +23,8 @@ from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.collecting import collect
-from tolfl.net.config import NodeConfig
-from tolfl.net.preparing import prepare
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import prepare
 from tolfl.sim.simulation import run
 
 LEARNER = '''
@@ -166,16 +166,12 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, spec) as fleet:
-            gate = held_back(fleet.prepare(3), lambda index: index < 1)
+            trainer = fleet.prepare(3)._trainer
+            honest, wrong = trainer._contribute, Contribution(part.included, 40, {"statistics": part})
+            trainer._contribute = lambda version, state: wrong if version.round == 1 else honest(version, state)  # type: ignore[method-assign]
             fleet.launch(0, 1, 2, 3)
-            await fleet.until_round(1, [2])
-            peer, contribution = Peer(fleet, me=3, to=2), Contribution(part.included, 40, {"statistics": part})
-            report = msgspec.structs.replace(peer.report(np.ones(1, np.float32)), contribution=contribution)
-            head, *chunks = peer.encoded(report)
-            assert await peer.tell(head, *chunks, method="Bulk") == "OK"
             await fleet.until_round(2, [0, 1, 2])
-            assert (await fleet.refused(2))["shape"] == 1
-            gate.set()
+            assert fleet.nodes[2].n_misshapen == 1
             assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
 
             assert [line.missing for line in fleet.closed()] == [{}, {"3": "refused"}] + [{}] * 6
@@ -209,7 +205,7 @@ def test_devices_that_learn_something_else_never_meet_and_say_so(
         async with fleet_in_process(tmp_path, spec) as fleet:
             fleet.prepare(2, spec=str(tmp_path / "other.toml"))
             fleet.launch(0, 1, 2)
-            await fleet.until(lambda: 2 in fleet.nodes[0].strangers and fleet.nodes[2].strangers != set())
+            await fleet.until(lambda: 2 in fleet.nodes[0].strangers and bool(fleet.nodes[2].strangers))
             told.extend([await fleet.status(0), await fleet.status(2)])
             assert await fleet.ends(0, 1, 2) == ["over"] * 3
             assert fleet.closed()[-1].included == (0, 1)

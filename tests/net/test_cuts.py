@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.net.nodes import fleet_of, held_back, small
 from tolfl.core.failures import Cut, FailurePlan
-from tolfl.net.cuts import Cuts
 
 DEVICES = st.integers(0, 5)
 ROUNDS = st.integers(0, 9)
@@ -25,35 +24,17 @@ def planned(draw: st.DrawFn) -> Cut:
     return Cut(tuple(one), tuple(other), first, heals_at)
 
 
-@given(st.lists(planned(), max_size=3), DEVICES, DEVICES, ROUNDS, st.sets(DEVICES))
-def test_a_peer_is_cut_off_exactly_while_a_cut_lasts(
-    cuts: list[Cut], device: int, peer: int, index: int, commanded: set[int]
+@given(st.lists(planned(), max_size=3), DEVICES, DEVICES, ROUNDS)
+def test_a_peer_is_cut_off_exactly_while_a_cut_lasts_and_both_sides_agree(
+    cuts: list[Cut], device: int, peer: int, index: int
 ) -> None:
-    one = Cuts(device, FailurePlan(cuts=tuple(cuts)))
-    one.command(commanded)
+    plan = FailurePlan(cuts=tuple(cuts))
     is_planned = any(
         cut.separates(device, peer) and cut.round_index <= index < (99 if cut.heals_at is None else cut.heals_at)
         for cut in cuts
     )
 
-    assert one.is_cut(peer, index) == (is_planned or peer in commanded)
-
-
-@given(st.lists(planned(), max_size=3), DEVICES, DEVICES, ROUNDS)
-def test_both_sides_of_a_plan_see_the_same_cut(cuts: list[Cut], a: int, b: int, index: int) -> None:
-    plan = FailurePlan(cuts=tuple(cuts))
-
-    assert Cuts(a, plan).is_cut(b, index) == Cuts(b, plan).is_cut(a, index)
-
-
-@given(st.sets(DEVICES), st.sets(DEVICES), DEVICES)
-def test_a_command_replaces_the_one_before_it(first: set[int], second: set[int], peer: int) -> None:
-    cuts = Cuts(0, FailurePlan())
-    cuts.command(first)
-    cuts.command(second)
-    assert cuts.is_cut(peer, 0) == (peer in second)
-    cuts.command([])
-    assert not cuts.is_cut(peer, 0)
+    assert plan.is_cut(device, peer, index) == plan.is_cut(peer, device, index) == is_planned
 
 
 def test_a_cut_by_command_is_noticed_and_healed(tmp_path: Path) -> None:

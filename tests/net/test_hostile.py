@@ -1,58 +1,51 @@
-"""Hostile messages from an enrolled device, floods and connections that lead nowhere: refused, counted, survived."""
+"""Hostile messages from an enrolled device, strangers, floods and connections that lead nowhere.
+
+All are refused, counted by kind, and of no consequence: the fleet ends with the model of the simulator.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import numpy as np
 import pytest
 
-from tests.net.hostile_peers import Peer, SecureFleet, secure_fleet_of, without_stale
-from tests.net.nodes import PATIENCE_S, held_back, is_same, small
+from tests.net.hostile_peers import Peer, check_unharmed, framed, in_mid_run, secure_fleet_of, without_stale
+from tests.net.nodes import PATIENCE_S, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
-from tests.sim.fleets import params
 from tolfl.cli.options import Format
 from tolfl.cli.status import status
-from tolfl.core.records import FailureHappened
 from tolfl.net.addresses import split_address
-from tolfl.net.server import MAX_FRAMES_PER_S, MAX_STREAMS, Meter
-from tolfl.net.wire import CHUNK_BYTES, MAX_FRAME_BYTES, Chunk, Frame, Hello, Pulse, RefusedMessageError, encode_frame
+from tolfl.net.links import MAX_FRAMES_PER_S, MAX_HALF_OPEN, Meter
+from tolfl.net.wire import (
+    CHUNK_BYTES,
+    LENGTH,
+    MAX_FRAME_BYTES,
+    Chunk,
+    Done,
+    Frame,
+    Ping,
+    Pong,
+    Receipt,
+    RefusedMessageError,
+    Rejection,
+    StatusRequest,
+    encode_frame,
+)
 from tolfl.protocol import messages
 from tolfl.protocol.history import Version
-from tolfl.sim.simulation import run
 
-ALL = (0, 1, 2, 3)
 SPEC = small(timing="lan")
 LIAR, TARGET = 3, 2  #: a member, and its head, which closes
-PULSE = Pulse()
+HONEST = (0, 1, 2)
 
 Frames = Sequence[Frame | bytes]
-
-
-async def in_mid_run(fleet: SecureFleet) -> threading.Event:
-    """Start a fleet and stop it at its second round, until the event that is returned."""
-    gate = held_back(fleet.prepare(0), lambda index: index < 1)
-    fleet.launch(*ALL)
-    await fleet.until_round(1)
-    return gate
-
-
-async def check_unharmed(fleet: SecureFleet) -> None:
-    """Check that all end well, with the model of the simulator, and that nobody was lost on the way."""
-    assert await fleet.ends(*ALL) == ["over"] * 4
-    expected = params(run(SPEC)[0])
-    assert all(is_same(fleet.params(device), expected) for device in ALL)
-    lines = [line for device in ALL for line in fleet.records(device)]
-    assert [line for line in lines if isinstance(line, FailureHappened)] == []
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
@@ -61,9 +54,9 @@ async def check_unharmed(fleet: SecureFleet) -> None:
 def spoilt(peer: Peer, change: Spoiler) -> Frames:
     """Return the frames of a report of which one thing is wrong."""
     first, *rest = peer.encoded(peer.report())
-    message = opened([first])
+    message = opened([first[LENGTH.size :]])
     change(message)
-    return [enclosed(message), *rest]
+    return [framed(enclosed(message)), *rest]
 
 
 def with_value(peer: Peer, value: float) -> Frames:
@@ -72,107 +65,129 @@ def with_value(peer: Peer, value: float) -> Frames:
     return list(peer.encoded(peer.report(vector)))
 
 
+def heartbeat(peer: Peer, **header: object) -> Frames:
+    return list(peer.encoded(messages.Heartbeat(*peer.header(**header))))
+
+
 def older(peer: Peer) -> messages.Report:
     return peer.report(version=Version(0, 0, 0, ""))
 
 
-#: What is sent on Bulk after hello, the status with which the stream ends, and under which kind it is counted.
-BULK: list[tuple[str, Callable[[Peer], Frames], str, str]] = [
-    ("too large", lambda _: [b"\0" * (MAX_FRAME_BYTES + 1)], "INVALID_ARGUMENT", "oversize"),
-    ("no frame", lambda _: [b"\xff\xff\xff"], "INVALID_ARGUMENT", "malformed"),
-    ("brackets without end", lambda _: [b"\x91" * 3_000], "INVALID_ARGUMENT", "malformed"),
-    ("empty", lambda _: [b""], "INVALID_ARGUMENT", "malformed"),
-    ("pulse among models", lambda _: [PULSE], "INVALID_ARGUMENT", "malformed"),
-    ("chunk of nothing", lambda _: [Chunk(b"x")], "INVALID_ARGUMENT", "malformed"),
-    ("too many bytes", lambda p: [*p.encoded(p.report())[:1], Chunk(b"\0" * CHUNK_BYTES)], "INVALID_ARGUMENT",
-     "oversize"),
-    ("message in another", lambda p: p.encoded(p.report())[:1] * 2, "INVALID_ARGUMENT", "malformed"),
-    ("another length", lambda p: spoilt(p, lambda m: part_of(m).update(vector=["f4", 2**40, 0])),
-     "INVALID_ARGUMENT", "shape"),
-    ("another model", lambda p: spoilt(p, lambda m: m["contribution"].update(parts={"x": part_of(m)})),
-     "INVALID_ARGUMENT", "shape"),
-    ("NaN", lambda p: with_value(p, float("nan")), "INVALID_ARGUMENT", "non-finite"),
-    ("infinity", lambda p: with_value(p, float("inf")), "INVALID_ARGUMENT", "non-finite"),
-    ("for another", lambda p: spoilt(p, put("sender", value=1)), "INVALID_ARGUMENT", "provenance"),
-    ("of others", lambda p: spoilt(p, put("contribution", "included", value=b"\x0f")),
-     "INVALID_ARGUMENT", "provenance"),
-    ("of an unknown device", lambda p: spoilt(p, put("sender", value=77)), "INVALID_ARGUMENT", "malformed"),
-    ("work beyond counting", lambda p: spoilt(p, put("version", "work", value=2**63)), "INVALID_ARGUMENT",
+BRACKETS = b"\x91" * 3_000
+#: What is sent after hello, and under which kind it is refused and counted.
+MESSAGES: list[tuple[str, Callable[[Peer], Frames], str]] = [
+    ("a frame of 4 GiB announced", lambda _: [LENGTH.pack(2**32 - 1)], "oversize"),
+    ("a frame that is too large", lambda _: [framed(b"\0" * (MAX_FRAME_BYTES + 1))], "oversize"),
+    ("no frame", lambda _: [framed(b"\xff\xff\xff")], "malformed"),
+    ("an empty frame", lambda _: [framed(b"")], "malformed"),
+    ("brackets without end", lambda _: [framed(BRACKETS)], "malformed"),
+    ("brackets in a message", lambda _: [framed(b"\x82\xa4type\xa7message\xa7message" + BRACKETS)], "malformed"),
+    ("a second hello", lambda p: [p.hello()], "malformed"),
+    ("a status request after hello", lambda _: [StatusRequest()], "malformed"),
+    ("done with nothing", lambda _: [Done()], "malformed"),
+    ("a pong that is too large a number", lambda _: [framed(b"\x82\xa4type\xa4pong\xa6number\xcf" + b"\xff" * 8)],
      "malformed"),
-    ("replayed", lambda p: list(p.encoded(older(p))), "OK", "stale"),
+    ("a receipt for nothing", lambda _: [Receipt(1)], "malformed"),
+    ("a chunk of nothing", lambda _: [Chunk(b"x")], "malformed"),
+    ("too many bytes", lambda p: [*p.encoded(p.report())[:1], *[Chunk(b"\0" * CHUNK_BYTES)] * 20], "oversize"),
+    ("a message inside another", lambda p: p.encoded(p.report())[:1] * 2, "malformed"),
+    ("another length", lambda p: spoilt(p, lambda m: part_of(m).update(vector=["f4", 2**40, 0])), "shape"),
+    ("another type", lambda p: spoilt(p, lambda m: part_of(m).update(vector=["f8", p.n_params, 0])), "shape"),
+    ("another model", lambda p: spoilt(p, lambda m: m["contribution"].update(parts={"x": part_of(m)})), "shape"),
+    ("NaN", lambda p: with_value(p, float("nan")), "non-finite"),
+    ("infinity", lambda p: with_value(p, float("inf")), "non-finite"),
+    ("a report for another", lambda p: spoilt(p, put("sender", value=1)), "provenance"),
+    ("a report of others", lambda p: spoilt(p, put("contribution", "included", value=b"\x0f")), "provenance"),
+    ("of an unknown device", lambda p: spoilt(p, put("sender", value=77)), "malformed"),
+    ("work beyond counting", lambda p: spoilt(p, put("version", "work", value=2**63)), "malformed"),
+    ("in the name of another", lambda p: heartbeat(p, sender=1), "forged"),
+    ("the death of a stranger", lambda p: heartbeat(p, dead=frozenset({(9, 0)})), "malformed"),
 ]  # fmt: skip
-CONTROL: list[tuple[str, Callable[[Peer], Frames], str, str]] = [
-    ("in the name of another", lambda p: list(p.encoded(messages.Heartbeat(*p.header(sender=1)))), "INVALID_ARGUMENT",
-     "forged"),
-    ("model on the wrong stream", lambda p: list(p.encoded(p.report())), "INVALID_ARGUMENT", "malformed"),
-    ("second hello", lambda p: [p.hello()], "INVALID_ARGUMENT", "malformed"),
-    ("death of a stranger", lambda p: list(p.encoded(messages.Heartbeat(*p.header(dead=frozenset({(9, 0)}))))),
-     "INVALID_ARGUMENT", "malformed"),
-]  # fmt: skip
-HELLO: list[tuple[str, dict[str, Any]]] = [
-    ("life beyond counting", {"incarnation": 2**63}),
-    ("address of nothing", {"addresses": {1: "nowhere"}}),
-    ("address without end", {"addresses": {3: "x" * 100_000 + ":1"}}),
+#: Hellos that are wrong in one thing.
+HELLOS: list[tuple[str, dict[str, Any], str]] = [
+    ("an incarnation beyond counting", {"incarnation": 2**62}, "malformed"),
+    ("for another device", {"device": 1}, "forged"),
+    ("of another run", {"fleet": "another"}, "stranger"),
+    ("to another", {"to": 1}, "stranger"),
+    ("of no device", {"device": 77}, "stranger"),
+    ("of the device itself", {"device": TARGET}, "stranger"),
+    ("of another version", {"wire": 3}, "wire version"),
 ]
-
-
-async def tried(
-    fleet: SecureFleet, method: str, frames: Frames, hello: Hello | None = None, is_stale: bool = False
-) -> tuple[str, str]:
-    """Return how a stream ended, and under which kind it was counted."""
-    counts = fleet.nodes[TARGET].server.refused
-    before = counts.copy()
-    code = await Peer(fleet, LIAR, TARGET).tell(*frames, method=method, hello=hello)
-    new = counts - before
-    return code, ", ".join(Counter(without_stale(new)).elements()) or ("stale" if is_stale and new["stale"] else "")
+#: What comes in place of a hello.
+FIRST: list[tuple[str, bytes, str]] = [
+    ("a heartbeat", framed(b"\x81\xa4type\xa4ping"), "malformed"),
+    ("a ping", encode_frame(Ping(1)), "malformed"),
+    ("a rejection", encode_frame(Rejection("go", "away")), "malformed"),
+    ("brackets", framed(b"\x82\xa4type\xa5hello\xa4mood" + BRACKETS), "malformed"),
+    ("raw bytes", b"\xff" * 4096, "oversize"),
+    ("the wire before", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "wire version"),
+]
 
 
 @pytest.mark.timeout(240)
 def test_hostile_messages_are_refused_and_counted_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
-            gate = await in_mid_run(fleet)
-            peer = Peer(fleet, LIAR, TARGET)
-            expected, found = {}, {}
-            for method, cases in (("Bulk", BULK), ("Control", CONTROL)):
-                for what, frames, code, kind in cases:
-                    expected[what] = (code, kind)
-                    found[what] = await tried(fleet, method, frames(peer), is_stale=kind == "stale")
-            for what, fields in HELLO:
-                expected[what] = ("FAILED_PRECONDITION", "malformed")
-                found[what] = await tried(fleet, "Control", [], peer.hello(**fields))
-            # The transport refuses what is larger still, before anybody can count it.
-            expected["huge"], found["huge"] = ("RESOURCE_EXHAUSTED", ""), await tried(fleet, "Bulk", [b"\0" * 2**23])
+            gate = await in_mid_run(fleet, LIAR)
+            peer, counts = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].links.refused
+            found, expected = {}, {}
+
+            async def tried(what: str, kind: str, ended: asyncio.Future[str] | Any) -> None:
+                before = counts.copy()
+                said = await ended
+                expected[what] = (kind, kind)
+                found[what] = said, ", ".join(Counter(without_stale(counts - before)).elements())
+
+            for what, frames, kind in MESSAGES:
+                await tried(what, kind, peer.tell(*frames(peer)))
+            for what, fields, kind in HELLOS:
+                await tried(what, kind, peer.tell(hello=peer.hello(**fields)))
+            for what, content, kind in FIRST:
+                await tried(f"{what} for a hello", kind, peer.tell(first=content))
             me = fleet.authority.folder_of("me")
             await asyncio.to_thread(status, fleet.addresses[TARGET], me, Format.TABLE)
             shown = capsys.readouterr().out
             gate.set()
 
             assert found == expected
-            for kind in {kind for _, kind in expected.values() if kind}:
+            for kind, _ in expected.values():
                 assert kind in shown
-            await check_unharmed(fleet)
+            await check_unharmed(fleet, LIAR)
 
     asyncio.run(live())
 
 
-def test_messages_that_are_no_news_change_nothing(tmp_path: Path) -> None:
-    """The first report of a round counts, and none of a round that is over."""
+def test_a_hello_with_addresses_of_nowhere_is_taken_without_them(tmp_path: Path) -> None:
+    """An address is a hint: what cannot be one is left out, and the rest of the hello counts."""
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
-            gate = await in_mid_run(fleet)
+            gate = await in_mid_run(fleet, LIAR)
             peer = Peer(fleet, LIAR, TARGET)
-            node = fleet.nodes[TARGET]
-            await fleet.until(lambda: LIAR in node.device.round.received)
-            another = peer.report()
-            said = [await peer.tell(*peer.encoded(another), method="Bulk") for _ in range(3)]
-            said += [await peer.tell(*peer.encoded(older(peer)), method="Bulk") for _ in range(3)]
+            before = dict(fleet.nodes[TARGET].addresses)
+            addresses = {1: "nowhere", 0: ":7000", 3: "x" * 100_000 + ":1", 2: "127.0.0.1:99999", 77: "elsewhere:1"}
+            said = await peer.tell(hello=peer.hello(addresses=addresses))
             gate.set()
 
-            assert said == ["OK"] * 6
-            assert node.server.refused["stale"] >= 3
-            await check_unharmed(fleet)
+            assert said == "open"
+            assert dict(fleet.nodes[TARGET].addresses) == before
+            await check_unharmed(fleet, LIAR)
+
+    asyncio.run(live())
+
+
+def test_reports_of_rounds_that_are_over_are_counted_and_change_nothing(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, SPEC) as fleet:
+            gate = await in_mid_run(fleet, LIAR)
+            peer, counts = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].links.refused
+            before = counts["stale"]
+            said = [await peer.tell(*peer.encoded(older(peer))) for _ in range(3)]
+            gate.set()
+
+            assert said == ["open"] * 3
+            assert counts["stale"] >= before + 3
+            await check_unharmed(fleet, LIAR)
 
     asyncio.run(live())
 
@@ -194,63 +209,44 @@ def test_a_meter_refuses_what_is_too_much_for_one_second_and_one_peer() -> None:
     assert refusal.value.kind == "flood"
 
 
-def endless(first: bytes | None, again: bytes) -> Iterator[bytes]:
-    """Return ten thousand frames and more: several seconds' worth of what is allowed."""
-    if first is not None:
-        yield first
-    for _ in range(20 * MAX_FRAMES_PER_S):
-        yield again
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_floods_are_cut_off_and_training_goes_on(tmp_path: Path) -> None:
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
-            gate = await in_mid_run(fleet)
-            peer, counts = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].server.refused
-            quick = await peer.tell(*[PULSE] * 500)
+            gate = await in_mid_run(fleet, LIAR)
+            peer, counts = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].links.refused
+            quick = await peer.tell(*[Ping(n) for n in range(500)])
             before = without_stale(counts)
-            head = peer.encoded(peer.report())[0]
-            floods = {
-                "pulses": await peer.tell(*endless(None, encode_frame(PULSE))),
-                "empty chunks": await peer.tell(*endless(head, encode_frame(Chunk(b""))), method="Bulk"),
-            }
+            head, many = peer.encoded(peer.report())[0], 3 * MAX_FRAMES_PER_S
+            floods = [
+                await peer.tell(*[Ping(0)] * many),
+                await peer.tell(head, *[Chunk(b"")] * many),
+                await peer.tell(*list(heartbeat(peer)) * many),
+            ]
             counted = counts["flood"]
             gate.set()
 
-            assert (quick, before) == ("OK", {})
-            assert "OK" not in floods.values()
-            assert counted == 2
-            await check_unharmed(fleet)
+            assert (quick, before) == ("open", {})
+            assert set(floods) <= {"flood", "closed"}
+            assert counted == 3
+            await check_unharmed(fleet, LIAR)
 
     asyncio.run(live())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_streams_without_number_push_out_their_own(tmp_path: Path) -> None:
+def test_a_peer_that_reads_nothing_costs_a_bounded_queue(tmp_path: Path) -> None:
+    """It asks without end and takes no answer: what waits for it is bounded, and the others are served."""
+
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
-            gate = await in_mid_run(fleet)
-            peer, server = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].server
-            channels = [peer.channel() for _ in range(3)]
-            calls: list[grpc.aio.StreamStreamCall] = []
-            for number in range(2 * MAX_STREAMS):
-                call = channels[number % 3].stream_stream("/tolfl.v2.Fleet/Control")()
-                await call.write(encode_frame(peer.hello()))
-                await call.read()
-                calls.append(call)
-            n_streams = sum(owner == LIAR for owner in server._streams.values())
-            await fleet.until(lambda: server.refused["flood"] >= MAX_STREAMS)
-            for call in calls:
-                call.cancel()
-            for channel in channels:
-                await channel.close()
+            gate = await in_mid_run(fleet, LIAR)
+            stream = await Peer(fleet, LIAR, TARGET).dial()
+            stream.send(Peer(fleet, LIAR, TARGET).hello(), *[Ping(n) for n in range(MAX_FRAMES_PER_S - 100)])
+            links = fleet.nodes[TARGET].links
+            await fleet.until(lambda: LIAR in links.connected)
             gate.set()
-
-            assert n_streams <= MAX_STREAMS + 1
-            await check_unharmed(fleet)
+            await check_unharmed(fleet, LIAR)
+            stream.close()
 
     asyncio.run(live())
 
@@ -286,30 +282,54 @@ async def hung_up(one: socket.socket) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_connections_that_never_finish_are_closed_and_harm_nobody(tmp_path: Path) -> None:
-    """200 that say nothing, 50 with half a handshake, 20 streams that never say hello."""
+    """200 that say nothing, 50 with half a handshake, 20 that never say hello."""
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
-            gate = await in_mid_run(fleet)
+            gate = await in_mid_run(fleet, LIAR)
             address, peer = fleet.addresses[TARGET], Peer(fleet, LIAR, TARGET)
             hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the first bytes of a client's handshake
             with connections(address, 200) as silent, connections(address, 50, hello) as halved:
-                async with peer.channel() as one, peer.channel() as other:
-                    calls = [
-                        channel.stream_stream("/tolfl.v2.Fleet/Control")()
-                        for channel in (one, other)
-                        for _ in range(10)
-                    ]
-                    async with asyncio.timeout(PATIENCE_S):
-                        codes = {(await call.code()).name for call in calls}
-                        ended = await asyncio.gather(*(hung_up(each) for each in (*silent, *halved)))
+                streams = [await peer.dial() for _ in range(20)]
+                async with asyncio.timeout(PATIENCE_S):
+                    ends = [await stream.answer() for stream in streams]
+                    ended = await asyncio.gather(*(hung_up(each) for each in (*silent, *halved)))
                 refused = await fleet.refused(TARGET)
             gate.set()
 
-            assert codes == {"DEADLINE_EXCEEDED"}
-            assert refused == {"silent": 20}
+            assert set(ends) == {"closed"}
+            assert refused["silent"] >= 20
             assert len(ended) == 250
-            await check_unharmed(fleet)
+            await check_unharmed(fleet, LIAR)
+
+    asyncio.run(live())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ten_thousand_half_open_connections_keep_nobody_out(tmp_path: Path) -> None:
+    """The oldest that have said nothing go; operators and devices that speak come through."""
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, SPEC) as fleet:
+            gate = await in_mid_run(fleet, LIAR)
+            links = fleet.nodes[TARGET].links
+            most = []
+
+            def press() -> None:
+                for _ in range(20):
+                    with connections(fleet.addresses[TARGET], 500):
+                        most.append(len(links._half_open))
+
+            pressing = asyncio.create_task(asyncio.to_thread(press))
+            refused = await fleet.refused(TARGET)
+            await pressing
+            gate.set()
+
+            assert max(most) <= MAX_HALF_OPEN
+            assert set(refused) <= {"silent"}
+            assert fleet.nodes[TARGET].links.refused["silent"] > 0
+            await check_unharmed(fleet, LIAR)
 
     asyncio.run(live())
 
@@ -317,21 +337,18 @@ def test_connections_that_never_finish_are_closed_and_harm_nobody(tmp_path: Path
 def test_a_reset_in_mid_message_leaves_nothing_behind(tmp_path: Path) -> None:
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
-            gate = await in_mid_run(fleet)
-            peer, server = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].server
-            before = sorted(server._streams.values())
+            gate = await in_mid_run(fleet, LIAR)
+            peer, links = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET].links
             for _ in range(5):
-                channel = peer.channel()
-                call = channel.stream_stream("/tolfl.v2.Fleet/Bulk")()
-                await call.write(encode_frame(peer.hello()))
-                await call.read()
-                await call.write(peer.encoded(peer.report())[0])
-                await channel.close()
-            await fleet.until(lambda: sorted(server._streams.values()) == before)
+                stream = await peer.dial()
+                stream.send(peer.hello(), peer.encoded(peer.report())[0])
+                await fleet.until(lambda: LIAR in links.connected)
+                stream.close()
+                await fleet.until(lambda: LIAR not in links.connected)
             gate.set()
 
-            assert without_stale(server.refused) == {}
-            await check_unharmed(fleet)
+            assert without_stale(links.refused) == {}
+            await check_unharmed(fleet, LIAR)
 
     asyncio.run(live())
 
@@ -351,8 +368,40 @@ def test_an_address_that_nobody_can_dial_stops_no_device(tmp_path: Path) -> None
             poisoned = fleet.nodes[TARGET].addresses[1]
             fleet.launch(0, 1, LIAR)
 
-            assert (said, poisoned) == ("OK", poison)
-            assert await fleet.ends(*ALL) == ["over"] * 4
+            assert (said, poisoned) == ("open", poison)
+            assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
             assert len(fleet.histories()) == 1
+
+    asyncio.run(live())
+
+
+def test_pongs_to_pings_that_were_never_sent_are_no_sign_of_life(tmp_path: Path) -> None:
+    """A device that only talks is silent all the same, and given up in time."""
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, SPEC) as fleet:
+            for device in HONEST:
+                fleet.prepare(device)
+            fleet.launch(*HONEST)
+            peer = Peer(fleet, LIAR, TARGET)
+            await fleet.status(TARGET)
+            streams = [await Peer(fleet, LIAR, device).dial() for device in HONEST]
+            for device, stream in zip(HONEST, streams, strict=True):
+                stream.send(Peer(fleet, LIAR, device).hello())
+
+            async def talk() -> None:
+                while True:
+                    for stream in streams:
+                        stream.send(Pong(10**6), *heartbeat(peer, version=Version(0, 0, 0, "")))
+                    await asyncio.sleep(0.1)
+
+            talking = asyncio.create_task(talk())
+            try:
+                assert await fleet.ends(*HONEST) == ["over"] * 3
+            finally:
+                talking.cancel()
+                for stream in streams:
+                    stream.close()
+            assert fleet.closed()[-1].included == HONEST
 
     asyncio.run(live())

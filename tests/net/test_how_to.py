@@ -21,7 +21,7 @@ import pytest
 from tests.net.how_to_page import PAGE, UNIT, Hosts, block, blocks_of, write_table
 from tests.net.namespaces import Network, left_behind, why_not
 from tolfl.core.records import RoundClosed
-from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY
+from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY
 from tolfl.net.wire import WIRE_VERSION
 
 SEVERAL, SYSTEMD = "Then on several", "Under systemd or in a container"

@@ -126,7 +126,7 @@ def test_a_planned_cut_heals_to_one_history(tmp_path: Path, min_devices: int) ->
 def test_a_member_that_was_cut_off_before_its_head_ever_wrote_to_it_is_found_dead(tmp_path: Path) -> None:
     async def live() -> None:
         async with fleet_of(tmp_path) as fleet:
-            fleet.prepare(2).cuts.command([3])
+            fleet.prepare(2).command(CommandRequest(cut=(3,)), is_operator=True)
             fleet.launch(*ALL)
             await fleet.until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
             await fleet.until_round(1, [0, 1, 2])
@@ -214,7 +214,7 @@ def own_threads() -> set[threading.Thread]:
 def test_a_fleet_leaves_no_task_no_thread_no_socket_and_no_file_behind(tmp_path: Path) -> None:
     async def live() -> None:
         before, counts = own_threads(), []
-        for repetition in range(3):  # the first one also opens what gRPC keeps for the whole process
+        for repetition in range(3):
             (tmp_path / str(repetition)).mkdir()
             async with fleet_of(tmp_path / str(repetition), small(rounds=2)) as fleet:
                 fleet.launch(*ALL)
@@ -226,7 +226,7 @@ def test_a_fleet_leaves_no_task_no_thread_no_socket_and_no_file_behind(tmp_path:
             assert asyncio.all_tasks() == {asyncio.current_task()}
             await until(lambda: not own_threads() - before)  # a round of training under way is let to its end
             counts.append(open_files())
-        await until(lambda: open_files() <= counts[1])  # gRPC closes its last sockets in a thread of its own
+        await until(lambda: open_files() <= counts[1])
 
     asyncio.run(live())
 
@@ -238,7 +238,9 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(tmp_path: Path) -> None:
             fleet.prepare(1, listen=fleet.addresses[0])
             fleet.launch(0)
             await fleet.until(lambda: 0 in fleet.nodes[0].addresses)
-            with pytest.raises(Exception, match=r"device 1 cannot listen on 127\.0\.0\.1:\d+; is the port taken"):
+            with pytest.raises(
+                Exception, match=r"device 1 cannot listen on 127\.0\.0\.1:\d+ .Address already in use.; choose"
+            ):
                 await fleet.nodes[1].run()
 
     asyncio.run(live())

@@ -14,8 +14,8 @@ from tolfl.core.records import AnyRecord, Evaluated
 from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.datasets import load
 from tolfl.learners.registry import autoencoder_for
-from tolfl.net.disk import DeviceDisk, kept_name
 from tolfl.net.scoring import RoundScorer
+from tolfl.net.storage import DeviceStorage, kept_name
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.outcome import fleet_of
 
@@ -35,7 +35,7 @@ def keep(devices: Path, device: int, round_index: int) -> None:
     version = Version(100 * round_index, round_index + 1, 0, "ab")
     models = {GLOBAL: autoencoder_for(fleet_of(SPEC, DATA)).initial(seed=round_index)}
     record = ClosedRound(version, Roster(dict.fromkeys(range(4), 0)), models, "")
-    DeviceDisk(devices / str(device), device).save(record, name=kept_name(version))
+    DeviceStorage(devices / str(device), device).save(record, name=kept_name(version))
 
 
 def rounds(lines: list[AnyRecord]) -> list[int | None]:

@@ -19,10 +19,10 @@ from tolfl.core.contribution import GLOBAL
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import FailureHappened, RoundClosed, RunEnded, Traffic, decode_records, encode_records
-from tolfl.net.authority import AUTHORITY, CERTIFICATE, KEY, REVOCATIONS, Authority
-from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import TLS
-from tolfl.net.disk import DeviceDisk, encode_round, read_round
+from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY, REVOCATIONS, Authority
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.storage import DeviceStorage, encode_round, read_round
+from tolfl.net.tls import Credentials
 from tolfl.protocol.history import ClosedRound, Roster, Version
 
 pytestmark = pytest.mark.slow
@@ -69,12 +69,12 @@ def records(_: Path) -> bytes:
 FILES = [
     File("node.toml", node_toml, lambda folder: NodeConfig.from_file(folder / "node.toml")),
     File("round.safetensors", closed_round, lambda folder: read_round(folder / "round.safetensors")),
-    File("life.json", lambda _: b'{"device":1,"incarnation":4}', lambda folder: DeviceDisk(folder, 1).next_life()),
+    File("life.json", lambda _: b'{"device":1,"incarnation":4}', lambda folder: DeviceStorage(folder, 1).next_life()),
     File("records.jsonl", records, lambda f: list(decode_records((f / "records.jsonl").read_bytes().splitlines()))),
-    File(REVOCATIONS, lambda folder: (folder / REVOCATIONS).read_bytes(), TLS),
-    File(KEY, lambda folder: (folder / KEY).read_bytes(), TLS),
-    File(CERTIFICATE, lambda folder: (folder / CERTIFICATE).read_bytes(), TLS),
-    File(AUTHORITY, lambda folder: (folder / AUTHORITY).read_bytes(), TLS),
+    File(REVOCATIONS, lambda folder: (folder / REVOCATIONS).read_bytes(), Credentials),
+    File(KEY, lambda folder: (folder / KEY).read_bytes(), Credentials),
+    File(CERTIFICATE, lambda folder: (folder / CERTIFICATE).read_bytes(), Credentials),
+    File(AUTHORITY, lambda folder: (folder / AUTHORITY).read_bytes(), Credentials),
     File(
         "devices.json",
         lambda folder: (folder.parents[1] / "devices.json").read_bytes(),

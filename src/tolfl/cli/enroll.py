@@ -28,7 +28,7 @@ def init(
 
     Example: tolfl enroll init --fleet fleet --name plant-7
     """
-    from tolfl.net.authority import Authority
+    from tolfl.net.enrolment import Authority
 
     authority = Authority.create(fleet, name)
     typer.echo(f"fleet {authority.fleet}: its authority is in {fleet}; keep {fleet / 'key.pem'} off the devices")
@@ -49,7 +49,7 @@ def device(
 
     Example: tolfl enroll device 3 --days 90
     """
-    from tolfl.net.authority import Authority, EnrolmentRequestError
+    from tolfl.net.enrolment import Authority, EnrolmentRequestError
 
     if id is None and not name.isdecimal():
         raise EnrolmentRequestError(f"device {name!r} has no id; give one with --id")
@@ -63,7 +63,7 @@ def operator(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
 
     Example: tolfl enroll operator me ; tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
     """
-    from tolfl.net.authority import Authority
+    from tolfl.net.enrolment import Authority
 
     typer.echo(f"made {Authority(fleet).issue(name, None, days)}")
 
@@ -74,7 +74,7 @@ def renew(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
 
     Example: tolfl enroll renew gateway
     """
-    from tolfl.net.authority import Authority
+    from tolfl.net.enrolment import Authority
 
     typer.echo(f"copy {Authority(fleet).renew(name, days)} to the device and start it again")
 
@@ -85,7 +85,7 @@ def revoke(name: Name, fleet: Folder = _DEFAULT) -> None:
 
     Example: tolfl enroll revoke gateway ; scp fleet/revocations.json 10.0.0.4:/etc/tolfl/credentials/
     """
-    from tolfl.net.authority import REVOCATIONS, Authority
+    from tolfl.net.enrolment import REVOCATIONS, Authority
 
     Authority(fleet).revoke(name)
     typer.echo(f"{name} is revoked; copy {fleet / REVOCATIONS} into the credentials of any device that runs")
@@ -97,7 +97,7 @@ def list_(fleet: Folder = _DEFAULT, format: options.HowShown = Format.TABLE) -> 
 
     Example: tolfl enroll list --format json
     """
-    from tolfl.net.authority import Authority
+    from tolfl.net.enrolment import Authority
 
     authority = Authority(fleet)
     entries = authority.entries()

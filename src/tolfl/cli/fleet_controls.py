@@ -12,8 +12,8 @@ import typer
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened
-from tolfl.net.asking import command as tell
-from tolfl.net.asking import shown_to
+from tolfl.net.client import command as tell
+from tolfl.net.client import credentials_for
 from tolfl.net.launcher import Launcher
 from tolfl.net.wire import CommandRequest
 
@@ -90,7 +90,7 @@ class FleetControls:
         if not launcher.processes[device].is_running:
             raise TolFLError(f"device {device} is not running")
         request = CommandRequest(token=launcher.token, cut=tuple(others))
-        tell(launcher.address_of(device), request, shown_to(str(launcher.out)))
+        tell(launcher.address_of(device), request, credentials_for(str(launcher.out)))
         rest = ",".join(str(one.device) for one in launcher.processes if one.device != device)
         line = FailureHappened(time_s=launcher.now_s, round=launcher.view.rounds_done, what=f"{what} {device} | {rest}")
         launcher.note(line)

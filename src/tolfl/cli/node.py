@@ -26,8 +26,8 @@ def node(
     """
     import asyncio
 
-    from tolfl.net.config import NodeConfig
-    from tolfl.net.preparing import prepare
+    from tolfl.net.node_config import NodeConfig
+    from tolfl.net.prepare import prepare
 
     settings = NodeConfig.from_file(config).without(absent)
 

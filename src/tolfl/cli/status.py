@@ -14,7 +14,7 @@ from tolfl.core.errors import TolFLError
 from tolfl.core.records import how_far
 
 if TYPE_CHECKING:
-    from tolfl.net.asking import Answer
+    from tolfl.net.client import Answer
 
 
 def status(
@@ -32,9 +32,9 @@ def status(
 
     Example: tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
     """
-    from tolfl.net.asking import ask_all, places, shown_to
+    from tolfl.net.client import ask_all, credentials_for, places
 
-    answers = ask_all(places(where), shown_to(where, credentials))
+    answers = ask_all(places(where), credentials_for(where, credentials))
     if format is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode([_plain(answer) for answer in answers]), indent=2).decode())
     else:

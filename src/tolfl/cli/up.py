@@ -69,7 +69,7 @@ def _check(spec: RunSpec) -> None:
     """Find what is wrong with a specification before a folder is made for it."""
     from tolfl.datasets import check_name
     from tolfl.learners.layouts import check_scheme
-    from tolfl.net.preparing import check_networked
+    from tolfl.net.prepare import check_networked
 
     check_scheme(spec.check())  # first: a name that nobody knows is a typo
     check_networked(spec)

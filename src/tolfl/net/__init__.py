@@ -1,1 +1,1 @@
-"""Driver 2: one process per device, gRPC with mutual TLS, failure detector, enrolment, launcher."""
+"""Driver 2: one process per device, one TLS connection per pair, failure detector, enrolment, launcher."""

@@ -1,53 +1,70 @@
-"""Where devices are, and which life of each is known to be there."""
+"""Where devices are, by the best word for it: the configuration, the device itself, other devices, discovery."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING
+from enum import IntEnum
 
 from tolfl.core.errors import SpecError
 
-if TYPE_CHECKING:
-    from tolfl.net.wire import Hello
+_MAX_ADDRESS = 300  #: a name of 253 characters, a port, and something to spare
 
 
-class Addresses(dict[int, str]):
+class Word(IntEnum):
+    """Whose word an address is; a lower one never replaces a higher one."""
+
+    DISCOVERED = 0  #: by multicast, from anybody on the network
+    OTHERS = 1  #: another device's
+    OWN = 2  #: the device's own, over a connection that shows its certificate
+    CONFIGURED = 3  #: the operator's
+
+
+class AddressBook(dict[int, str]):
     """The addresses of the devices of a fleet, by id, as one of them knows them.
 
-    >>> addresses = Addresses({"3": "radio:7003"}, own=0, known=range(5))
-    >>> from tolfl.net.wire import Hello
-    >>> addresses.learn(3, Hello(incarnation=1, addresses={3: "radio:7103", 4: "gateway:7004", 9: "nobody:7009"}))
-    >>> dict(addresses), addresses.life_at(3), addresses.life_at(4)
-    ({3: 'radio:7103', 4: 'gateway:7004'}, 1, 0)
+    >>> book = AddressBook({"3": "radio:7003"}, own=0, known=range(5))
+    >>> [book.learn(3, "radio:7103", Word.OWN), book.learn(4, "gateway:7004", Word.OTHERS)]
+    [False, True]
+    >>> [book.learn(4, "elsewhere:7004", Word.DISCOVERED), book.learn(9, "nobody:7009", Word.OWN)]
+    [False, False]
+    >>> dict(book)
+    {3: 'radio:7003', 4: 'gateway:7004'}
     """
 
     def __init__(self, configured: Mapping[str, str], own: int, known: Container[int]) -> None:
         super().__init__({int(device): address for device, address in configured.items()})
+        self._words = dict.fromkeys(self, Word.CONFIGURED)
         self._own, self._known = own, known
-        self._lives: dict[int, int] = {}
 
-    def learn(self, peer: int, hello: Hello) -> None:
-        """Take in the first frame of a peer: it knows best where it is itself, and may know where others are."""
-        for device, address in hello.addresses.items():
-            if device not in self:
-                self.found(device, address)
-        if peer in hello.addresses and hello.incarnation >= self.life_at(peer):
-            self.found(peer, hello.addresses[peer])
-            self._lives[peer] = hello.incarnation
-
-    def found(self, device: int, address: str) -> None:
-        """Take in where a device is, unless it is none of the fleet."""
-        if device != self._own and device in self._known:
-            self[device] = address
-
-    def life_at(self, peer: int) -> int:
-        """Return the latest life that told this address itself; a refusal there proves nothing of a later one."""
-        return self._lives.get(peer, 0)
+    def learn(self, device: int, address: str, word: Word) -> bool:
+        """Take in where a device is, if it is one of the fleet and the word is good; tell whether it was taken."""
+        known = self._words.get(device, Word.DISCOVERED)
+        if device == self._own or device not in self._known or not is_address(address):
+            return False
+        # Two devices may disagree about a third: who came first stands, until the third speaks for itself.
+        if device in self and (word < known or (word == known and word in (Word.OTHERS, Word.CONFIGURED))):
+            return False
+        self[device], self._words[device] = address, word
+        return True
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port`, `[v6]:port`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535 or not host:
-        raise SpecError(f"address {address!r}; write host:port, as in 10.0.0.3:7000")
+    host, _, port = address.rpartition(":")
+    if len(address) > _MAX_ADDRESS or not host or not port.isdecimal() or int(port) > 65535:
+        raise SpecError(f"address {address[:_MAX_ADDRESS]!r}; write host:port, as in 10.0.0.3:7000")
     return host.strip("[]"), int(port)
+
+
+def is_address(address: str) -> bool:
+    """Tell whether something could be dialled."""
+    try:
+        split_address(address)
+    except SpecError:
+        return False
+    return True
+
+
+def is_unspecified(address: str) -> bool:
+    """Tell whether an address means every interface of a machine, and so none that others could dial."""
+    return split_address(address)[0] in ("0.0.0.0", "::", "")

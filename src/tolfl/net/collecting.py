@@ -18,7 +18,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
 from tolfl.learners.layouts import wiring
 from tolfl.learners.registry import learner_of
-from tolfl.net.disk import StoredRound, has_round, read_round, round_path
+from tolfl.net.storage import StoredRound, has_round, read_round, round_path
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import score_models

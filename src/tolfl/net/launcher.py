@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,18 @@ from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, wiring
 from tolfl.learners.registry import BUILT_IN, learner_of, what_of
-from tolfl.net.authority import Authority
-from tolfl.net.config import NodeConfig
+from tolfl.net.client import command, credentials_for
+from tolfl.net.enrolment import FLEET, Authority
+from tolfl.net.enrolment import LAUNCHER as OPERATOR_NAME
+from tolfl.net.node_config import NodeConfig
 from tolfl.net.ports import free_ports
-from tolfl.net.preparing import check_networked
+from tolfl.net.prepare import check_networked
 from tolfl.net.resuming import Past, check_nobody_runs, past_of
+from tolfl.net.wire import CommandRequest
 from tolfl.runs.directory import RunDirectory, write_file
 from tolfl.runs.outcome import data_for, fleet_of
 from tolfl.runs.records import LAUNCHER, RECORDS
 
-FLEET, OPERATOR = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
 _POLL_S = 0.05
 _GOODBYE_S = 5.0
 #: How long devices wait for each other: on one machine they start as fast as its cores load their libraries.
@@ -135,7 +138,7 @@ class Launcher:
         """Write what each device needs: its samples, its configuration, its certificate, the settled specification."""
         authority = None if is_insecure else Authority.create(self.out / FLEET)
         if authority is not None:
-            authority.issue(OPERATOR, None)
+            authority.issue(OPERATOR_NAME, None)
         settled = self.spec.train.settle(self.data.n_features, fleet_of(self.spec, self.data).usual_rows)
         # The usual step is that of the built-in autoencoder; a learner of one's own settles its step by itself.
         lr = settled.lr if what_of(self.spec) in BUILT_IN else self.spec.train.lr
@@ -143,7 +146,7 @@ class Launcher:
         spec = msgspec.structs.replace(self.spec, train=train, learn=self._settled_learn())
         write_file(self.out / "devices", "spec.toml", spec.to_toml().encode())
         addresses = {str(device): f"127.0.0.1:{port}" for device, port in enumerate(free_ports(self.spec.devices))}
-        started = time.time()
+        started, patience_s = time.time(), max(_START_S, _START_S_PER_DEVICE * self.spec.devices)
         for process in self.processes:
             config = NodeConfig(
                 device=process.device,
@@ -152,7 +155,8 @@ class Launcher:
                 spec="../spec.toml",
                 peers={device: address for device, address in addresses.items() if device != str(process.device)},
                 samples="samples.npy",
-                start_timeout_s=max(_START_S, _START_S_PER_DEVICE * self.spec.devices),
+                start_timeout_s=patience_s,
+                start_quiet_s=patience_s,  # the launcher says who is not coming
                 keep_models_every=self.spec.evaluate_every,
                 token=self._token,
                 started_unix=started,
@@ -165,6 +169,7 @@ class Launcher:
             (process.folder / "node.toml").chmod(0o600)  # the token is in it
             try:
                 np.save(process.folder / "samples.npy", self.data.slice_of(process.device))
+                (process.folder / "samples.npy").chmod(0o600)
             except OSError as error:
                 raise RunDirectoryError(self.out, f"cannot be written ({error.strerror}); make room") from None
         self._started_unix = started
@@ -315,12 +320,22 @@ class Launcher:
         for record in self._new_lines(process):
             self._take_in(process, record)
         process.exit_code = code
+        if not process.has_begun and not self._is_stopping:
+            self._tell_of_absence(process.device)
         if code and not process.has_told_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
             line = FailureHappened(
                 time_s=self.now_s, device=process.device, round=self.view.rounds_done, what=f"died ({how})"
             )
             self._note(line)
+
+    def _tell_of_absence(self, device: int) -> None:
+        """Tell those who still wait for a device that it is not coming."""
+        request = CommandRequest(token=self._token, absent=(device,))
+        for process in self.processes:
+            if process.is_running and not process.has_begun:
+                with suppress(TolFLError):  # it may not listen yet, and then finds out by waiting
+                    command(self.address_of(process.device), request, credentials_for(str(self.out)))
 
     def _new_lines(self, process: Process) -> Iterator[AnyRecord]:
         path = process.folder / RECORDS

@@ -6,44 +6,53 @@ import asyncio
 import hmac
 import logging
 import os
+import secrets
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-import grpc.aio
 import msgspec
 
 from tolfl.core.contribution import Contribution, Vector
-from tolfl.core.errors import RunDirectoryError
-from tolfl.core.failures import Failure
+from tolfl.core.failures import Failure, FailurePlan
 from tolfl.core.records import RunStarted
-from tolfl.core.spec import Timing
+from tolfl.core.spec import RunSpec, Timing
 from tolfl.learners import Account, Learner
 from tolfl.learners.registry import what_of
-from tolfl.net.addresses import Addresses
-from tolfl.net.arrival import Arrival
-from tolfl.net.authority import REVOCATIONS, EnrolmentError
-from tolfl.net.credentials import Credentials
-from tolfl.net.cuts import Cuts
-from tolfl.net.detector import Detector
-from tolfl.net.diary import Diary
+from tolfl.net.addresses import AddressBook, Word
+from tolfl.net.connection import Outgoing
 from tolfl.net.discovery import Discovery
-from tolfl.net.disk import DeviceDisk, kept_name
-from tolfl.net.keeping import Keeper
+from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
+from tolfl.net.failure_detector import FailureDetector
+from tolfl.net.links import Links
 from tolfl.net.metrics import Metrics
-from tolfl.net.outbox import Outbox
-from tolfl.net.server import Server
-from tolfl.net.setting import Setting
-from tolfl.net.status import status_of, stranger_sentence
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.record_log import RecordLog
+from tolfl.net.start_up import wait_for_peers
+from tolfl.net.status import STRANGERS, status_of, stranger_sentence
+from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name
+from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
-from tolfl.net.wire import WIRE_VERSION, CommandRequest, Hello, RevocationList, StatusReply, kept_in
-from tolfl.protocol.device import Device
+from tolfl.net.wire import (
+    WIRE_VERSION,
+    Codec,
+    CommandRequest,
+    Hello,
+    Limits,
+    RefusedMessageError,
+    Rejection,
+    RevocationList,
+    StatusReply,
+    kept_in,
+)
+from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import (
     Announce,
     Applied,
@@ -66,7 +75,7 @@ from tolfl.protocol.events import (
 from tolfl.protocol.history import ClosedRound, Roster, State, Version
 from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
-from tolfl.runs.directory import write_file
+from tolfl.runs.ledger import Kind
 
 #: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
 _MAX_EARLY = 256
@@ -75,44 +84,64 @@ _LOG = logging.getLogger("tolfl")
 _REVOKED = "device {} was revoked; enrol it anew to let it in again"
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """What a device brings along: its part of the run."""
+
+    config: NodeConfig
+    spec: RunSpec
+    plan: FailurePlan
+    rules: Rules
+    limits: Limits
+    fleet: str
+    n_samples: int
+    data: str
+
+
 class Node:
     """A device on a network; `run` is its whole life."""
 
-    def __init__(self, setting: Setting, trainer: Trainer, credentials: Credentials) -> None:
-        config = setting.config
-        self.id, self.fleet, self.limits = config.device, setting.fleet, setting.limits
-        self.setting, self.timing = setting, Timing.preset(setting.spec.timing)
-        self.rules = setting.rules
-        self._disk = DeviceDisk(Path(config.state), self.id, self.fleet)
-        self.diary = Diary(Path(config.state), self.id)
-        self._trainer, self._credentials = trainer, credentials
+    def __init__(self, assignment: Assignment, trainer: Trainer, credentials: Credentials) -> None:
+        config = assignment.config
         if credentials.is_revoked(credentials.identity):
-            raise EnrolmentError(_REVOKED.format(self.id))
-        incarnation = self._disk.next_life()
-        record = self._disk.newest() or self._first_record()
+            raise EnrolmentError(_REVOKED.format(config.device))
+        self.id, self.fleet, self.limits = config.device, assignment.fleet, assignment.limits
+        self.config, self.spec, self.rules = config, assignment.spec, assignment.rules
+        self.n_samples, self.timing = assignment.n_samples, Timing.preset(assignment.spec.timing)
+        self._data, self._plan = assignment.data, assignment.plan
+        self._storage = DeviceStorage(Path(config.state), self.id, self.fleet)
+        self.log = RecordLog(Path(config.state), self.id)
+        self._trainer, self.credentials = trainer, credentials
+        incarnation = self._storage.next_life()
+        record = self._storage.newest() or self._first_record()
         self.device = Device(self.id, incarnation, record, self.rules)
-        self._injector = Injector(
-            self.device, self._failures_to_come(record), setting.plan.returns, self.timing.heartbeat_s
-        )
-        self.cuts = Cuts(self.id, setting.plan)
-        self.addresses = Addresses(config.peers, self.id, self.limits.topology.cluster_of)
-        self.detector = Detector(self.timing)
-        self.outbox = Outbox(self, credentials.dial, self.detector, self.diary)
-        self.keeper = Keeper(self._disk)
-        self.server = Server(self, credentials)
+        failures = self._failures_to_come(record)
+        self._injector = Injector(self.device, failures, self._plan.returns, self.timing.heartbeat_s)
+        self._cut_off: frozenset[int] = frozenset()  #: whom a launcher has commanded not to reach
+        self.addresses = AddressBook(config.peers, self.id, self.limits.topology.cluster_of)
+        self.detector = FailureDetector(self.timing)
+        self.links = Links(self, credentials)
+        self.writer = BackgroundWriter(self._storage)
         self.loss: float | None = None
         self._started_unix = config.started_unix or time.time()
         self.began_s = time.monotonic()
+        self._process = secrets.randbits(48)
+        self.absent = set(config.absent)  #: whom nobody waits for
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
+        self._processes: dict[int, int] = {}  #: and the process that lives it
+        self._alive: set[tuple[int, int]] = set()  #: who took part and was not held for dead at the last beat
         #: what came before this device started
         self._early: deque[tuple[int, AnyMessage]] | None = deque(maxlen=_MAX_EARLY)
-        self.strangers: set[int] = set()  #: peers that answer and do not count this device among their fleet
+        self.strangers: dict[int, str] = {}  #: peers that answer and want nothing of this device, and what they say
+        self.n_sent = self.bytes_sent = 0
         self._is_dying = False
+        self._tasks: set[asyncio.Task[None]] = set()
         self._record_before = record
+        self._last_encoded: tuple[AnyMessage, object, bytes, tuple[Vector | bytes, ...]] | None = None
         self._ended = asyncio.Event()
         self._error: Exception | None = None
-        self._computing: set[asyncio.Task[None]] = set()
-        self._sending: set[asyncio.Task[None]] = set()  #: of these, sums that are sent once they are added up
+        self._sending: set[asyncio.Task[None]] = set()  #: sums that are sent once they are added up
+        self._held: list[tuple[int, AnyMessage]] | None = None  #: what waits for the number of a life to be stored
         self._account = Account()  #: of the round that was applied last
 
     def _first_record(self) -> ClosedRound:
@@ -121,44 +150,58 @@ class Node:
 
     def _failures_to_come(self, record: ClosedRound) -> list[Failure]:
         """Return the planned failures that have not happened; those of rounds that are over never will."""
-        mine = list(self.setting.plan.of_device(self.id))[self._disk.planned_deaths :]
+        mine = list(self._plan.of_device(self.id))[self._storage.planned_deaths :]
         return [failure for failure in mine if failure.round_index >= record.version.round]
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """Live: listen, gather, take part until the end; return why it ended."""
+        """Run the device until the training ends; return why it ended."""
         self._loop = asyncio.get_running_loop()
-        port = await self.server.start(self.setting.config.listen)
-        host = self.setting.config.listen.rpartition(":")[0]
-        self.addresses[self.id] = self.setting.config.advertise or f"{host}:{port}"
+        try:
+            async with asyncio.TaskGroup() as self._group:  # whatever fails unseen ends the device with its error
+                try:
+                    return await self._live()
+                finally:
+                    for task in self._tasks:
+                        task.cancel()
+                    await self.links.stop()
+        except BaseExceptionGroup as errors:
+            raise _first_of(errors) from None
+        finally:
+            self._trainer.close()
+            self.writer.close()
+
+    async def _live(self) -> str:
+        port = await self.links.start(self._group, self.config.listen)
+        host = self.config.listen.rpartition(":")[0]
+        self.addresses[self.id] = self.config.advertise or f"{host}:{port}"
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._handle, LeaveAsked())
-        beat: asyncio.Task[None] | None = None
         metrics = Metrics(self.status)
-        discovery = Discovery(self.fleet, self.id, self.addresses.found) if self.setting.config.discover else None
+        discovery = Discovery(self.fleet, self.id, self._discovered) if self.config.discover else None
         try:
-            if self.setting.config.metrics:
-                await metrics.start(self.setting.config.metrics)
+            if self.config.metrics:
+                await metrics.start(self.config.metrics)
             if discovery is not None:
                 await discovery.start(self.addresses[self.id])
-            await Arrival(self).wait()
+            await wait_for_peers(self)
             self._start()
-            beat = asyncio.create_task(self._beat())
+            self._spawn(self._beat())
             return await self._until_the_end()
         finally:
-            if beat is not None:
-                beat.cancel()
-            for task in self._computing:
-                task.cancel()
-            await asyncio.gather(*self._computing, return_exceptions=True)
             if discovery is not None:
                 await discovery.stop()
             await metrics.stop()
-            await self.outbox.close()
-            await self.server.stop()
-            self._trainer.close()
-            self.keeper.close()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _discovered(self, device: int, address: str) -> None:
+        self.addresses.learn(device, address, Word.DISCOVERED)
 
     @property
     def learner(self) -> Learner:
@@ -166,19 +209,19 @@ class Node:
         return self._trainer.learner
 
     def _start(self) -> None:
-        self.diary.started(
+        self.log.started(
             self.now_s,
             RunStarted(
                 time_s=self.now_s,
                 device=self.id,
-                scheme=self.setting.spec.scheme,
-                data=self.setting.data,
-                seed=self.setting.spec.seed,
+                scheme=self.spec.scheme,
+                data=self._data,
+                seed=self.spec.seed,
                 clusters=self.limits.topology.clusters,
                 model_bytes=self.learner.model_bytes,
-                defence=str(self.setting.spec.defence),
-                liars=self.setting.spec.liars,
-                learn=what_of(self.setting.spec),
+                defence=str(self.spec.defence),
+                liars=self.spec.liars,
+                learn=what_of(self.spec),
                 stages=self.learner.all_stages(),
             ),
         )
@@ -199,26 +242,51 @@ class Node:
             if self.device.stopped != reason or reason is None:
                 self._ended.clear()
                 continue
-            await self._say_last_words()
-            self.diary.flush_traffic(self.now_s, self.device.record.parent)
-            self.diary.ended(self.now_s, self.device.record, reason)
+            await self._flush()
+            self.log.flush_traffic(self.now_s)
+            self.log.ended(self.now_s, self.device.record, reason)
             results = self._trainer.results(self.device.record.state)
-            self.keeper.leave_behind(self.device.record, reason, self.device.is_private, results)
+            await asyncio.to_thread(
+                self.writer.leave_behind, self.device.record, reason, self.device.is_private, results
+            )
             return reason
 
     async def _beat(self) -> None:
-        """Every heartbeat: who has fallen silent, what must be said again, which links are of no use."""
+        """Every heartbeat: who has fallen silent, what must be said again, which connections are of no use."""
         while True:
             await asyncio.sleep(self.timing.heartbeat_s)
+            self._watch_afresh()
             for peer in self.detector.tick(self._loop.time()):
-                self._give_up(peer, f"silent for {self.timing.silence_detection_s:g} s")
+                life = self._newest_life(peer)
+                self._alive.discard((peer, life))
+                self._give_up(peer, life, f"silent for {self.timing.silence_detection_s:g} s")
+                self.links.disconnect(peer)
             self._handle(Ticked())
-            self._cut_off(self._credentials.reread())
-            await self.outbox.close_idle()
+            self._exclude(self.credentials.reread())
+            self.links.beat()
 
-    async def _say_last_words(self) -> None:
+    def _watch_afresh(self) -> None:
+        """Count silence anew for who is (again) held for alive: what was missed before must not end it at once."""
+        fleet = self.device.fleet
+        alive = {life for life in fleet.roster.lives if not fleet.has_failed(life)}
+        for peer, _ in alive - self._alive:
+            self.detector.heard(peer)
+        self._alive = alive
+
+    async def _flush(self) -> None:
+        """Wait a little until what this device has said has arrived."""
         await asyncio.gather(*self._sending, return_exceptions=True)
-        await self.outbox.say_last_words({device for device, _ in self.device.fleet.dead})
+        await self.links.flush(without={device for device, _ in self.device.fleet.dead})
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to begin: it has left, or must not take part."""
+        return self._ended.is_set() or self.device.stopped is not None
+
+    @property
+    def is_fleet_training(self) -> bool:
+        """Whether others have begun without this device."""
+        return bool(self._early) or any(hello.is_inside for hello in self.links.connected.values())
 
     @property
     def has_begun(self) -> bool:
@@ -241,15 +309,29 @@ class Node:
         if self._is_dying or self._error is not None:
             return
         before = self._record_before = self.device.record
+        snapshot = self.device.snapshot() if isinstance(event, Received) else None
         try:
-            for effect in self._injector.handle(event):
+            effects = self._injector.handle(event)
+        except Exception as error:
+            if snapshot is None:
+                self._fail(error)
+            else:
+                # What a peer sends cannot end this device: it is as if it had never come.
+                self.device.restore(snapshot)
+                self.links.refused["impossible"] += 1
+            return
+        try:
+            for effect in effects:
                 self._do(effect)
         except Exception as error:
-            self._error = error
-            self._ended.set()
+            self._fail(error)
             return
         if self.device.record is not before and not self._is_dying:
             self._go_on_from(self.device.record)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._ended.set()
 
     def _do(self, effect: PlannedEffect) -> None:
         match effect:
@@ -264,38 +346,39 @@ class Node:
                     self._trainer.compute(partial(self._trainer.apply, effect)), partial(self._applied, effect.version)
                 )
             case SetDeadline():
-                if self.setting.spec.deadline_s is not None:
-                    self._loop.call_later(self.setting.spec.deadline_s, self._handle, DeadlinePassed(effect.version))
+                if self.spec.deadline_s is not None:
+                    self._loop.call_later(self.spec.deadline_s, self._handle, DeadlinePassed(effect.version))
             case Announce():
                 self._announce(effect)
             case TakeOver():
-                self.diary.disturbed()
-                self.diary.took_over(self.now_s, self.device.record, effect)
+                self.log.disturbed()
+                self.log.took_over(self.now_s, self.device.record, effect)
             case KeepIncarnation():
-                self._lives[self.id] = effect.incarnation
-                self.keeper.keep_incarnation(effect.incarnation)
+                self._held = [] if self._held is None else self._held
+                self._spawn(self._store(effect.incarnation))
             case Stop():
                 self._ended.set()
             case Die():
                 self._is_dying = True
-                self._dying = asyncio.create_task(self._die(effect))
+                self._spawn(self._die(effect))
             case GiveUp():
-                self.diary.disturbed()
-                self.diary.failed(self.now_s, effect.device, effect.round_index, effect.what)
+                self.log.disturbed()
+                self.log.failed(self.now_s, effect.device, effect.round_index, effect.what)
+
+    async def _store(self, incarnation: int) -> None:
+        """Store the number of a life, then say what was held back: nobody hears of a life that is on no disk."""
+        await asyncio.wrap_future(self.writer.keep_incarnation(incarnation))
+        if incarnation == self.device.incarnation and self._held is not None:
+            held, self._held = self._held, None
+            for to, message in held:
+                self._send(to, message)
 
     def _when_computed(self, computing: Future[T], then: Callable[[T], None]) -> asyncio.Task[None]:
         """Go on with what the training thread computes, on the event loop; an error there ends the device."""
-        task = asyncio.create_task(self._await(computing, then))
-        self._computing.add(task)
-        task.add_done_callback(self._computing.discard)
-        return task
+        return self._spawn(self._await(computing, then))
 
     async def _await(self, computing: Future[T], then: Callable[[T], None]) -> None:
-        try:
-            then(await asyncio.wrap_future(computing))
-        except Exception as error:
-            self._error = error
-            self._ended.set()
+        then(await asyncio.wrap_future(computing))
 
     def _trained(self, version: Version, contribution: Contribution) -> None:
         self.loss = contribution.loss
@@ -306,29 +389,40 @@ class Node:
         self._handle(Applied(version, state))
 
     def _announce(self, announced: Announce) -> None:
-        record, every = announced.record, self.setting.config.keep_models_every
-        self.diary.closed(self.now_s, announced, self._account)
+        record, every = announced.record, self.config.keep_models_every
+        self.log.closed(self.now_s, announced, self._account)
         if announced.total is not None and every and record.version.round % every == 0:
-            self.keeper.keep_as(record, kept_name(record.version))
+            self.writer.keep_as(record, kept_name(record.version))
 
     def _go_on_from(self, record: ClosedRound) -> None:
-        self.diary.next_round(self.now_s, record.parent, record)
-        self.keeper.keep(record, self.device.is_private)
+        self.log.next_round(self.now_s, record)
+        self.writer.keep(record, self.device.is_private)
 
     async def _die(self, death: Die) -> None:
         """Die as planned: after the last words, without another one."""
         failure = death.failure
-        self.diary.flush_traffic(self.now_s, death.record.parent)
-        self.diary.failed(self.now_s, self.id, failure.round_index, f"died ({failure.phase.value})")
-        await self._say_last_words()
-        self.keeper.last_of_life(death.record, self.device.incarnation)
+        self.log.failed(self.now_s, self.id, failure.round_index, f"died ({failure.phase.value})")
+        await self._flush()
+        self.log.flush_traffic(self.now_s)
+        self.writer.last_of_life(death.record, self.device.incarnation)
         os.kill(os.getpid(), signal.SIGKILL)
 
     # -- messages -----------------------------------------------------------------------------------------------
 
+    def _is_cut(self, peer: int, round_index: int) -> bool:
+        """Tell whether nothing may pass between this device and a peer in a round.
+
+        Each side goes by the rounds that it knows of. A message of the round in which a cut ends ends it for whoever
+        gets it: the side that was left behind has no other way to learn of it.
+        """
+        return peer in self._cut_off or self._plan.is_cut(self.id, peer, round_index)
+
     def _send(self, to: int, message: AnyMessage) -> None:
-        if self.cuts.is_cut(to, self.device.version.round):
-            self.outbox.link_to(to)  # nothing passes, but somebody waits for an answer and must notice that none comes
+        if self._held is not None:
+            self._held.append((to, message))
+            return
+        if self._is_cut(to, self.device.version.round):
+            self.links.expect(to)  # nothing passes, but somebody waits for an answer and must notice that none comes
             return
         if isinstance(message, Mean) and not isinstance(message.total, Contribution):
             sending = self._when_computed(
@@ -337,7 +431,34 @@ class Node:
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
             return
-        self.outbox.send(to, message, self._known_of(message.record) if isinstance(message, Closed) else None)
+        self._queue(to, message, self._known_of(message.record) if isinstance(message, Closed) else None)
+
+    def _queue(self, to: int, message: AnyMessage, parent: dict[str, Vector] | None = None) -> None:
+        """Queue a message; of a closed round only what is not in the `parent` state, which the peer should have."""
+        frame, arrays = self._encoded(message, parent)
+        history, kind = self._record_before.version.history, _kind_of(message)
+        if not arrays:
+            self.links.send(to, Outgoing(frame, history))
+            return
+        # A peer that cannot use a part pulls the whole, which must not count as already there.
+        name = (kind, message.version, _included(message), parent is None)
+        self.links.send(to, Outgoing(frame, history, arrays, kind, name, kind is Kind.MODEL))
+
+    def _encoded(
+        self, message: AnyMessage, parent: dict[str, Vector] | None
+    ) -> tuple[bytes, tuple[Vector | bytes, ...]]:
+        """Encode once what goes to many."""
+        last = self._last_encoded
+        if last is None or last[0] is not message or last[1] is not parent:
+            frame, arrays = Codec.encode(message, parent)
+            last = self._last_encoded = (message, parent, frame, tuple(arrays))
+        return last[2], last[3]
+
+    def sent(self, peer: int, message: Outgoing) -> None:
+        """Count a message that has left."""
+        self.log.sent(message.history, peer, message.kind, message.n_bytes)
+        self.n_sent += 1
+        self.bytes_sent += message.n_bytes
 
     def _known_of(self, record: ClosedRound) -> dict[str, Vector] | None:
         """Return the state that whoever hears the news of a record has, as a rule; who asks for it may have none."""
@@ -351,22 +472,18 @@ class Node:
         return _arrays(before) if is_update else None
 
     def _send_total(self, to: int, message: Mean, total: Contribution) -> None:
-        self.outbox.send(to, msgspec.structs.replace(message, total=total), None)
-
-    def dial(self, address: str) -> grpc.aio.Channel:
-        """Return a channel to an address of which it is not known who answers there."""
-        return self._credentials.dial(address, None)
+        self._queue(to, msgspec.structs.replace(message, total=total))
 
     def received(self, peer: int, message: AnyMessage) -> None:
-        """Take in a message of a peer."""
+        """Take in a message of a peer; whatever it is, it cannot end this device."""
         if self._early is not None:
             self._early.append((peer, message))
             return
-        if self.cuts.is_cut(peer, max(self.device.version.round, message.version.round)):
+        if self._is_cut(peer, max(self.device.version.round, message.version.round)):
             return
         is_old = isinstance(message, Report | Mean) and message.version < self.device.version
         if is_old or message.incarnation < self._lives.get(peer, 0):
-            self.server.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
+            self.links.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
         self._lives[peer] = max(self._lives.get(peer, 0), message.incarnation)
         if isinstance(message, Closed) and kept_in(message.record):
             message = self._with_kept(message)
@@ -381,74 +498,83 @@ class Node:
             return msgspec.structs.replace(message, record=msgspec.structs.replace(record, state=models))
         return Heartbeat(message.sender, message.incarnation, message.version, message.dead)
 
-    # -- what links and the server ask for ----------------------------------------------------------------------
+    # -- what the connections ask for -----------------------------------------------------------------------------
 
-    def hello(self, to: int) -> Hello:
-        """Return the first frame of a stream."""
+    def hello(self, to: int | None) -> Hello:
+        """Return the first frame of a connection."""
         return Hello(
             wire=WIRE_VERSION,
             fleet=self.fleet,
             device=self.id,
             incarnation=self.device.incarnation,
             to=to,
-            is_inside=self.device.fleet.is_inside and self._early is None,
+            process=self._process,
+            is_inside=self.device.fleet.is_inside and self.has_begun,
             addresses=dict(self.addresses),
-            revocations=self._credentials.revocations,
+            revocations=self.credentials.revocations,
         )
 
     def greeted(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of a peer: where others are, and that an earlier life of it is over."""
-        self.addresses.learn(peer, hello)
+        before, process = self._lives.get(peer), self._processes.get(peer)
+        for device, address in hello.addresses.items():
+            if device != peer:
+                self.addresses.learn(device, address, Word.OTHERS)
+            elif before is None or hello.incarnation >= before:
+                self.addresses.learn(device, address, Word.OWN)
         try:
             self.learn(hello.revocations)
-        except EnrolmentError:  # a list that nobody signed teaches nothing
-            self.server.refused["forged"] += 1
-        self.strangers.discard(peer)
-        before, self._lives[peer] = self._lives.get(peer), max(self._lives.get(peer, 0), hello.incarnation)
+        except RefusedMessageError as error:  # a list that nobody signed teaches nothing
+            self.links.refused[error.kind] += 1
+        self.strangers.pop(peer, None)
+        self._lives[peer], self._processes[peer] = max(before or 0, hello.incarnation), hello.process
         self.heard(peer)
-        if peer in self.outbox.links and not self.outbox.links[peer].is_connected:
-            self.outbox.links[peer].spoken()
-        if before is not None and hello.incarnation > before and self._early is None:
+        if before is None or not self.has_begun:
+            return
+        if hello.incarnation > before:
+            self._handle(PeerFailed(peer, before))
+        elif hello.incarnation == before and hello.process != process:
+            # The same life in another process: its disk was lost or put back, and what it had promised with it.
             self._handle(PeerFailed(peer, before))
 
     def heard(self, peer: int) -> None:
-        """Note a sign of life."""
-        if not self.cuts.is_cut(peer, self.device.version.round):
+        """Note an answer."""
+        if not self._is_cut(peer, self.device.version.round):
             self.detector.heard(peer)
 
-    def doubt(self, peer: int) -> None:
-        """Dial a peer whose stream has ended: if it is gone, the answer comes at once."""
-        if peer in self.outbox.links:
-            self.outbox.links[peer].try_now()
+    def expects(self, peer: int) -> None:
+        """Expect answers from a peer from now on."""
+        self.detector.watch(peer)
 
-    def refused(self, peer: int) -> None:
-        """Take in the proof that there is no process any more, unless the device may have moved since."""
-        if self.addresses.life_at(peer) >= self._newest_life(peer):
-            self._give_up(peer, "connection refused")
+    def expects_nothing(self, peer: int) -> None:
+        """Expect no answers from a peer until there is another message for it."""
+        self.detector.unwatch(peer)
 
-    def turned_away(self, peer: int) -> None:
-        """Tell the operator, once, that a peer belongs to another fleet: only a person can put that right."""
-        if peer not in self.strangers:
-            self.strangers.add(peer)
-            _LOG.warning("tolfl: %s", stranger_sentence(peer))
+    def was_refused(self, peer: int, incarnation: int) -> None:
+        """Take in the proof that there is no process any more, unless a later life was heard of."""
+        if incarnation >= self._newest_life(peer):
+            self._give_up(peer, incarnation, "connection refused")
 
-    def address_of(self, peer: int) -> str | None:
-        """Return where to find a peer, if that is known."""
-        return self.addresses.get(peer)
+    def turned_away(self, peer: int | None, rejection: Rejection) -> None:
+        """Take in that somebody is there who wants nothing of this device: only a person can put that right."""
+        if rejection.kind == "revoked":
+            with suppress(RefusedMessageError):  # a list that nobody signed proves nothing
+                self.learn(rejection.revocations)
+        elif peer is not None and peer not in self.strangers and rejection.kind in STRANGERS:
+            self.strangers[peer] = stranger_sentence(self.id, peer, rejection.kind)
+            _LOG.warning("tolfl: %s", self.strangers[peer])
 
     def _newest_life(self, peer: int) -> int:
         return max(self._lives.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
 
-    def _give_up(self, peer: int, how: str) -> None:
+    def _give_up(self, peer: int, life: int, how: str) -> None:
         """Hold a life of a peer for over."""
-        if self._early is not None or self.device.stopped is not None:
+        if not self.has_begun or self.device.stopped is not None:
             return
-        life = self._newest_life(peer)
-        if peer in self.outbox.links:
-            self.outbox.links[peer].forget_parcels()
-        if (peer, life) not in self.device.fleet.dead:
-            self.diary.disturbed()
-            self.diary.failed(self.now_s, peer, self.device.version.round, f"found dead: {how}")
+        self.links.forget_payloads(peer)
+        if not self.device.fleet.has_failed((peer, life)):
+            self.log.disturbed()
+            self.log.failed(self.now_s, peer, self.device.version.round, f"found dead: {how}")
         self._handle(PeerFailed(peer, life))
 
     def status(self) -> StatusReply:
@@ -457,30 +583,32 @@ class Node:
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations that somebody sent."""
-        self._cut_off(self._credentials.learn(revocations))
+        try:
+            news = self.credentials.learn(revocations)
+        except EnrolmentError as error:
+            raise RefusedMessageError("forged", str(error)) from None
+        self._exclude(news)
 
-    def _cut_off(self, revoked: frozenset[int] | None) -> None:
+    def _exclude(self, revoked: frozenset[int] | None) -> None:
         """Cut off whom a newer list of revocations names, and pass the list on."""
         if revoked is None:
             return
-        with suppress(RunDirectoryError):
-            write_file(self._disk.folder, REVOCATIONS, self._credentials.revocations)
-        if self.id in revoked and self._credentials.is_revoked(self._credentials.identity):
+        self.writer.keep_file(REVOCATIONS, self.credentials.revocations)
+        if self.id in revoked and self.credentials.is_revoked(self.credentials.identity):
             self._error = EnrolmentError(_REVOKED.format(self.id))
             self._ended.set()
         for peer in revoked:
-            self.server.drop(peer)
-            self.outbox.hang_up(peer)  # dialled again, it must show a certificate that counts
-        for link in self.outbox.links.values():
-            link.tell(RevocationList(self._credentials.revocations))
+            self.links.disconnect(peer)  # dialled again, it must show a certificate that counts
+        self.links.tell_all(RevocationList(self.credentials.revocations))
 
     def command(self, request: CommandRequest, is_operator: bool) -> bool:
         """Do what an operator or a launcher asks; tell whether it was allowed to."""
-        token = self.setting.config.token
+        token = self.config.token
         if not is_operator and not (token and hmac.compare_digest(request.token.encode(), token.encode())):
             return False
         if request.cut is not None:
-            self.cuts.command(request.cut)
+            self._cut_off = frozenset(request.cut)
+        self.absent |= set(request.absent)
         if request.leave:
             self._handle(LeaveAsked())
         return True
@@ -489,3 +617,22 @@ class Node:
 def _arrays(record: ClosedRound) -> dict[str, Vector]:
     """Return the state of a record."""
     return cast("dict[str, Vector]", record.state)
+
+
+def _kind_of(message: AnyMessage) -> Kind:
+    if isinstance(message, Report):
+        return Kind.REPORT
+    return Kind.MEAN if isinstance(message, Mean) else Kind.MODEL
+
+
+def _included(message: AnyMessage) -> int:
+    """Return whose samples are in the payload of a message, as bits."""
+    if isinstance(message, Report):
+        return message.contribution.included.bits
+    return message.total.included.bits if isinstance(message, Mean) else 0
+
+
+def _first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what went wrong first."""
+    first = errors.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

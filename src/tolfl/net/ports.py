@@ -42,7 +42,7 @@ def _first_outgoing() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: connections of the past do not count
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a device does
         try:
             one.bind(("127.0.0.1", port))
         except OSError:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.failures import FailurePlan
-from tolfl.net.config import NodeConfig
-from tolfl.net.disk import has_round, planned_deaths, read_round, round_path
+from tolfl.net.node_config import NodeConfig
 from tolfl.net.ports import is_listening
+from tolfl.net.storage import has_round, planned_deaths, read_round, round_path
 
 
 @dataclass(frozen=True)

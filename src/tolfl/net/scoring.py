@@ -13,7 +13,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
 from tolfl.learners.registry import learner_of
-from tolfl.net.disk import kept_rounds, read_round
+from tolfl.net.storage import kept_rounds, read_round
 from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.outcome import fleet_of, holders_of
 

@@ -1,13 +1,15 @@
 """What passes between devices, wire version 2: frames of msgpack, and what a message must fit before it counts.
 
-A frame is a map whose `type` names it. A message of the protocol travels with the fields that it has there, a set of
-devices as little-endian bytes of bits, an array as its type and length; the bytes of all arrays follow in chunks.
+A connection carries frames, each behind its length in four bytes. A frame is a map whose `type` names it. A message of
+the protocol travels with the fields that it has there, a set of devices as little-endian bytes of bits, an array as its
+type and length; the bytes of all arrays follow in chunks.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,23 +22,22 @@ from msgspec import Meta
 
 from tolfl.core.contribution import Contribution, How, Part, Vector
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import SpecError
 from tolfl.core.topology import Topology
-from tolfl.net.addresses import split_address
 from tolfl.protocol import messages
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.messages import AnyMessage
 
 WIRE_VERSION = 2
-#: Small enough that a chunk on a link of 20 Mbit/s takes a tenth of a second, large enough to cost nothing.
-CHUNK_BYTES = 256 * 1024
+#: What comes before each frame: its length, little-endian.
+LENGTH = struct.Struct("<I")
+#: Small enough that a ping on a link of 20 Mbit/s waits for 30 ms, large enough to cost little.
+CHUNK_BYTES = 64 * 1024
 #: No frame is larger: a chunk, or a message whose dead, roster and addresses are those of 10,000 devices.
 MAX_FRAME_BYTES = 1024 * 1024
 MAX_COUNT = 2**62  #: of samples, and of lives
 _MAX_SAMPLES, _MAX_NUMBER = 2**40, 1e18  #: their product, summed over 10,000 devices, fits into float32
 _MAX_INTEGER = 2**62  #: and two of them can be added
 _MAX_REASON = 40
-_MAX_ADDRESS = 300  #: a name of 253 characters, a port, and something to spare
 _MAX_ARRAYS, _MAX_KEY = 256, 64
 _HISTORY = re.compile(r"[0-9a-f]{0,64}")
 DTYPES = {name: np.dtype(name) for name in ("f4", "f8", "i8", "u1")}
@@ -49,9 +50,9 @@ _Id = Annotated[int, Meta(ge=0, lt=2**32)]
 class RefusedMessageError(ValueError):
     """A message from outside that cannot be what it says; `kind` is what status counts it under."""
 
-    def __init__(self, kind: str, problem: str) -> None:
+    def __init__(self, kind: str, problem: str, proof: bytes = b"") -> None:
         super().__init__(problem)
-        self.kind = kind
+        self.kind, self.proof = kind, proof  #: and the signed list that a peer was revoked by
 
 
 @dataclass(frozen=True)
@@ -78,40 +79,47 @@ class Limits:
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The first frame of each side of a stream."""
+    """The first frame of each side of a connection between devices."""
 
     wire: int = 0  #: version of this contract that the sender speaks
     fleet: str = ""  #: name of the fleet: devices of another fleet are refused
     device: int = 0  #: who speaks
     incarnation: _Count = 0  #: in which life
-    to: int = 0  #: whom the caller wants to reach: another device refuses
+    to: int | None = None  #: whom the caller wants to reach: another device refuses; nil: whoever is there
+    process: _Count = 0  #: a number that the process has drawn: two of them are never one life
     is_inside: bool = False  #: the sender is part of a roster and trains
     addresses: dict[int, str] = {}  #: host:port of the devices that the sender knows of, its own included
     revocations: bytes = b""  #: the signed list of revocations that the sender goes by; empty without TLS
 
 
-class Pulse(msgspec.Struct, frozen=True, tag="pulse"):
-    """I am here. Answered with a pulse that wants none."""
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Are you there? Answered with a pong of the same number."""
 
-    wants_answer: bool = False  #: of the other side
+    number: _Count  #: they count up on each connection and side
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """I am, and what you send arrives."""
+
+    number: _Count  #: of the ping
 
 
 class Envelope(msgspec.Struct, frozen=True, tag="message"):
-    """A message of the protocol."""
+    """A message of the protocol; where it has arrays, their chunks follow, with other frames in between."""
 
     message: msgspec.Raw  #: one of the messages below
 
 
 class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
-    """Bytes of the arrays of the last message, in the order in which it names them."""
+    """Bytes of the arrays of the last message that has any, in the order in which it names them."""
 
-    content: bytes  #: little-endian numbers, at most 256 KiB
+    content: bytes  #: little-endian numbers, at most 64 KiB
 
 
 class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
-    """A message has arrived, all its chunks included."""
+    """A message with arrays has arrived, all its chunks included."""
 
-    number: _Count  #: of the message; they count from 1 on each stream
+    number: _Count  #: of the message; those with arrays count from 1 on each connection and side
 
 
 class RevocationList(msgspec.Struct, frozen=True, tag="revocations"):
@@ -120,7 +128,16 @@ class RevocationList(msgspec.Struct, frozen=True, tag="revocations"):
     content: bytes  #: the list as the authority has signed it
 
 
-Frame = Hello | Pulse | Envelope | Chunk | Receipt | RevocationList
+class Rejection(msgspec.Struct, frozen=True, tag="rejection"):
+    """The last frame of a connection that is not wanted: why."""
+
+    kind: str  #: what the sender counts it under
+    reason: str  #: a sentence
+    revocations: bytes = b""  #: for who was revoked: the signed list that says so
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag="status?"):
+    """In place of a hello: what is there to know? Answered with a status."""
 
 
 class DeviceLife(msgspec.Struct, frozen=True):
@@ -139,7 +156,7 @@ class PeerStatus(msgspec.Struct, frozen=True):
     silent_s: float  #: for how long it has given no sign of life
 
 
-class StatusReply(msgspec.Struct, frozen=True):
+class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     """What a device knows of itself and of its peers, for whoever may ask."""
 
     device: _Id  #: who answers
@@ -164,12 +181,33 @@ class StatusReply(msgspec.Struct, frozen=True):
     stages: tuple[tuple[str, int], ...] = ()  #: name and number of rounds of each, where the learner has any
 
 
-class CommandRequest(msgspec.Struct, frozen=True):
-    """What an operator, or a launcher with the token that it started a device with, asks that device to do."""
+class CommandRequest(msgspec.Struct, frozen=True, tag="command"):
+    """In place of a hello: what an operator, or a launcher with its token, asks a device to do. Answered with done."""
 
     token: str = ""  #: that of the launcher; operators have none
     cut: tuple[int, ...] | None = None  #: let no word pass to and from these devices; an empty list ends every cut
     leave: bool = False  #: say goodbye and stop
+    absent: tuple[int, ...] = ()  #: do not wait for these devices before the first round
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """A command was carried out."""
+
+
+Frame = (
+    Hello
+    | Ping
+    | Pong
+    | Envelope
+    | Chunk
+    | Receipt
+    | RevocationList
+    | Rejection
+    | StatusRequest
+    | StatusReply
+    | CommandRequest
+    | Done
+)
 
 
 # -- messages with arrays ---------------------------------------------------------------------------------------
@@ -269,9 +307,10 @@ def _plain(value: object) -> object:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
-def encode_frame(frame: Frame | StatusReply | CommandRequest) -> bytes:
-    """Return a frame, an answer or a command as it travels."""
-    return _ENCODER.encode(frame)
+def encode_frame(frame: Frame) -> bytes:
+    """Return a frame as it travels, behind its length."""
+    content = _ENCODER.encode(frame)
+    return LENGTH.pack(len(content)) + content
 
 
 def chunks(arrays: Sequence[Vector | bytes]) -> Iterator[bytes]:
@@ -345,16 +384,19 @@ _FRAMES = msgspec.msgpack.Decoder(Frame)
 _MESSAGES = msgspec.msgpack.Decoder(Incoming, dec_hook=_revived)
 
 
+def frame_length(prefix: bytes) -> int:
+    """Return how many bytes the frame behind a prefix has, or refuse it before they come."""
+    if prefix == b"PRI ":  # the first bytes of HTTP/2
+        raise RefusedMessageError("wire version", f"this device speaks wire version {WIRE_VERSION}, not gRPC")
+    (length,) = LENGTH.unpack(prefix)
+    if length > MAX_FRAME_BYTES:
+        raise RefusedMessageError("oversize", f"a frame of {length} bytes; at most {MAX_FRAME_BYTES}")
+    return int(length)
+
+
 def read_frame(content: bytes) -> Frame:
-    """Return a frame, or refuse it."""
-    if len(content) > MAX_FRAME_BYTES:
-        raise RefusedMessageError("oversize", f"a frame of {len(content)} bytes; at most {MAX_FRAME_BYTES}")
+    """Return a frame, given without its length, or refuse it."""
     return cast("Frame", _decoded(_FRAMES, content))
-
-
-def read_as(kind: type[_Kind], content: bytes) -> _Kind:
-    """Return an answer or a command, or refuse it."""
-    return _decoded(msgspec.msgpack.Decoder(kind), content)
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_Kind], content: bytes | msgspec.Raw) -> _Kind:
@@ -362,17 +404,6 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_Kind], content: bytes | msgspec.R
         return decoder.decode(content)
     except (ValueError, RecursionError) as error:  # brackets without end are no bytes that cannot be read, but worse
         raise RefusedMessageError("malformed", f"bytes that are nothing known ({error})") from None
-
-
-def check_hello(hello: Hello) -> None:
-    """Refuse addresses that nobody can dial."""
-    for address in hello.addresses.values():
-        try:
-            split_address(address)
-        except SpecError as error:
-            raise RefusedMessageError("malformed", str(error)) from None
-        if len(address) > _MAX_ADDRESS:
-            raise RefusedMessageError("malformed", "an address that is longer than any")
 
 
 class Codec:
@@ -527,7 +558,7 @@ def kept_in(record: ClosedRound) -> set[str]:
 
 
 class Assembler:
-    """Puts the frames of one stream together again."""
+    """Puts the messages of one connection together again; small ones pass between the chunks of a large one."""
 
     def __init__(self, limits: Limits) -> None:
         self._codec = Codec(limits)
@@ -535,14 +566,15 @@ class Assembler:
         self._follow: list[ArrayHeader] = []
         self._buffer = bytearray()
         self._n_bytes = 0
+        self.n_payloads = 0  #: messages with arrays that are complete
 
     def start(self, content: bytes | msgspec.Raw) -> AnyMessage | None:
         """Take in a message; return it if nothing follows it."""
-        if self._incoming is not None:
-            raise RefusedMessageError("malformed", "a message inside another")
         incoming, follow = self._codec.read(content)
         if not follow:
             return self._codec.message(incoming, [])
+        if self._incoming is not None:
+            raise RefusedMessageError("malformed", "a message with arrays inside another")
         # Whatever else is wrong with it is said before its bytes come.
         self._codec.message(incoming, repeat(np.empty(0)))
         self._incoming, self._follow = incoming, follow
@@ -559,6 +591,7 @@ class Assembler:
         if len(self._buffer) < self._n_bytes:
             return None
         incoming, self._incoming = self._incoming, None
+        self.n_payloads += 1
         content, self._buffer = memoryview(self._buffer), bytearray()
         ends = accumulate((array.n_bytes for array in self._follow), initial=0)
         arrays = [

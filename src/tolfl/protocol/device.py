@@ -133,6 +133,15 @@ class Device:
         other._newer, other._outside, other._effects = dict(self._newer), dict(self._outside), []
         return other
 
+    def snapshot(self) -> Self:
+        """Return the present state, to go back to."""
+        return self.clone()
+
+    def restore(self, snapshot: Self) -> None:
+        """Go back to an earlier state."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(snapshot, name))
+
     def handle(self, event: events.Event) -> list[Effect]:
         """Take in what happened and return what must be done about it, in order."""
         effects: list[Effect] = []

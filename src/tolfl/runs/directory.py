@@ -93,10 +93,20 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
         raise _failed(folder, error) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the system keep a new name in a folder: until then a power cut brings the old file back."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _failed(folder: Path, error: OSError) -> RunDirectoryError:

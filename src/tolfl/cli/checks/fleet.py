@@ -15,8 +15,8 @@ from tolfl.core.errors import TolFLError
 if TYPE_CHECKING:
     from cryptography import x509
 
-    from tolfl.net.config import NodeConfig
-    from tolfl.net.credentials import Credentials
+    from tolfl.net.node_config import NodeConfig
+    from tolfl.net.tls import Credentials
 
 _SOON = timedelta(days=30)
 _DASHBOARD_PORT = 8350
@@ -47,7 +47,7 @@ def why_not_bound(address: str) -> OSError | None:
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a device does
             one.bind(place)
     except OSError as error:
         return error
@@ -56,7 +56,7 @@ def why_not_bound(address: str) -> OSError | None:
 
 def device_findings(path: Path) -> Iterator[Finding]:
     """Look at a device's configuration and all that it names."""
-    from tolfl.net.config import NodeConfig
+    from tolfl.net.node_config import NodeConfig
 
     try:
         config = NodeConfig.from_file(path)
@@ -69,7 +69,7 @@ def device_findings(path: Path) -> Iterator[Finding]:
     if config.credentials:
         yield from certificate_findings(Path(config.credentials), config.device)
     try:
-        from tolfl.net.preparing import credentials_of
+        from tolfl.net.prepare import credentials_of
 
         credentials = credentials_of(config)
     except TolFLError as error:
@@ -81,7 +81,7 @@ def device_findings(path: Path) -> Iterator[Finding]:
 
 def _files(config: NodeConfig) -> Iterator[Finding]:
     from tolfl.core.spec import RunSpec
-    from tolfl.net.preparing import check_networked
+    from tolfl.net.prepare import check_networked
 
     try:
         spec = check_networked(RunSpec.from_file(Path(config.spec)))
@@ -133,7 +133,7 @@ def _peers(config: NodeConfig, credentials: Credentials | None) -> Iterator[Find
 
 
 def _answers(address: str, credentials: Credentials | None) -> bool:
-    from tolfl.net.asking import ask_all
+    from tolfl.net.client import ask_all
 
     return ask_all([address], credentials)[0].status is not None
 
@@ -143,12 +143,12 @@ def _answers(address: str, credentials: Credentials | None) -> bool:
 
 def certificate_findings(folder: Path, device: int | None = None, now: datetime | None = None) -> Iterator[Finding]:
     """Look at the key and certificate of a device or an operator; `device`: whose they should be."""
-    from tolfl.net.authority import AUTHORITY, CERTIFICATE, read_certificate
-    from tolfl.net.credentials import TLS
+    from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, read_certificate
+    from tolfl.net.tls import Credentials
 
     now, name = now or datetime.now(UTC), folder.name
     try:
-        shown = TLS(folder)
+        shown = Credentials(folder)
         certificate, authority = read_certificate(folder / CERTIFICATE), read_certificate(folder / AUTHORITY)
     except TolFLError as error:
         yield Finding("certificates", name, State.PROBLEM, str(error))
@@ -169,7 +169,7 @@ def certificate_findings(folder: Path, device: int | None = None, now: datetime 
 
 def fleet_findings(folder: Path, now: datetime | None = None) -> Iterator[Finding]:
     """Look at the folder of a fleet's authority, and at every certificate that it handed out."""
-    from tolfl.net.authority import AUTHORITY, Authority, read_certificate
+    from tolfl.net.enrolment import AUTHORITY, Authority, read_certificate
 
     now = now or datetime.now(UTC)
     try:

@@ -18,7 +18,7 @@ from tests.net.test_wire import any_message, fleets, plain
 from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import RunDirectoryError
-from tolfl.net.disk import DeviceDisk, encode_round, has_round, read_round, round_path
+from tolfl.net.storage import DeviceStorage, encode_round, has_round, read_round, round_path
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.messages import Closed
 from tolfl.sim.simulation import run
@@ -34,24 +34,24 @@ def test_a_round_is_read_back_as_it_was(
     message = data.draw(any_message(data.draw(fleets()), Closed))
     assert isinstance(message, Closed)
     folder = tmp_path_factory.mktemp("state")
-    DeviceDisk(folder, 1).save(message.record, stopped, is_private)
+    DeviceStorage(folder, 1).save(message.record, stopped, is_private)
     record, stored = read_round(round_path(folder))
 
     assert plain(record) == plain(message.record)
     assert (stored.stopped, stored.is_private) == (stopped, is_private)
-    assert plain(DeviceDisk(folder, 1).newest()) == plain(message.record)
+    assert plain(DeviceStorage(folder, 1).newest()) == plain(message.record)
 
 
 def test_every_start_is_another_life(tmp_path: Path) -> None:
-    assert [DeviceDisk(tmp_path / "new", 3).next_life() for _ in range(3)] == [0, 1, 2]
-    DeviceDisk(tmp_path / "new", 3).keep_incarnation(7)  # it was told that it is dead, and came back
-    assert DeviceDisk(tmp_path / "new", 3).next_life() == 8
+    assert [DeviceStorage(tmp_path / "new", 3).next_life() for _ in range(3)] == [0, 1, 2]
+    DeviceStorage(tmp_path / "new", 3).keep_incarnation(7)  # it was told that it is dead, and came back
+    assert DeviceStorage(tmp_path / "new", 3).next_life() == 8
 
 
 def test_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
-    DeviceDisk(tmp_path, 3).next_life()
+    DeviceStorage(tmp_path, 3).next_life()
     with pytest.raises(RunDirectoryError, match="belongs to device 3, not 4; choose another folder"):
-        DeviceDisk(tmp_path, 4).next_life()
+        DeviceStorage(tmp_path, 4).next_life()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
 def test_a_life_that_cannot_be_read_is_no_first_life(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "life.json").write_bytes(content)
     with pytest.raises(RunDirectoryError, match=r"life\.json cannot be read"):
-        DeviceDisk(tmp_path, 3).next_life()
+        DeviceStorage(tmp_path, 3).next_life()
 
 
 @given(st.data())
@@ -85,33 +85,33 @@ def test_a_spoilt_round_is_refused_in_one_sentence(
 
 
 def test_a_file_that_was_being_written_is_not_taken_for_the_last_round(tmp_path: Path) -> None:
-    DeviceDisk(tmp_path, 1).save(RECORD)
+    DeviceStorage(tmp_path, 1).save(RECORD)
     (tmp_path / "round.safetensors.part").write_bytes(b"half a round")
     later = msgspec.structs.replace(RECORD, parent="ab", n_samples=4)
 
-    assert plain(DeviceDisk(tmp_path, 1).newest()) == plain(RECORD)
-    DeviceDisk(tmp_path, 1).save(later)
-    assert plain(DeviceDisk(tmp_path, 1).newest()) == plain(later)
+    assert plain(DeviceStorage(tmp_path, 1).newest()) == plain(RECORD)
+    DeviceStorage(tmp_path, 1).save(later)
+    assert plain(DeviceStorage(tmp_path, 1).newest()) == plain(later)
 
 
 def test_a_round_of_another_run_is_refused(tmp_path: Path) -> None:
-    DeviceDisk(tmp_path, 1, "one fleet").save(RECORD)
+    DeviceStorage(tmp_path, 1, "one fleet").save(RECORD)
 
-    assert plain(DeviceDisk(tmp_path, 1, "one fleet").newest()) == plain(RECORD)
+    assert plain(DeviceStorage(tmp_path, 1, "one fleet").newest()) == plain(RECORD)
     with pytest.raises(RunDirectoryError, match="holds a round of another model; choose another state folder"):
-        DeviceDisk(tmp_path, 1, "another fleet").newest()
+        DeviceStorage(tmp_path, 1, "another fleet").newest()
 
 
 @pytest.mark.parametrize("array", [np.zeros((2, 2)), np.zeros(2, np.float16)], ids=["two axes", "half numbers"])
 def test_a_round_whose_arrays_could_not_travel_is_refused(tmp_path: Path, array: np.ndarray) -> None:
-    DeviceDisk(tmp_path, 1).save(msgspec.structs.replace(RECORD, state={GLOBAL: array}))
+    DeviceStorage(tmp_path, 1).save(msgspec.structs.replace(RECORD, state={GLOBAL: array}))
     with pytest.raises(RunDirectoryError, match=r"array 'global' is of type .* delete it to start anew"):
-        DeviceDisk(tmp_path, 1).newest()
+        DeviceStorage(tmp_path, 1).newest()
 
 
 def test_a_new_folder_has_no_round(tmp_path: Path) -> None:
     assert not has_round(tmp_path / "new")
-    assert DeviceDisk(tmp_path / "new", 1).newest() is None
+    assert DeviceStorage(tmp_path / "new", 1).newest() is None
 
 
 # -- whole devices ----------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_a_folder_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> 
             fleet.state(2).rename(tmp_path / "elsewhere")
             fleet.state(2).write_text("a file in its place")
             gate.set()
-            await fleet.until(lambda: bool(fleet.nodes[2].keeper.trouble))
+            await fleet.until(lambda: bool(fleet.nodes[2].writer.trouble))
             during = (await fleet.status(2)).trouble
             reasons = await fleet.ends(0, 1, 2, 3)
 
@@ -137,7 +137,7 @@ def test_a_folder_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> 
             assert "training goes on" in during
             assert reasons == ["over"] * 4
             assert is_same(fleet.params(2), expected)
-            assert fleet.nodes[3].keeper.trouble == ""
+            assert fleet.nodes[3].writer.trouble == ""
 
     asyncio.run(live())
 
@@ -163,7 +163,7 @@ def test_a_full_disk_is_reported_and_stops_nothing_and_room_ends_it(tmp_path: Pa
         async with fleet_of(tmp_path) as fleet:
             gate = held_back(fleet.prepare(3), lambda index: index < 3)
             fleet.launch(0, 1, 2, 3)
-            await fleet.until(lambda: bool(fleet.nodes[2].keeper.trouble))
+            await fleet.until(lambda: bool(fleet.nodes[2].writer.trouble))
             trouble = (await fleet.status(2)).trouble
             await fleet.until_round(3)
             room = ["mount", "-o", "remount,size=8m", str(small_disk)]
@@ -175,7 +175,7 @@ def test_a_full_disk_is_reported_and_stops_nothing_and_room_ends_it(tmp_path: Pa
             assert "No space left on device" in trouble
             assert reasons == ["over"] * 4
             assert is_same(fleet.params(2), expected)
-            assert fleet.nodes[2].keeper.trouble == fleet.nodes[2].diary.trouble == ""
+            assert fleet.nodes[2].writer.trouble == fleet.nodes[2].log.trouble == ""
             assert read_round(round_path(small_disk))[0].version == fleet.nodes[2].device.version
             assert fleet.records(2)[-1].time_s > 0
 

@@ -1,13 +1,13 @@
-"""When silence becomes a death. Pure: told what was heard and what time it is, it says who is gone.
+"""When silence becomes a failure. Pure: told who has answered and what time it is, it says who is gone.
 
 Three kinds of evidence, from the strongest down:
 
-- a connection that broke and a reconnect that was refused, twice: there is no process any more (`Link` finds out);
+- a connection that broke and a reconnect that was refused, twice: there is no process any more (`Links` finds out);
 - a connection that broke: reason to try again at once, nothing more;
-- silence, though signs of life were due: the process is frozen, or the link is cut.
+- silence, though an answer was due: the process is frozen, or the link is cut in one direction or both.
 
-Any frame that arrives counts as life, a chunk of a model too. Only the time counts in which this device itself was
-awake: a device that was frozen, or did not get the processor, must not hold the others for dead when it wakes up.
+Only answers count: a peer that talks and does not hear is of no use. Only the time counts in which this device itself
+was awake: a device that was frozen, or did not get the processor, must not take the others for failed when it wakes up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from tolfl.core.spec import Timing
 @dataclass
 class _Watched:
     silent_s: float = 0.0
-    is_reported: bool = False
     is_fresh: bool = True  #: heard since the last tick: how long ago is not known, so its silence counts from the next
 
 
-class Detector:
-    """Counts the silence of the peers that this device talks to."""
+class FailureDetector:
+    """Counts the silence of the peers that this device expects answers from."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -33,7 +32,7 @@ class Detector:
         self._last_s: float | None = None
 
     def watch(self, peer: int) -> None:
-        """Expect signs of life from a peer from now on."""
+        """Expect answers from a peer from now on."""
         self._watched.setdefault(peer, _Watched())
 
     def unwatch(self, peer: int) -> None:
@@ -41,7 +40,7 @@ class Detector:
         self._watched.pop(peer, None)
 
     def heard(self, peer: int) -> None:
-        """Note a sign of life."""
+        """Note an answer."""
         if peer in self._watched:
             self._watched[peer] = _Watched()
 
@@ -50,14 +49,10 @@ class Detector:
         return self._watched[peer].silent_s if peer in self._watched else 0.0
 
     def tick(self, now_s: float) -> list[int]:
-        """Return the peers whose silence has just become too long; each is named once, until it is heard again."""
+        """Return the peers whose silence is too long, at every tick until they are heard again."""
         passed_s = 0.0 if self._last_s is None else min(now_s - self._last_s, 2 * self._timing.heartbeat_s)
         self._last_s = now_s
-        gone = []
-        for peer, watched in self._watched.items():
+        for watched in self._watched.values():
             watched.silent_s += 0.0 if watched.is_fresh else passed_s
             watched.is_fresh = False
-            if watched.silent_s >= self._timing.silence_detection_s and not watched.is_reported:
-                watched.is_reported = True
-                gone.append(peer)
-        return gone
+        return [peer for peer, one in self._watched.items() if one.silent_s >= self._timing.silence_detection_s]

@@ -1,17 +1,21 @@
-"""What a device keeps on its disk: the number of its life, and the newest closed round with its model.
+"""What a device stores: the number of its life, and the newest closed round with its model.
 
-Files appear whole or not at all. A disk that cannot be written is reported and stops nothing.
+Files appear whole or not at all, written by a thread of their own. A disk that cannot be written stops nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, cast
 
 import msgspec
 import numpy as np
 import safetensors.numpy
+from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from tolfl.core.contribution import Vector
@@ -22,7 +26,7 @@ from tolfl.net.wire import DTYPES
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.directory import write_file
 
-_LIFE, _ROUND, _KEPT = "life.json", "round.safetensors", "models"
+_LIFE, _ROUND, _KEPT, _LOCK = "life.json", "round.safetensors", "models", "lock"
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
 
 
@@ -47,15 +51,17 @@ class StoredRound(msgspec.Struct):
     fleet: str = ""  #: name of the fleet, which is that of its run
 
 
-class DeviceDisk:
-    """The state folder of one device."""
+class DeviceStorage:
+    """The state folder of one device, which no other process may use at the same time."""
 
     def __init__(self, folder: Path, device: int, fleet: str = "") -> None:
         self.folder, self._device, self._fleet = folder, device, fleet
         self.planned_deaths = 0  #: how many failures of its plan have happened in earlier lives
+        self._lock: BaseFileLock | None = None
 
     def next_life(self) -> int:
         """Return the number of the life that begins now, kept on disk before anybody hears of it."""
+        self._lock = _locked(self.folder)
         path = self.folder / _LIFE
         incarnation = 0
         if path.exists():
@@ -103,6 +109,96 @@ class DeviceDisk:
         if stored.fleet != self._fleet:
             raise RunDirectoryError(self.folder, "holds a round of another model; choose another state folder")
         return record
+
+    def close(self) -> None:
+        """Leave the folder to another process."""
+        if self._lock is not None:
+            self._lock.release()
+
+
+class BackgroundWriter:
+    """Stores rounds beside the training, one at a time; a disk that cannot be written is `trouble`, and no end."""
+
+    def __init__(self, storage: DeviceStorage) -> None:
+        self.trouble = ""
+        self._storage = storage
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk")
+        self._lock = Lock()
+        self._newest: tuple[ClosedRound, bool] | None = None  #: not on disk yet, and whether the device is on its own
+
+    def keep(self, record: ClosedRound, is_private: bool) -> None:
+        """Keep the newest round; one that is overtaken before its turn is never written."""
+        with self._lock:
+            is_waiting, self._newest = self._newest is not None, (record, is_private)
+        if not is_waiting:
+            self._thread.submit(self._write_newest)
+
+    def keep_as(self, record: ClosedRound, name: str) -> None:
+        """Keep a round under a name of its own."""
+        self._thread.submit(self._write, record, False, name)
+
+    def keep_incarnation(self, incarnation: int) -> Future[None]:
+        """Keep the number of a life; nobody should hear of that life before it is kept."""
+        return self._thread.submit(self._try, partial(self._storage.keep_incarnation, incarnation))
+
+    def keep_file(self, name: str, content: bytes) -> None:
+        """Keep a file beside the rounds."""
+        self._thread.submit(self._try, partial(write_file, self._storage.folder, name, content))
+
+    def last_of_life(self, record: ClosedRound, incarnation: int) -> None:
+        """Keep what a planned death leaves behind, and that it happened, before it does."""
+        with self._lock:
+            self._newest = None
+        self._thread.submit(self._write, record, False).result()
+        self._thread.submit(self._try, partial(self._storage.keep_planned_death, incarnation)).result()
+
+    def leave_behind(self, record: ClosedRound, reason: str, is_private: bool, results: dict[str, Scorer]) -> None:
+        """Write the last round and, for whoever uses it, what was learned."""
+        with self._lock:
+            self._newest = None
+        self._thread.submit(self._try, partial(self._storage.save, record, reason, is_private)).result()
+        self._thread.submit(self._try, partial(self._storage.save_results, results)).result()
+
+    def close(self) -> None:
+        """Wait for what is being written, and leave the folder."""
+        self._thread.shutdown()
+        self._storage.close()
+
+    def _try(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except RunDirectoryError as error:
+            self.trouble = str(error)
+
+    def _write_newest(self) -> None:
+        with self._lock:
+            newest, self._newest = self._newest, None
+        if newest is not None:
+            self._write(*newest)
+
+    def _write(self, record: ClosedRound, is_private: bool, name: str | None = None) -> None:
+        try:
+            if name is None:
+                self._storage.save(record, is_private=is_private)
+            else:
+                self._storage.save(record, name=name)
+            self.trouble = ""
+        except RunDirectoryError as error:
+            self.trouble = f"{error}; training goes on"
+
+
+def _locked(folder: Path) -> BaseFileLock:
+    lock = FileLock(folder / _LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise RunDirectoryError(
+            folder, "is in use by another process; stop that one, or choose another state folder"
+        ) from None
+    except OSError as error:
+        raise RunDirectoryError(folder, f"cannot be written ({error.strerror}); choose another state folder") from None
+    return lock
 
 
 def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = False, fleet: str = "") -> bytes:

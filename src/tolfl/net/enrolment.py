@@ -25,6 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tolfl.core.errors import SpecError, TolFLError
 
 KEY, CERTIFICATE, AUTHORITY, REVOCATIONS = "key.pem", "cert.pem", "authority.pem", "revocations.json"
+FLEET, LAUNCHER = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
 _REGISTRY = "devices.json"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 _SKEW = timedelta(minutes=5)  # clocks of small devices are not always right

@@ -25,7 +25,7 @@ from tolfl.core.records import (
     encode_records,
 )
 from tolfl.learners import Account
-from tolfl.net.diary import Diary
+from tolfl.net.record_log import RecordLog
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.ledger import Kind
@@ -50,9 +50,9 @@ def a_round(index: int, missing: dict[int, str] | None = None) -> Announce:
 
 
 def test_a_closed_round_is_written_as_the_record_says(tmp_path: Path) -> None:
-    diary = Diary(tmp_path, 1)
+    log = RecordLog(tmp_path, 1)
     announced = a_round(3, {4: "late", 2: "failed"})
-    diary.closed(7.5, announced, Account(0.25))
+    log.closed(7.5, announced, Account(0.25))
 
     (line,) = lines_in(tmp_path)
     assert isinstance(line, RoundClosed)
@@ -63,7 +63,7 @@ def test_a_closed_round_is_written_as_the_record_says(tmp_path: Path) -> None:
 
 def test_a_roster_without_an_update_and_who_came_in_are_lines_of_their_own(tmp_path: Path) -> None:
     record = ClosedRound(Version(10, 1, 1, "b"), Roster({0: 0, 1: 0, 2: 5}), {}, "a", is_over=True)
-    Diary(tmp_path, 1).closed(2.0, Announce(record, None, (0,), ((2, 5),)))
+    RecordLog(tmp_path, 1).closed(2.0, Announce(record, None, (0,), ((2, 5),)))
 
     joined, changed = lines_in(tmp_path)
     assert isinstance(joined, Joined)
@@ -73,27 +73,39 @@ def test_a_roster_without_an_update_and_who_came_in_are_lines_of_their_own(tmp_p
 
 
 def test_a_disturbed_round_is_late_by_what_it_took_longer_than_the_others(tmp_path: Path) -> None:
-    diary = Diary(tmp_path, 1)
-    diary.started(0.0, start())
+    log = RecordLog(tmp_path, 1)
+    log.started(0.0, start())
     for index, now_s in enumerate([1.0, 2.5, 3.5]):  # quiet rounds of 1.0, 1.5 and 1.0 s
-        diary.closed(now_s, a_round(index))
-        diary.next_round(now_s, "", a_round(index).record)
-    diary.disturbed()
-    diary.closed(6.75, a_round(3))  # 3.25 s
-    diary.next_round(6.75, "", a_round(3).record)
-    diary.closed(7.0, a_round(4))
+        log.closed(now_s, a_round(index))
+        log.next_round(now_s, a_round(index).record)
+    log.disturbed()
+    log.closed(6.75, a_round(3))  # 3.25 s
+    log.next_round(6.75, a_round(3).record)
+    log.closed(7.0, a_round(4))
 
     stalls = [line.stall_s for line in lines_in(tmp_path) if isinstance(line, RoundClosed)]
     assert stalls == [0.0, 0.0, 0.0, 2.25, 0.0]
 
 
+def test_a_message_that_leaves_late_counts_for_the_round_that_it_is_of(tmp_path: Path) -> None:
+    log = RecordLog(tmp_path, 1)
+    log.sent("abd", 0, None, 30)
+    log.sent("abc", 0, Kind.MODEL, 400)
+    log.flush_traffic(1.0)
+
+    assert {line.history: line.sent for line in lines_in(tmp_path) if isinstance(line, Traffic)} == {
+        "abd": (),
+        "abc": ((0, "model", 400),),
+    }
+
+
 def test_messages_are_counted_once(tmp_path: Path) -> None:
-    diary = Diary(tmp_path, 1)
-    diary.sent(0, Kind.REPORT, 400)
-    diary.sent(0, None, 30)
-    diary.sent(2, None, 12)
-    diary.flush_traffic(1.0, "abc")
-    diary.flush_traffic(2.0, "abd")
+    log = RecordLog(tmp_path, 1)
+    log.sent("abc", 0, Kind.REPORT, 400)
+    log.sent("abc", 0, None, 30)
+    log.sent("abc", 2, None, 12)
+    log.flush_traffic(1.0)
+    log.flush_traffic(2.0)
 
     assert lines_in(tmp_path) == [
         Traffic(
@@ -108,11 +120,11 @@ def test_messages_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_deaths_are_by_whom_they_were_noticed(tmp_path: Path) -> None:
-    diary, record = Diary(tmp_path, 1), a_round(1).record
-    diary.failed(1.0, 0, 2, "found dead: silent")
-    diary.failed(2.0, 1, 2, "died (chain)")
-    diary.took_over(3.0, record, TakeOver(0, 4))
-    diary.ended(4.0, record, "over")
+    log, record = RecordLog(tmp_path, 1), a_round(1).record
+    log.failed(1.0, 0, 2, "found dead: silent")
+    log.failed(2.0, 1, 2, "died (chain)")
+    log.took_over(3.0, record, TakeOver(0, 4))
+    log.ended(4.0, record, "over")
 
     other, own, takeover, ending = lines_in(tmp_path)
     assert isinstance(other, FailureHappened)
@@ -133,9 +145,9 @@ def test_a_line_that_a_killed_process_left_half_written_spoils_no_other(
     whole = encode_records([start()])
     piece = whole[: int(share * (len(whole) - 1))]
     (folder / RECORDS).write_bytes(whole * kept + piece)
-    diary = Diary(folder, 1)
-    diary.write(start())
-    diary.write(start())
+    log = RecordLog(folder, 1)
+    log.write(start())
+    log.write(start())
 
     assert lines_in(folder) == [start()] * (kept + 2)
 
@@ -143,12 +155,12 @@ def test_a_line_that_a_killed_process_left_half_written_spoils_no_other(
 def test_a_folder_that_cannot_be_written_is_trouble_until_it_can(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.write_text("a file in its place")
-    diary = Diary(folder, 1)
-    diary.write(start())
-    assert diary.trouble.startswith(str(folder))
-    assert "training goes on" in diary.trouble
+    log = RecordLog(folder, 1)
+    log.write(start())
+    assert log.trouble.startswith(str(folder))
+    assert "training goes on" in log.trouble
 
     folder.unlink()
-    diary.write(start())
-    assert diary.trouble == ""
+    log.write(start())
+    assert log.trouble == ""
     assert lines_in(folder) == [start()]

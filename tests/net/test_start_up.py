@@ -10,8 +10,8 @@ import pytest
 from tests.net.nodes import fleet_of, held_back, is_same, small
 from tests.sim.fleets import params
 from tolfl.core.records import Joined
-from tolfl.net.arrival import ask
-from tolfl.net.credentials import NoCredentials
+from tolfl.net.client import ask
+from tolfl.net.tls import Credentials
 from tolfl.sim.simulation import run
 
 
@@ -106,6 +106,6 @@ def test_a_seed_of_another_fleet_teaches_nothing(tmp_path: Path) -> None:
 def test_nobody_answers_at_a_closed_port(tmp_path: Path) -> None:
     async def live() -> None:
         async with fleet_of(tmp_path) as fleet:
-            assert await ask(NoCredentials().dial(fleet.addresses[0], None)) is None
+            assert await ask(fleet.addresses[0], Credentials()) is None
 
     asyncio.run(live())

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.net.hostile_peers import certificate_for, issuer_in
-from tolfl.net.authority import (
+from tolfl.net.enrolment import (
     AUTHORITY,
     CERTIFICATE,
     KEY,
@@ -29,7 +29,7 @@ from tolfl.net.authority import (
     read_certificate,
     read_revocations,
 )
-from tolfl.net.credentials import TLS, Identity, identity_of
+from tolfl.net.tls import Credentials, Identity, identity_of
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_certificate_binds_the_id_and_the_generation_and_signs_nothing(authori
 
 
 def test_an_operator_is_no_device(authority: Authority) -> None:
-    tls = TLS(authority.issue("me", None))
+    tls = Credentials(authority.issue("me", None))
 
     assert tls.identity == Identity(is_operator=True)
 
@@ -79,10 +79,10 @@ def test_a_renewed_certificate_has_another_key_and_the_same_name(authority: Auth
     authority.renew("gateway", days=400)
 
     assert all((folder / name).read_bytes() != content for name, content in before.items())
-    assert TLS(folder).identity == Identity(3, 1)
+    assert Credentials(folder).identity == Identity(3, 1)
     (folder / CERTIFICATE).write_bytes(before[CERTIFICATE])
     with pytest.raises(EnrolmentError, match="not the key of"):
-        TLS(folder)
+        Credentials(folder)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["issue", "revoke", "again", "renew"]), st.integers(0, 1)), max_size=12))
@@ -156,7 +156,7 @@ def test_a_name_that_only_looks_like_one_means_nobody(name: str) -> None:
 def test_the_list_says_the_lowest_generation_that_counts(authority: Authority) -> None:
     authority.issue("gateway", 3)
     authority.revoke("gateway")
-    replaced = TLS(authority.issue("gateway-2", 3))
+    replaced = Credentials(authority.issue("gateway-2", 3))
 
     assert authority.revocations() == Revocations(1, {"3": 2})
     assert replaced.identity == Identity(3, 2)
@@ -167,7 +167,7 @@ def test_the_list_says_the_lowest_generation_that_counts(authority: Authority) -
 
 
 def test_a_newer_list_is_news_and_an_older_one_is_not(authority: Authority) -> None:
-    tls = TLS(authority.issue("gateway", 3))
+    tls = Credentials(authority.issue("gateway", 3))
     authority.issue("other", 4)
     lists = [(authority.folder / REVOCATIONS).read_bytes()]
     for name in ("gateway", "other"):
@@ -214,11 +214,12 @@ def test_brackets_without_end_are_no_list(signed: tuple[bytes, x509.Certificate]
 
 
 def test_a_list_of_another_authority_is_refused(authority: Authority, signed: tuple[bytes, x509.Certificate]) -> None:
-    tls = TLS(authority.issue("gateway", 3))
+    folder = authority.issue("gateway", 3)
+    tls = Credentials(folder)
 
     with pytest.raises(EnrolmentError, match="has not signed"):
         tls.learn(signed[0])
-    (tls.folder / REVOCATIONS).write_bytes(signed[0])
+    (folder / REVOCATIONS).write_bytes(signed[0])
     assert tls.reread() is None
     assert not tls.is_revoked(tls.identity)
 
@@ -299,10 +300,10 @@ def check_sentence(error: EnrolmentError, secrets: str) -> None:
 def test_spoilt_credentials_are_named_in_one_sentence(authority: Authority, spoil: Spoiler, said: str) -> None:
     folder = authority.issue("gateway", 3)
     secrets = (folder / KEY).read_text()
-    TLS(folder)
+    Credentials(folder)
     spoil(folder)
     with pytest.raises(EnrolmentError, match=said) as error:
-        TLS(folder)
+        Credentials(folder)
 
     check_sentence(error.value, secrets)
 

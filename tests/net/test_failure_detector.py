@@ -1,4 +1,4 @@
-"""When silence becomes a death: never for a peer that is heard, once for one that is not, never by oversleeping."""
+"""When silence becomes a failure: never for a peer that answers, in time for one that does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.spec import Timing
-from tolfl.net.detector import Detector
+from tolfl.net.failure_detector import FailureDetector
 
 TIMINGS = [Timing.localhost(), Timing.lan(), Timing.wireless()]
 #: Sums of floating-point steps may miss a limit by this much.
@@ -33,7 +33,7 @@ def ticks(pauses: list[float], timing: Timing) -> list[float]:
 def test_a_peer_heard_more_often_than_the_limit_is_never_given_up(
     timing: Timing, pauses: list[float], share: float, first: float
 ) -> None:
-    detector, every_s = Detector(timing), share * timing.silence_detection_s
+    detector, every_s = FailureDetector(timing), share * timing.silence_detection_s
     detector.tick(5.0)
     detector.watch(1)
     detector.heard(1)
@@ -46,8 +46,8 @@ def test_a_peer_heard_more_often_than_the_limit_is_never_given_up(
 
 
 @given(timings, punctual, st.integers(0, 30))
-def test_a_silent_peer_is_named_once_and_in_time(timing: Timing, pauses: list[float], last_heard: int) -> None:
-    detector, limit_s = Detector(timing), timing.silence_detection_s
+def test_a_silent_peer_is_named_in_time_and_from_then_on(timing: Timing, pauses: list[float], last_heard: int) -> None:
+    detector, limit_s = FailureDetector(timing), timing.silence_detection_s
     detector.tick(5.0)
     detector.watch(1)
     since_s, named = 5.0, []
@@ -59,24 +59,25 @@ def test_a_silent_peer_is_named_once_and_in_time(timing: Timing, pauses: list[fl
             since_s, named = now_s, []
         if not named:
             assert now_s - since_s < limit_s + 4 * timing.heartbeat_s
-    assert len(named) <= 1
+        else:
+            assert named[-1] == now_s
     if named:
         assert named[0] - since_s >= limit_s - CLOSE_S
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=["localhost", "lan", "wireless"])
 def test_with_a_beat_on_time_silence_is_noticed_within_two_beats_of_the_limit(timing: Timing) -> None:
-    detector, beat_s = Detector(timing), timing.heartbeat_s
+    detector, beat_s = FailureDetector(timing), timing.heartbeat_s
     detector.watch(1)
     named = [k * beat_s for k in range(200) if detector.tick(k * beat_s)]
 
-    assert len(named) == 1
+    assert len(named) > 1
     assert timing.silence_detection_s - CLOSE_S <= named[0] <= timing.silence_detection_s + 2 * beat_s + CLOSE_S
 
 
 @given(timings, st.lists(st.floats(0.01, 1e5), min_size=1, max_size=20))
 def test_a_device_that_slept_itself_gives_nobody_up(timing: Timing, sleeps_s: list[float]) -> None:
-    detector = Detector(timing)
+    detector = FailureDetector(timing)
     detector.watch(1)
     now_s = 0.0
     detector.tick(now_s)
@@ -87,20 +88,21 @@ def test_a_device_that_slept_itself_gives_nobody_up(timing: Timing, sleeps_s: li
 
 
 def test_a_peer_that_is_heard_again_can_be_given_up_again() -> None:
-    detector, named = Detector(Timing.localhost()), []
+    detector, named = FailureDetector(Timing.localhost()), []
     detector.watch(7)
     for k in range(60):
         if k == 30:
             detector.heard(7)
         named += [k] * len(detector.tick(k * 0.1))
 
-    first, second = named
+    first, again = named[0], min(k for k in named if k > 30)
     assert 10 <= first <= 12
-    assert 40 <= second <= 42  # counted from the next tick, the 31st
+    assert 40 <= again <= 42  # counted from the next tick, the 31st
+    assert 31 not in named
 
 
 def test_only_watched_peers_are_named() -> None:
-    detector = Detector(Timing.localhost())
+    detector = FailureDetector(Timing.localhost())
     detector.watch(1)
     detector.watch(2)
     detector.unwatch(2)
@@ -108,13 +110,13 @@ def test_only_watched_peers_are_named() -> None:
     detector.heard(3)
     named = [peer for k in range(60) for peer in detector.tick(k * 0.1)]
 
-    assert named == [1]
+    assert set(named) == {1}
     assert detector.silent_s(1) == pytest.approx(5.9, abs=0.11)
     assert detector.silent_s(2) == detector.silent_s(3) == 0.0
 
 
 def test_the_clock_may_stand_still() -> None:
-    detector = Detector(Timing.localhost())
+    detector = FailureDetector(Timing.localhost())
     detector.watch(1)
 
     assert not any(detector.tick(3.0) for _ in range(1000))

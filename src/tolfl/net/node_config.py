@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tolfl.core.errors import SpecError
-from tolfl.net.addresses import split_address
+from tolfl.net.addresses import is_unspecified, split_address
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -24,6 +24,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     data: str = ""  #: this device's own data, all of it: a table or a folder; empty: its slice of the spec's data
     samples: str = ""  #: or a .npy file with its samples, scaled already
     start_timeout_s: float = 30.0  #: start without those who cannot be reached by then
+    start_quiet_s: float = 10.0  #: start sooner, once `min_devices` are there and nobody new has come for so long
     absent: tuple[int, ...] = ()  #: ids of devices that are gone for good: the start does not wait for them
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
@@ -39,7 +40,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             config = msgspec.toml.decode(path.read_bytes(), type=cls)
         except OSError as error:
             raise SpecError(f"device configuration {path}: cannot be read ({error.strerror})") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SpecError(f"device configuration {path}: {error}") from None
         folder = path.parent
         places = ("state", "spec", "samples", "data", "credentials")
@@ -53,6 +54,11 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         for device in self.peers:
             if not device.isdecimal():
                 raise SpecError(f"device configuration {path}: peers: {device!r} is not a device id")
+        if is_unspecified(self.listen) and not self.advertise:
+            raise SpecError(
+                f"device configuration {path}: listen {self.listen} is every interface of this machine, which nobody "
+                "can dial; say where others reach it, as in advertise = '10.0.0.3:7000'"
+            )
         if self.data and self.samples:
             raise SpecError(f"device configuration {path}: data and samples; name one of them")
         if self.device < 0:

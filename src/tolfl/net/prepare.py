@@ -18,11 +18,10 @@ from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
 from tolfl.learners.learner import digest_of
 from tolfl.learners.registry import fingerprint, learner_of, scaled_learner_of
-from tolfl.net.authority import REVOCATIONS, EnrolmentError
-from tolfl.net.config import NodeConfig
-from tolfl.net.credentials import TLS, Credentials, NoCredentials, is_loopback
-from tolfl.net.node import Node
-from tolfl.net.setting import Setting
+from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
+from tolfl.net.node import Assignment, Node
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.tls import Credentials, is_loopback
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
@@ -65,7 +64,7 @@ def prepare(config: NodeConfig, is_own_network: bool = False, learn: str | None 
     rules = msgspec.structs.replace(Rules.of(spec, learner), admits=trainer.admits)
     name = fleet_name(fleet, learner)
     plan = failure_plan(spec, learner.all_stages())
-    return Node(Setting(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
+    return Node(Assignment(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
 
 
 def _spec(config: NodeConfig, learn: str | None) -> RunSpec:
@@ -84,7 +83,7 @@ def _spec(config: NodeConfig, learn: str | None) -> RunSpec:
 def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credentials:
     """Return what a device shows and wants to see; plain text is refused wherever strangers could listen."""
     if config.credentials:
-        tls = TLS(Path(config.credentials))
+        tls = Credentials(Path(config.credentials))
         if tls.identity is None or tls.identity.device != config.device:
             raise SpecError(f"credentials {config.credentials} are not those of device {config.device}")
         return tls
@@ -94,11 +93,11 @@ def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credenti
             "or set insecure = true on loopback"
         )
     if is_own_network:
-        return NoCredentials()
+        return Credentials()
     for address in (config.listen, *filter(None, [config.advertise])):
         if not is_loopback(address):
             raise SpecError(f"insecure = true and address {address}: plain text is for loopback (127.0.0.1) only")
-    return NoCredentials()
+    return Credentials()
 
 
 def _remember_revocations(credentials: Credentials, state: Path) -> None:

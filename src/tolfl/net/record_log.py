@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,7 +25,14 @@ from tolfl.runs.ledger import Kind
 from tolfl.runs.records import RECORDS
 
 
-class Diary:
+@dataclass
+class _Sent:
+    models: list[tuple[int, str, int]] = field(default_factory=list)  #: to whom, of which kind, how many bytes
+    control_messages: int = 0
+    control_bytes: int = 0
+
+
+class RecordLog:
     """Appends lines to the record file of a device; a disk that cannot be written is noted and stops nothing."""
 
     def __init__(self, folder: Path, device: int) -> None:
@@ -32,8 +40,7 @@ class Diary:
         self._device = device
         self._path = folder / RECORDS
         self._is_whole = False  #: whether the file is known to end with a whole line
-        self._sent: list[tuple[int, str, int]] = []
-        self._control = [0, 0]
+        self._traffic: dict[str, _Sent] = {}  #: by the history that a round extends; not written down yet
         self._began_s: float | None = None  #: the present round
         self._quiet_s: list[float] = []  #: durations of rounds in which nothing happened
         self._is_disturbed = False
@@ -80,37 +87,38 @@ class Diary:
             return 0.0
         return max(0.0, now_s - self._began_s - statistics.median(self._quiet_s))
 
-    def next_round(self, now_s: float, parent: str, record: ClosedRound) -> None:
+    def next_round(self, now_s: float, record: ClosedRound) -> None:
         """Note that this device goes on from another record, and what it sent in the round before."""
         if self._began_s is not None and record.version.round and not self._is_disturbed and not record.missing:
             self._quiet_s.append(now_s - self._began_s)
         self._began_s, self._is_disturbed = now_s, False
-        self.flush_traffic(now_s, parent)
+        self.flush_traffic(now_s)
 
     # -- traffic ------------------------------------------------------------------------------------------------
 
-    def sent(self, destination: int, kind: Kind | None, n_bytes: int) -> None:
-        """Count a message; `kind` is None for those without a model."""
+    def sent(self, history: str, destination: int, kind: Kind | None, n_bytes: int) -> None:
+        """Count a message of the round that extends a history; `kind` is None for those without a model."""
+        sent = self._traffic.setdefault(history, _Sent())
         if kind is None:
-            self._control[0] += 1
-            self._control[1] += n_bytes
+            sent.control_messages += 1
+            sent.control_bytes += n_bytes
         else:
-            self._sent.append((destination, kind.value, n_bytes))
+            sent.models.append((destination, kind.value, n_bytes))
 
-    def flush_traffic(self, now_s: float, history: str) -> None:
-        """Write down what was sent in the round that extends a history."""
-        if self._sent or self._control[0]:
+    def flush_traffic(self, now_s: float) -> None:
+        """Write down what was sent since the last time."""
+        traffic, self._traffic = self._traffic, {}
+        for history, sent in traffic.items():
             self.write(
                 Traffic(
                     time_s=now_s,
                     device=self._device,
                     history=history,
-                    sent=tuple(self._sent),
-                    control_messages=self._control[0],
-                    control_bytes=self._control[1],
+                    sent=tuple(sent.models),
+                    control_messages=sent.control_messages,
+                    control_bytes=sent.control_bytes,
                 )
             )
-        self._sent, self._control = [], [0, 0]
 
     # -- events -------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution
-from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import (
     Closing,
@@ -16,9 +15,8 @@ from tolfl.learners.learner import (
     Turn,
     asking_for,
     check_contribution,
-    closed_account,
     contributions_of,
-    is_finite,
+    next_state,
 )
 from tolfl.models.threads import one_torch_thread
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, updates_of
@@ -103,11 +101,8 @@ def _finish(work: Work) -> None:
     round_index = step.version.round
     with asking_for("adding up", None, round_index):
         total = step.total.resolve()
-    with asking_for("apply", None, round_index):
-        after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
-    if not all(map(is_finite, after.values())):
-        raise DivergedError.of_model(round_index)
-    step.finish(after, closed_account(learner, before, after, total, round_index))
+    closing = Closing(work.seed, round_index, step.present)
+    step.finish(*next_state(learner, before, total, closing))
 
 
 class _Pieces:

@@ -37,7 +37,7 @@ from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog
 from tolfl.net.start_up import wait_for_peers
 from tolfl.net.status import STRANGERS, status_of, stranger_sentence
-from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name
+from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name, kept_update
 from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import (
@@ -382,6 +382,8 @@ class Node:
 
     def _trained(self, version: Version, contribution: Contribution) -> None:
         self.loss = contribution.loss
+        if self.config.keep_updates:
+            self.writer.keep_file(*kept_update(self.id, self.device.incarnation, version, contribution))
         self._handle(Trained(version, contribution))
 
     def _applied(self, version: Version, result: tuple[State, Account]) -> None:

@@ -15,6 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -n)
 STAMP := .venv/.up-to-date
+BASE_STAMP := .venv/.base-is-up-to-date
 FLOWER_BIN := .venv-flower/bin
 FLOWER_STAMP := .venv-flower/.up-to-date
 FLOWER_PINS := benchmarks/flower/constraints.txt
@@ -37,18 +38,23 @@ help: ## show this list
 
 setup: $(STAMP) ## make the virtual environment in .venv, unless it is up to date
 
-$(STAMP): pyproject.toml constraints.txt
+# What a user installs: no torch, and no tools of developers.
+$(BASE_STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/tolfl/kernel/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' \
 	  || { echo "tolfl needs Python 3.11.4 or newer: name one with PYTHON=..., as in make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(PIP_INSTALL) -c constraints.txt hatchling
+	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e .
+	@touch $@
+
+$(STAMP): $(BASE_STAMP)
+	$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: setup ## ten real devices, one head killed half way, Tol-FL and FL side by side: what has each left?
+demo: $(BASE_STAMP) ## ten real devices, one head killed half way, Tol-FL and FL side by side: what has each left?
 	$(BIN)/tolfl demo
 
 test: setup ## run the tests, without the slow ones, and report the coverage of the algorithm

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from benchmarks.__main__ import BATCH_SIZE, LR, N_SAMPLES, spec_for
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
-from tolfl.models import Autoencoder
+from tolfl.learners.autoencoder import Autoencoder
 
 #: The name of the one array of a message that carries all parameters as one vector.
 FLAT = "flat"

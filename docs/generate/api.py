@@ -20,7 +20,7 @@ EXTENDING = (
     "core.contribution.Part",
     "core.topology.Topology",
     "datasets.raw.RawData",
-    "models.model.Model",
+    "learners.training.Model",
 )
 
 

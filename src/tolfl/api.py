@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
 
 from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord
@@ -18,13 +18,15 @@ from tolfl.datasets import FederatedDataset
 from tolfl.experiments.compare import Comparing, parse_schemes
 from tolfl.experiments.comparison import Comparison
 from tolfl.learners import Scorer
-from tolfl.models import Autoencoder, Model, ModuleModel
+from tolfl.learners.autoencoder import Autoencoder
+from tolfl.learners.training import Model
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.plots import plot_records
 from tolfl.sim.simulation import Result, run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor, nn
 
 
 class Run:
@@ -224,7 +226,9 @@ def _as_model(
     options: dict[str, object],
 ) -> Model | None:
     """Return the model that was handed in; what only describes the autoencoder goes into the options."""
-    if isinstance(model, nn.Module):
+    if _is_module(model):
+        from tolfl.learners.torch_module import ModuleModel  # noqa: PLC0415  (torch is an extra)
+
         options["model"] = {"module": type(model).__qualname__}
         return ModuleModel(model, loss)
     if loss is not None:
@@ -234,7 +238,12 @@ def _as_model(
         return None
     if model is not None and not hasattr(model, "sample_losses"):
         raise SpecError(f"model {model!r}: give an nn.Module (an object, not its class), or a dictionary of sizes")
-    return model
+    return cast("Model | None", model)
+
+
+def _is_module(model: object) -> TypeGuard[nn.Module]:
+    """Tell whether it is a PyTorch module; where nobody has imported torch, it is none."""
+    return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 
 __all__ = ["Autoencoder", "Comparison", "FederatedDataset", "Run", "RunSpec", "compare", "simulate"]

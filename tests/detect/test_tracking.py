@@ -16,8 +16,8 @@ from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.detect.watching import Seen, watched, watched_by
 from tolfl.learners import State
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.registry import learner_of
-from tolfl.models import Autoencoder
 from tolfl.runs.extras import module_of_extra
 from tolfl.runs.outcome import fleet_of
 from tolfl.runs.tracking import TrackingError, tracker_for

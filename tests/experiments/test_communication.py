@@ -16,7 +16,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.experiments.paper.communication import Communication, report_of, row_of
 from tolfl.experiments.paper.communication_report import ACCOUNTINGS, fit_of, formulas, label_of, paper_mb
 from tolfl.experiments.report import ExperimentReport, Row
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import run
 
 BY_HAND = {

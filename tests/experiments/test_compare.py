@@ -16,7 +16,7 @@ from tolfl.experiments.compare import Comparing, Entry, entries, known_schemes, 
 from tolfl.experiments.comparison import SCORES, Statistic, compared
 from tolfl.experiments.sweep import SweepProgress
 from tolfl.learners.layouts import failure_plan
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import run
 
 SPEC = RunSpec(

@@ -13,7 +13,7 @@ from tests.sim.fleets import FULL_BATCH, Mean, columns, some_data
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.paper.losses import LossRuns, closing_times_s
 from tolfl.learners import Account
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.sim.simulation import run
 

@@ -23,7 +23,7 @@ from tolfl.experiments.planning.costs import (
     stall_seconds,
     usual_clusters,
 )
-from tolfl.models import Autoencoder
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.runs.ledger import Kind
 from tolfl.sim.simulation import Result
 

@@ -148,7 +148,7 @@ def test_scores_are_those_of_float64_whoever_else_is_scored(found: Kernel) -> No
     for layer in network.layers:
         weight = params[first : first + layer.n_in * layer.n_out].reshape(layer.n_out, layer.n_in)
         first += layer.n_in * layer.n_out
-        out = layer.gain * out @ weight.T.astype(np.float64) + params[first : first + layer.n_out]
+        out = out @ weight.T.astype(np.float64) + params[first : first + layer.n_out]
         first += layer.n_out
         out = np.maximum(out, 0) if layer.has_relu else out
     np.testing.assert_allclose(outputs, out, rtol=1e-4, atol=1e-5)
@@ -216,9 +216,12 @@ def test_a_network_that_cannot_be_computed_is_refused(layers: tuple[Layer, ...],
 
 # -- which kernel is used -----------------------------------------------------------------------------------------
 
+#: As where the package was built without a compiler.
 PROGRAM = """
-from tolfl.kernel import chosen_kernel
-chosen = chosen_kernel()
+from pathlib import Path
+import tolfl.kernel
+tolfl.kernel.HERE = Path("/nowhere")
+chosen = tolfl.kernel.chosen_kernel()
 print(chosen.kernel.name.split()[0] + ";" + chosen.problem)
 """
 

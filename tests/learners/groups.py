@@ -9,7 +9,7 @@ from tests.sim.fleets import FULL_BATCH, Mean
 from tolfl.core.spec import FedGroupSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.fedgroup import FedGroup
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 
 UPDATES = np.array([[1, 0, 0], [2, 0.2, 0], [0, 1, 0], [0, 3, 0.3]])
 MODEL = ModuleModel(Mean(3))

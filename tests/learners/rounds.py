@@ -14,11 +14,12 @@ from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import TrainSettings
 from tolfl.datasets import FederatedDataset
+from tolfl.kernel import Update
 from tolfl.learners import Account, Closing, State, Turn
 from tolfl.learners.clustered import NOBODYS, Clustered, Clusters
 from tolfl.learners.learner import contributions_of
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import LocalTraining
-from tolfl.models import ModuleModel, Update
 
 ONE_FEATURE = ModuleModel(Mean(1))
 SETTINGS = TrainSettings(lr=0.1, batch_size=0)

@@ -13,12 +13,13 @@ from tests.sim.fleets import Mean, some_data
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec, TrainSettings, TrainSpec
+from tolfl.kernel import TrainJob, Update
 from tolfl.learners import Closing, Learner, State, Turn
 from tolfl.learners.averaging import Averaging, Batch
 from tolfl.learners.layouts import SCHEMES
 from tolfl.learners.learner import contributions_of
 from tolfl.learners.registry import learner_of
-from tolfl.models import ModuleModel, TrainJob, Update
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.outcome import fleet_of, holders_of
 
 DATA = some_data([3, 0, 4, 2])

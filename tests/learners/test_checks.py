@@ -16,7 +16,8 @@ from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, ModelSpec, RunSpe
 from tolfl.learners import Account, Closing, Fleet, Learner, Scorer, Shape, Stages, State, Turn
 from tolfl.learners.checks import check_learner
 from tolfl.learners.registry import learner_of
-from tolfl.models import Model, ModuleModel
+from tolfl.learners.torch_module import ModuleModel
+from tolfl.learners.training import Model
 
 RNG = np.random.default_rng(0)
 #: More than one mini-batch of four for everybody who has any.
@@ -301,12 +302,12 @@ class ScoresNothing(Centre):
         (NeedsEveryKey, "apply in round 0 without 'high' failed .KeyError: 'high'"),
         (DependsOnTheBatch, "contribute in round 0 depends on the other turns of the call"),
         (DependsOnOtherSeeds, "contribute in round 0 depends on the other turns of the call"),
-        (SpeaksForOthers, "device 0, round 0: part 'gap' is of other devices; make it with this turn's mean or total"),
+        (SpeaksForOthers, "device 0 has a part of other devices; make parts with turn.mean or turn.total"),
         (NoRounds, "rounds is 0; it must be a number above 0"),
         (HasAnotherPlan, "the stages have 7 rounds, the learner has 2"),
         (WeighsNothing, "nbytes.0. is .-1, 0.; give two sizes in bytes"),
         (FailsToAccount, "account of round 0 with an empty total failed .KeyError: 'gap'"),
-        (KeepsObjects, "start.* gives 'names' as <U1 of shape .2,.; keep flat arrays of f4, f8, i8, u1"),
+        (KeepsObjects, "start.*: 'names' is <U1 of shape .2,.; keep flat arrays of f4, f8, i8, u1"),
         (ScoresNothing, "result 'centre' does not give one finite score per row"),
     ],
 )

@@ -17,10 +17,10 @@ from tests.sim.fleets import FULL_BATCH, closed, params, simulated, some_data
 from tolfl.core.contribution import Vector
 from tolfl.core.spec import BlobsSpec, FedGroupSpec, ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.kernel import Update
 from tolfl.learners import Turn
 from tolfl.learners.clustered import NOBODYS, in_order, k_means
 from tolfl.learners.fedgroup import FedGroup, cosine_features, cosines, dissimilarities, madc
-from tolfl.models import Update
 from tolfl.sim.simulation import run
 
 Measure = Literal["edc", "madc"]

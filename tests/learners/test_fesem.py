@@ -16,11 +16,13 @@ from tolfl.core.contribution import Vector
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import BlobsSpec, FeSEMSpec, ModelSpec, RunSpec, Weight
 from tolfl.datasets import FederatedDataset
+from tolfl.kernel import Update
 from tolfl.learners import State, Turn
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.clustered import NOBODYS, Clusters
 from tolfl.learners.fesem import FeSEM, distances_to
-from tolfl.learners.training import LocalTraining
-from tolfl.models import Autoencoder, Model, ModuleModel, Update
+from tolfl.learners.torch_module import ModuleModel
+from tolfl.learners.training import LocalTraining, Model
 from tolfl.sim.simulation import Runs, run
 
 

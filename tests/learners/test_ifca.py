@@ -13,10 +13,11 @@ from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, params, simulate
 from tolfl.core.spec import IFCASpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.clustered import NOBODYS, Clusters
 from tolfl.learners.ifca import IFCA, choose
-from tolfl.learners.training import LocalTraining
-from tolfl.models import Autoencoder, Model, ModuleModel
+from tolfl.learners.torch_module import ModuleModel
+from tolfl.learners.training import LocalTraining, Model
 
 TWO_FEATURES = ModuleModel(Mean(2))
 FREE = IFCASpec(init="random", restarts=1)

@@ -16,6 +16,7 @@ from torch import nn
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.learners import Fleet, Learner, registry
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.averaging import Averaging, Batch
 from tolfl.learners.checks import check_learner
 from tolfl.learners.fedgroup import FedGroup
@@ -23,7 +24,7 @@ from tolfl.learners.fesem import FeSEM
 from tolfl.learners.ifca import IFCA
 from tolfl.learners.layouts import SCHEMES
 from tolfl.learners.registry import autoencoder_for, fingerprint, learner_of, settings_of, training_of, what_of
-from tolfl.models import Autoencoder, ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 
 MINE = """
 import numpy as np

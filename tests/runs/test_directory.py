@@ -14,8 +14,8 @@ from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import FailureHappened
 from tolfl.core.spec import RunSpec
 from tolfl.learners import Account
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import TrainedModel
-from tolfl.models import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory, models_sha256
 from tolfl.runs.records import read_records

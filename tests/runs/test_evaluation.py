@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.sim.fleets import Mean
 from tolfl.core.metrics import auroc, lowest_scores
 from tolfl.datasets import FederatedDataset
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import TrainedModel
-from tolfl.models import ModuleModel
 from tolfl.runs.evaluation import Scores, choose_model, mean_over_devices, score_models, train_loss
 
 RNG = np.random.default_rng(0)

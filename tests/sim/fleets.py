@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tolfl.core.records import AnyRecord, RoundClosed, RunEnded
 from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import TrainedModel
-from tolfl.models import ModuleModel
 from tolfl.sim.simulation import Result, Runs, run
 
 FULL_BATCH = TrainSpec(batch_size=0, lr=0.1)

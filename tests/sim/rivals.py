@@ -12,8 +12,9 @@ from tests.sim.fleets import FULL_BATCH, Mean, params
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import BlobsSpec, FedGroupSpec, IFCASpec, ModelSpec, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.kernel import TrainJob, Update
 from tolfl.kernel.jobs import Floats
-from tolfl.models import ModuleModel, TrainJob, Update
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Result, run
 
 RIVALS = ("fedgroup", "ifca", "fesem")

@@ -13,11 +13,12 @@ from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, model_of, params, 
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.failures import Phase
 from tolfl.core.records import Evaluated, FailureHappened, RoundClosed, TakenOver
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import RunSpec, TrainSettings
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
+from tolfl.kernel import TrainJob
 from tolfl.learners.layouts import failure_plan
-from tolfl.models import ModuleModel, TrainJob, TrainSettings
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Result
 
 N = 6

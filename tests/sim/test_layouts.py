@@ -14,7 +14,7 @@ from tests.sim.fleets import FULL_BATCH, Mean, OneWeight, closed, ended, params,
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Result, run
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

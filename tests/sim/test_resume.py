@@ -11,7 +11,7 @@ import pytest
 from tests.sim.fleets import FULL_BATCH, Mean, finished, params, some_data
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.records import read_records
 from tolfl.sim.simulation import Result, Runs, run

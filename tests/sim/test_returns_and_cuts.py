@@ -10,7 +10,7 @@ from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, finished, params, 
 from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
 from tolfl.core.spec import LinkModel, RunSpec
-from tolfl.models import ModuleModel
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Result, Runs
 from tolfl.sim.timeline import training_speeds
 

@@ -17,10 +17,11 @@ from tolfl.core.errors import SpecError
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, LinkModel, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.kernel import TrainJob, Update
 from tolfl.learners import Fleet, State
 from tolfl.learners.ifca import IFCA
 from tolfl.learners.registry import learner_of
-from tolfl.models import ModuleModel, TrainJob, Update
+from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.outcome import holders_of
 from tolfl.sim.simulation import Result, Runs, run

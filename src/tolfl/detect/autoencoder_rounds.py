@@ -14,8 +14,8 @@ from tolfl.core.spec import TrainSettings
 from tolfl.detect.detector_stage import DetectorStage, scaled_together, scaler_of, size_of
 from tolfl.detect.learning import autoencoder_for
 from tolfl.detect.spec import DetectorSpec
+from tolfl.kernel import TrainJob, Update
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
-from tolfl.models import TrainJob, Update
 
 #: A round in which training diverged leaves the model as it is, and divides the step by this.
 _STEP_DIVISOR = 10.0

@@ -14,7 +14,7 @@ from tolfl.detect.pca import Subspace, subspace_of
 from tolfl.detect.spec import DetectorSpec
 
 if TYPE_CHECKING:
-    from tolfl.models import Autoencoder
+    from tolfl.learners.autoencoder import Autoencoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Learned:
 
 def autoencoder_for(n_features: int, spec: DetectorSpec) -> Autoencoder:
     """Return the autoencoder; its code is half of the features at most, or there is nothing to learn."""
-    from tolfl.models import Autoencoder  # noqa: PLC0415  (PyTorch takes seconds, and scoring does without)
+    from tolfl.learners.autoencoder import Autoencoder  # noqa: PLC0415  (the exported scorer does without it)
 
     return Autoencoder(n_features, spec.hidden, code_for(n_features, spec), spec.dropout)
 

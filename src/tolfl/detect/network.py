@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from tolfl.core.contribution import Vector
 
 if TYPE_CHECKING:
-    from tolfl.models import Autoencoder
+    from tolfl.learners.autoencoder import Autoencoder
 
 Floats32 = NDArray[np.float32]
 Floats64 = NDArray[np.float64]

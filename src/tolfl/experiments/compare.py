@@ -19,7 +19,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.experiments.comparison import Comparison, compared
 from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
 from tolfl.learners.layouts import SCHEMES, failure_plan, layout, n_clusters
-from tolfl.models import Model
+from tolfl.learners.training import Model
 from tolfl.runs.directory import write_file
 from tolfl.sim.simulation import datasets_of, repetitions_of
 

@@ -30,7 +30,7 @@ def provenance(
         "seconds_computing": round(seconds if computing_s is None else computing_s, 1),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
         "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("tolfl", "torch", "numpy", "scikit-learn")},
+        | {name: version(name) for name in ("tolfl", "numpy", "scikit-learn")},
         "specs": dict(specs or {}),
     }
 

@@ -20,7 +20,7 @@ from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, is_plain
-from tolfl.models import Model
+from tolfl.learners.training import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
 from tolfl.runs.write_lock import WriteLock

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from tolfl.core.spec import TrainSettings
 from tolfl.kernel.building import BuildError, source_hash
 from tolfl.kernel.dense_network import Network
-from tolfl.kernel.jobs import Floats, TrainJob, keys_of
-
-_OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
+from tolfl.kernel.jobs import OPTIMIZERS, Floats, TrainJob, keys_of
 
 
 class _Layer(ctypes.Structure):
@@ -164,7 +162,7 @@ def layers_of(network: Network) -> tuple[ctypes.Array[_Layer], int]:
 def settings_of(network: Network, settings: TrainSettings) -> _Settings:
     """Return the settings as the kernel reads them."""
     return _Settings(
-        _OPTIMIZERS[settings.optimizer],
+        OPTIMIZERS.index(settings.optimizer),
         network.threshold,
         settings.epochs,
         settings.batch_size,

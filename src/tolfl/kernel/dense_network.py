@@ -21,7 +21,7 @@ class Layer:
     n_out: int
     has_relu: bool = False
     has_dropout: bool = False
-    gain: float = 1.0  #: scale of the inputs: what the layer below dropped is made up for here, where it costs nothing
+    gain: float = 1.0  #: scale of the inputs in training: makes up for what the layer below dropped
 
 
 @dataclass(frozen=True)

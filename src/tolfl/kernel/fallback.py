@@ -120,13 +120,13 @@ class NumpyKernel:
         out = given
         with np.errstate(all="ignore"):
             for layer, (weight, bias) in zip(network.layers, _tensors(network, params), strict=True):
-                out = _forward(layer, out, weight, bias)
+                out = _forward(layer, 1, out, weight, bias)
             return _squared(out if network.is_residual else out - given), out
 
 
-def _forward(layer: Layer, rows: F4, weight: F4, bias: F4) -> F4:
+def _forward(layer: Layer, gain: float, rows: F4, weight: F4, bias: F4) -> F4:
     """Return what a layer gives, dropout apart."""
-    out = fma(np.float32(layer.gain), _product(rows, weight.T), np.broadcast_to(bias, (len(rows), len(bias))))
+    out = fma(np.float32(gain), _product(rows, weight.T), np.broadcast_to(bias, (len(rows), len(bias))))
     return np.where(out <= 0, np.float32(0), out) if layer.has_relu else out  # keeps NaN: divergence must show
 
 
@@ -215,7 +215,7 @@ class _Training:
         kept, unit = self._dropout(len(rows)), 0
         activations = [rows]
         for layer, (weight, bias) in zip(layers, tensors, strict=True):
-            out = _forward(layer, activations[-1], weight, bias)
+            out = _forward(layer, layer.gain, activations[-1], weight, bias)
             if layer.has_dropout:
                 out = np.where(kept[:, unit : unit + layer.n_out], out, np.float32(0))
                 unit += layer.n_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,8 +10,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import DataError, DivergedError
+from tolfl.core.errors import DataError, SpecError, UnknownNameError
 from tolfl.core.seeding import Purpose, stream_keys
+from tolfl.core.spec import TrainSettings
+
+OPTIMIZERS = ("sgd", "momentum", "adam")
 
 Floats: TypeAlias = NDArray[np.floating]
 """An array of float32 or float64."""
@@ -109,13 +113,18 @@ def check_jobs(jobs: Sequence[TrainJob], n_params: int, sample_shape: tuple[int,
             )
 
 
-def updates_from(jobs: Sequence[TrainJob], deltas: Floats, losses: Floats) -> list[Update]:
-    """Return one update per job, its delta a row of `deltas`; raise where training diverged."""
-    healthy = np.isfinite(losses) & np.isfinite(deltas).all(axis=1)
-    if not healthy.all():
-        diverged = jobs[int(np.argmin(healthy))]
-        raise DivergedError.of_loss(diverged.device, diverged.round_index)
-    return [Update(delta, float(loss), job.n_samples) for job, delta, loss in zip(jobs, deltas, losses, strict=True)]
+def check_settings(settings: TrainSettings) -> None:
+    """Raise `SpecError` for settings that cannot be trained with; `lr=0` can: it measures and changes nothing."""
+    if not (math.isfinite(settings.lr) and settings.lr >= 0):
+        raise SpecError(f"lr is {settings.lr}; give a finite step that is not negative")
+    if settings.epochs < 1:
+        raise SpecError(f"epochs is {settings.epochs}; give at least 1")
+    if settings.batch_size < 0:
+        raise SpecError(f"batch_size is {settings.batch_size}; give 0 for all samples at once, or a positive number")
+    if not 0 <= settings.momentum < 1:
+        raise SpecError(f"momentum is {settings.momentum}; give a number from 0 up to, but not including, 1")
+    if settings.optimizer not in OPTIMIZERS:
+        raise UnknownNameError("optimizer", settings.optimizer, list(OPTIMIZERS))
 
 
 WORDS_PER_STEP = 2**32

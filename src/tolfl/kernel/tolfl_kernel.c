@@ -457,8 +457,7 @@ static int score(const TolflLayer *layers, int64_t n_layers, const float *params
         const float *in = x;
         for (long l = 0; l < n; l++) {
             float *out = turns[l % 2];
-            ops->forward(here, shapes + l, in, transposed + shapes[l].transposed, kept + shapes[l].bias, out,
-                         layers[l].gain);
+            ops->forward(here, shapes + l, in, transposed + shapes[l].transposed, kept + shapes[l].bias, out, 1);
             if (layers[l].has_relu) ops->relu_all(here * shapes[l].out_stride, out);
             in = out;
         }

@@ -12,7 +12,7 @@ enum { TOLFL_SGD, TOLFL_MOMENTUM, TOLFL_ADAM };
 /* One dense layer. Its weight (n_out x n_in) lies before its bias in the flat parameters. */
 typedef struct {
     int64_t n_in, n_out;
-    float gain; /* scales the inputs: makes up for what the layer below dropped */
+    float gain; /* scales the inputs in training: makes up for what the layer below dropped */
     int32_t has_relu, has_dropout;
     int32_t is_residual; /* of the last layer, in scoring: its output is the error, the sample is not subtracted */
 } TolflLayer;

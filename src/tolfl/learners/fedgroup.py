@@ -20,6 +20,7 @@ import numpy as np
 from tolfl.core.contribution import Contribution, Part, Vector
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import RunSpec
+from tolfl.kernel import Update
 from tolfl.learners.clustered import (
     NOBODYS,
     Clustered,
@@ -39,7 +40,6 @@ from tolfl.learners.clustered import (
 )
 from tolfl.learners.learner import Account, Closing, State, Turn
 from tolfl.learners.training import LocalTraining
-from tolfl.models import Update
 
 
 class FedGroup(Clustered):

@@ -34,8 +34,7 @@ from tolfl.learners.clustered import (
     name_of,
 )
 from tolfl.learners.learner import Closing, State, Turn
-from tolfl.learners.training import LocalTraining
-from tolfl.models import Model
+from tolfl.learners.training import LocalTraining, Model
 
 _DISTANCE = "distance-"
 

@@ -29,8 +29,8 @@ from tolfl.learners.clustered import (
     name_of,
 )
 from tolfl.learners.learner import Closing, State, Turn
+from tolfl.learners.threads import in_threads
 from tolfl.learners.training import LocalTraining
-from tolfl.models.threads import in_threads
 
 #: The mean over samples of the least loss among a trial's models, one number per trial.
 _TRIAL_LOSSES = "trial-losses"

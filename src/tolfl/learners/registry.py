@@ -17,6 +17,7 @@ import msgspec
 
 from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
 from tolfl.core.spec import RunSpec, TrainSettings
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.averaging import Averaging, Batch
 from tolfl.learners.fedgroup import FedGroup
 from tolfl.learners.fesem import FeSEM
@@ -24,8 +25,7 @@ from tolfl.learners.ifca import IFCA
 from tolfl.learners.layouts import scheme_of
 from tolfl.learners.learner import Fleet, Learner, Stages
 from tolfl.learners.scaled import Scaled
-from tolfl.learners.training import LocalTraining
-from tolfl.models import Autoencoder, Model
+from tolfl.learners.training import LocalTraining, Model
 
 #: The group under which packages offer learners: a name, and what makes a learner from a `Fleet`.
 GROUP = "tolfl.learners"

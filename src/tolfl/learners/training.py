@@ -5,18 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from tolfl.core.contribution import Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import ModelError, TolFLError
 from tolfl.core.spec import TrainSettings
+from tolfl.kernel import TrainJob, Update
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.learner import Turn, encode_state
-from tolfl.models import Autoencoder, Model, TrainJob, Update
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Model(Protocol):
+    """A model whose parameters are one flat vector, trained for many devices at once.
+
+    A model holds no parameters of its own: they come in with every call, so one model object serves all devices,
+    all rounds and all repetitions.
+    """
+
+    @property
+    def n_params(self) -> int:
+        """Return the length of the flat parameter vector."""
+        ...
+
+    def initial(self, seed: int) -> Vector:
+        """Return the parameters of an untrained model."""
+        ...
+
+    def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
+        """Return one update per job, in the order of the jobs.
+
+        A job's update does not depend on the other jobs. Raises `DivergedError` for a device that diverged.
+        """
+        ...
+
+    def sample_losses(self, params: Vector, samples: Vector) -> Vector:
+        """Return the loss J of each sample, shape `(n_samples,)`, dropout off: also the anomaly score."""
+        ...
+
+    def tensors(self, params: Vector) -> dict[str, Vector]:
+        """Return named views into `params`, as a state dict would name them."""
+        ...
+
+    def to_module(self, params: Vector) -> nn.Module:
+        """Return a PyTorch module in eval mode that carries a copy of these parameters."""
+        ...
 
 
 @dataclass(frozen=True)

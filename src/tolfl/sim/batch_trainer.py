@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution
+from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import (
     Closing,
@@ -15,10 +16,10 @@ from tolfl.learners.learner import (
     Turn,
     asking_for,
     check_contribution,
+    closed_account,
     contributions_of,
-    next_state,
+    is_finite,
 )
-from tolfl.models.threads import one_torch_thread
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, updates_of
 
 #: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
@@ -65,13 +66,12 @@ class BatchTrainer:
             return
         # Repetitions differ in their seeds alone, which turns have: any of their learners can be asked.
         learner = works[0].learner
-        with one_torch_thread():
-            pairs = [pair for work in works for pair in work.turns()]
-            at_once = len(pairs) if learner.needs_all_turns else _TURNS_AT_ONCE
-            pieces = _Pieces(pairs, lambda turns: self._reported(_contributed(learner, turns)), at_once)
-            for work in works:
-                _finish(work)
-            pieces.close()
+        pairs = [pair for work in works for pair in work.turns()]
+        at_once = len(pairs) if learner.needs_all_turns else _TURNS_AT_ONCE
+        pieces = _Pieces(pairs, lambda turns: self._reported(_contributed(learner, turns)), at_once)
+        for work in works:
+            _finish(work)
+        pieces.close()
 
     def _reported(self, contributions: Sequence[Contribution]) -> list[Contribution]:
         """Return what devices report, each of which knows one contribution of its own."""
@@ -101,8 +101,11 @@ def _finish(work: Work) -> None:
     round_index = step.version.round
     with asking_for("adding up", None, round_index):
         total = step.total.resolve()
-    closing = Closing(work.seed, round_index, step.present)
-    step.finish(*next_state(learner, before, total, closing))
+    with asking_for("apply", None, round_index):
+        after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
+    if not all(map(is_finite, after.values())):
+        raise DivergedError.of_model(round_index)
+    step.finish(after, closed_account(learner, before, after, total, round_index))
 
 
 class _Pieces:

@@ -16,6 +16,7 @@ _EXTRAS = {
     "dashboard": "tolfl dashboard",
     "export": "tolfl export",
     "ray": "tolfl reproduce --on ray",
+    "torch": "a module of your own",
     "track": "--track",
 }
 
@@ -24,7 +25,7 @@ def version_findings() -> Iterator[Finding]:
     """Look at what is installed."""
     yield _python()
     yield Finding(_AREA, "tolfl", State.OK, f"{version('tolfl')}")
-    yield _torch()
+    yield _kernel()
     yield _packages()
     for extra, what in _EXTRAS.items():
         yield _extra(extra, what)
@@ -37,13 +38,18 @@ def _python() -> Finding:
     return Finding(_AREA, "python", State.OK, found)
 
 
-def _torch() -> Finding:
+def _kernel() -> Finding:
+    """Say which kernel trains and scores."""
+    from tolfl.kernel import KernelError, chosen_kernel
+
     try:
-        import torch
-    except (ImportError, OSError) as error:  # a library of its own that does not fit the machine
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return Finding(_AREA, "torch", State.PROBLEM, f"cannot be imported ({first})", "install torch again")
-    return Finding(_AREA, "torch", State.OK, f"{torch.__version__}, {torch.get_num_threads()} threads")
+        chosen = chosen_kernel()
+    except KernelError as error:
+        return Finding(_AREA, "kernel", State.PROBLEM, error.problem, "install a C compiler, such as gcc")
+    if chosen.problem:
+        found = f"{chosen.kernel.name}, right but slow: {chosen.problem}"
+        return Finding(_AREA, "kernel", State.WARNING, found, "install a C compiler, such as gcc")
+    return Finding(_AREA, "kernel", State.OK, chosen.kernel.name)
 
 
 def _packages() -> Finding:

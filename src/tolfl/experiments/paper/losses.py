@@ -16,7 +16,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import Scorer
 from tolfl.learners.registry import learner_of
-from tolfl.models import Model
+from tolfl.learners.training import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.outcome import fleet_of
 from tolfl.sim.simulation import Runs, Simulation

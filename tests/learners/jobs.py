@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tolfl.core.seeding import Purpose, random_words, stream_keys
+from tolfl.core.spec import TrainSettings
+from tolfl.kernel import TrainJob
 from tolfl.kernel.jobs import Floats
-from tolfl.models import TrainJob, TrainSettings
 
 Draw = Callable[[int, int], Tensor]
 

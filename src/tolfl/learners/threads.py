@@ -1,32 +1,28 @@
-"""How many threads compute: two for groups of devices, one inside a matrix product."""
+"""Two threads for what many devices compute: the compiled kernel lets the other one go on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeVar
 
-import torch
-
-#: More than two threads would mostly wait for Python's lock between the small steps of training.
+#: More threads than this would mostly wait for Python's lock between their pieces of work.
 _MAX_THREADS = 2
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Let torch compute on one thread: many of them inside small products only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def halves_of(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Return items in order, in two parts where there is enough for both.
+
+    >>> halves_of([1, 2, 3]), halves_of([1])
+    ([[1], [2, 3]], [[1]])
+    """
+    middle = len(items) // 2
+    return [items[:middle], items[middle:]] if middle else [items]
 
 
 def in_threads(compute: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:

@@ -1,24 +1,27 @@
-"""Any PyTorch module as a federated model; its devices train one after the other, each as it would by itself."""
+"""Any PyTorch module as a federated model; its devices train one after the other, each as it would by itself.
+
+The only file that needs torch, which is an extra: nothing here is imported unless somebody brings a module.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tolfl.core.errors import DataError
-from tolfl.core.seeding import Purpose, rng_for
-from tolfl.kernel.jobs import Floats, TrainJob, Update, check_jobs, updates_from
-from tolfl.models.batches import GroupBatches
-from tolfl.models.layout import FlatLayout, named_state
-from tolfl.models.optimizers import optimizer_for
-from tolfl.models.settings import TrainSettings, check_settings
-from tolfl.models.workspace import Workspace
+from tolfl.core.errors import DataError, DivergedError
+from tolfl.core.seeding import Purpose, random_words, rng_for, stream_keys
+from tolfl.core.spec import TrainSettings
+from tolfl.kernel import Network, TrainJob, Update
+from tolfl.kernel.jobs import WORDS_PER_STEP, Floats, check_jobs, check_settings
 
 _MAX_SCORE_ROWS = 4096
 _NO_DEVICE = 2**32 - 1  # the weights of a module must not follow the stream of a device that trains it
@@ -27,6 +30,67 @@ _COPIES_OF_SAMPLES = 32  # a guess at what a module's layers keep while they com
 
 LossFunction: TypeAlias = Callable[[nn.Module, Tensor], Tensor]
 """Takes a module and samples `(n_samples, ...)`; returns one loss per sample, `(n_samples,)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One named tensor: `flat[first:last]`, of this shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+    is_trained: bool
+    """False for buffers and for parameters that are frozen: they travel but are not moved by gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatLayout:
+    """The order of all tensors in the flat vector: parameters, then floating-point buffers."""
+
+    segments: tuple[Segment, ...]
+    n_params: int
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FlatLayout:
+        """Return the layout of a module's parameters and floating-point buffers."""
+        segments: list[Segment] = []
+        first = 0
+        for name, tensor in named_state(module):
+            last = first + math.prod(tensor.shape)
+            segments.append(Segment(name, tuple(tensor.shape), first, last, tensor.requires_grad))
+            first = last
+        return cls(tuple(segments), first)
+
+    def views(self, params: Floats) -> dict[str, Floats]:
+        """Return named views into a flat vector."""
+        if params.shape != (self.n_params,):
+            raise DataError(f"the model has {self.n_params} parameters; the vector has shape {params.shape}")
+        return {part.name: params[part.first : part.last].reshape(part.shape) for part in self.segments}
+
+    def load(self, module: nn.Module, params: Floats) -> None:
+        """Copy a flat vector into a module."""
+        state = dict(named_state(module))
+        with torch.no_grad():
+            for name, values in self.views(params).items():
+                state[name].copy_(torch.tensor(values))
+
+
+def named_state(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    """Yield what the flat vector holds: parameters first, then floating-point buffers."""
+    yield from module.named_parameters()
+    yield from ((name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: many of them inside small products only get in each other's way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class SampleLoss(nn.Module):
@@ -104,15 +168,12 @@ class ModuleModel:
         is_double = all(part.dtype == np.float64 for part in parts)
         return np.concatenate(parts).astype(np.float64 if is_double else np.float32)
 
-    def groups(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[list[int]]:  # noqa: ARG002
-        """Return indices into `jobs`, one in each group."""
-        return [[index] for index in range(len(jobs))]
-
     def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         """Return one update per job, in the order of the jobs."""
         check_settings(settings)
         check_jobs(jobs, self.n_params, None)
-        return [train_alone(self._loss, self._layout, job, settings) for job in jobs]
+        with _one_thread():
+            return [train_alone(self._loss, self._layout, job, settings) for job in jobs]
 
     def sample_losses(self, params: Floats, samples: Floats) -> Floats:
         """Return each sample's loss, with the module in eval mode."""
@@ -121,7 +182,7 @@ class ModuleModel:
         losses = np.empty(len(samples), params.dtype)
         bytes_per_row = params.itemsize * math.prod(samples.shape[1:]) * _COPIES_OF_SAMPLES
         n_rows = max(1, min(_MAX_SCORE_ROWS, _MAX_SCORE_BYTES // bytes_per_row))
-        with torch.no_grad():
+        with torch.no_grad(), _one_thread():
             for first in range(0, len(samples), n_rows):
                 chunk = torch.tensor(samples[first : first + n_rows].astype(params.dtype))
                 losses[first : first + n_rows] = loss(chunk).numpy()
@@ -140,31 +201,53 @@ class ModuleModel:
 
 def train_alone(loss: SampleLoss, layout: FlatLayout, job: TrainJob, settings: TrainSettings) -> Update:
     """Return the update of one device, the module's own random draws seeded by (seed, device, round)."""
-    flat = torch.tensor(job.start)[None]
-    gradients = torch.zeros_like(flat)
+    flat = torch.tensor(job.start)
     # A fresh copy for every device: integer buffers, such as a count of batches, must not pass from one to the next.
     loss = copy.deepcopy(loss).to(flat.dtype).train()
     state = dict(named_state(loss.module))
     for part in layout.segments:
-        state[part.name].data = flat[0, part.first : part.last].view(part.shape)
-    trained = [part for part in layout.segments if part.is_trained]
-    mean_loss = 0.0
-    optimizer = optimizer_for(settings)
+        state[part.name].data = flat[part.first : part.last].view(part.shape)
+    trained = [state[part.name] for part in layout.segments if part.is_trained]
+    optimizer = _optimizer_for(settings, trained) if trained else None
+    total = 0.0
     seed = int(rng_for(job.seed, Purpose.MODULE, job.device, job.round_index).integers(2**63))
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         # The processor's generator alone: torch.manual_seed queues a call for every other kind of device, each time.
         torch.default_generator.manual_seed(seed)
-        for step in GroupBatches([job], settings).steps(Workspace()):
-            batch_loss = (loss(step.samples[0]) * step.row_weights[0]).sum()
-            slopes = torch.autograd.grad(
-                batch_loss, [state[part.name] for part in trained], allow_unused=True, materialize_grads=True
-            )
-            for part, slope in zip(trained, slopes, strict=True):
-                gradients[0, part.first : part.last] = slope.flatten()
-            mean_loss += float(step.loss_share[0]) * float(batch_loss.detach())
-            optimizer.step([flat], [gradients])
-    _collect_buffers(loss.module, layout, flat[0])
-    return updates_from([job], (torch.tensor(job.start) - flat).numpy(), np.array([mean_loss]))[0]
+        for rows, is_last_epoch in _batches(job, settings):
+            samples = torch.tensor(rows, dtype=flat.dtype)
+            batch_loss = (loss(samples) * torch.full((len(rows),), 1 / len(rows), dtype=flat.dtype)).sum()
+            if optimizer is not None:
+                slopes = torch.autograd.grad(batch_loss, trained, allow_unused=True, materialize_grads=True)
+                for tensor, slope in zip(trained, slopes, strict=True):
+                    tensor.grad = slope
+                optimizer.step()
+            total += float(batch_loss.detach()) * len(rows) if is_last_epoch else 0.0
+    _collect_buffers(loss.module, layout, flat)
+    delta, mean_loss = (torch.tensor(job.start) - flat).numpy(), total / job.n_samples
+    if not (math.isfinite(mean_loss) and np.isfinite(delta).all()):
+        raise DivergedError.of_loss(job.device, job.round_index)
+    return Update(delta, mean_loss, job.n_samples)
+
+
+def _batches(job: TrainJob, settings: TrainSettings) -> Iterator[tuple[Floats, bool]]:
+    """Yield the rows of each step, in the order of the device's own stream, and whether they are of the last epoch."""
+    own = job.pool[job.first : job.last]
+    width = settings.batch_size or len(own)
+    key = stream_keys([job.seed], Purpose.BATCH_ORDER, [job.device], [job.round_index])
+    for epoch in range(settings.epochs):
+        order = np.arange(len(own))
+        if settings.batch_size:
+            order = np.argsort(random_words(key, len(own), first=epoch * WORDS_PER_STEP)[0], kind="stable")
+        for first in range(0, len(own), width):
+            yield own[order[first : first + width]], epoch == settings.epochs - 1
+
+
+def _optimizer_for(settings: TrainSettings, tensors: Sequence[Tensor]) -> torch.optim.Optimizer:
+    """Return a fresh optimiser, with no memory of earlier rounds."""
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(tensors, lr=settings.lr)
+    return torch.optim.SGD(tensors, lr=settings.lr, momentum=settings.momentum * (settings.optimizer == "momentum"))
 
 
 def _collect_buffers(module: nn.Module, layout: FlatLayout, flat: Tensor) -> None:
@@ -193,3 +276,19 @@ def _squared_errors(module: nn.Module, samples: Tensor) -> Tensor:
             "only a module that reconstructs its input can do without a loss of its own"
         )
     return (output - samples).square().reshape(len(samples), -1).sum(1)
+
+
+def autoencoder_module(network: Network, dropout: float, tensors: Mapping[str, Floats]) -> nn.Module:
+    """Return the built-in autoencoder in PyTorch: an `encoder` and a `decoder` in eval mode, with these tensors."""
+    n_half = len(network.layers) // 2
+    encoder, decoder = nn.Sequential(), nn.Sequential()
+    for place, layer in enumerate(network.layers):
+        half = encoder if place < n_half else decoder
+        half.append(nn.Linear(layer.n_in, layer.n_out))
+        if layer.has_relu:
+            half.append(nn.ReLU())
+        if (place + 1) % n_half:
+            half.append(nn.Dropout(dropout))
+    module = nn.Sequential(OrderedDict([("encoder", encoder), ("decoder", decoder)]))
+    module.load_state_dict({name: torch.tensor(values, dtype=torch.float32) for name, values in tensors.items()})
+    return module.eval()

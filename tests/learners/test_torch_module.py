@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.models.fleets import fleet, train_by_autograd
+from tests.learners.jobs import batches_of, fleet, torch_optimizer, train_by_autograd
 from tolfl.core.errors import DataError, DivergedError
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.models import Model, ModuleModel, TrainJob, TrainSettings, seeded
-from tolfl.models.batches import GroupBatches
-from tolfl.models.module_model import SampleLoss
-from tolfl.models.optimizers import optimizer_for
-from tolfl.models.settings import OptimizerName
-from tolfl.models.workspace import Workspace
+from tolfl.core.spec import TrainSettings
+from tolfl.kernel import TrainJob
+from tolfl.learners.torch_module import ModuleModel, SampleLoss, seeded
+from tolfl.learners.training import Model
+
+OptimizerName = Literal["sgd", "momentum", "adam"]
 
 
 class OneWeight(nn.Module):
@@ -196,25 +197,18 @@ def test_a_device_trains_as_in_a_loop_of_ones_own_to_the_bit(
     update = model.train([job], how)[0]
 
     module = make().train()
-    parameters = list(module.parameters())
-    flat, mover = torch.tensor(start)[None], optimizer_for(how)
-    n_trained = sum(parameter.numel() for parameter in parameters)
+    mover = torch_optimizer(list(module.parameters()), how)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng_for(job.seed, Purpose.MODULE, job.device, job.round_index).integers(2**63)))
-        for step in GroupBatches([job], how).steps(Workspace()):
-            nn.utils.vector_to_parameters(flat[0, :n_trained].clone(), parameters)
-            module.zero_grad()
-            samples, weights = step.samples[0], step.row_weights[0]
-            ((module(samples) - samples).square().sum(1) * weights).sum().backward()
-            slopes = torch.zeros_like(flat)
-            slopes[0, :n_trained] = torch.cat(
-                [tensor.grad.flatten() for tensor in parameters if tensor.grad is not None]
-            )
-            mover.step([flat], [slopes])
-    buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-    if buffers:
-        flat[0, n_trained:] = torch.cat([buffer.flatten() for buffer in buffers])
-    np.testing.assert_array_equal(update.delta, start - flat[0].numpy())
+        for rows in batches_of(job, how):
+            samples = torch.tensor(rows)
+            mover.zero_grad()
+            losses = (module(samples) - samples).square().sum(1)
+            (losses * torch.full((len(rows),), 1 / len(rows))).sum().backward()
+            mover.step()
+    state = [*module.parameters(), *(buffer for buffer in module.buffers() if buffer.is_floating_point())]
+    flat = torch.cat([tensor.detach().flatten() for tensor in state]).numpy()
+    np.testing.assert_array_equal(update.delta, start - flat)
 
 
 @pytest.mark.parametrize(("make", "sample_shape"), KINDS)

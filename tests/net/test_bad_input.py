@@ -22,12 +22,15 @@ from tolfl.core.errors import DataError, SpecError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DETECTOR_FILE
+from tolfl.net import trainer
 from tolfl.net.collecting import collect
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.prepare import prepare
 from tolfl.sim.simulation import run
 
 LEARNER = '''
+import threading
+
 import numpy as np
 from tolfl.learners import Learner, Shape
 
@@ -70,6 +73,10 @@ class Unchecked(Mean):
     WRONG = {3: lambda vector: vector[1:]}
 
 
+class Endless(Mean):
+    WRONG = {2: lambda vector: threading.Event().wait()}
+
+
 class Broken(Mean):
     def apply(self, state, total, closing):
         return state["mode"]
@@ -81,7 +88,7 @@ class NeverMade(Mean):
 '''
 
 SENTENCES = {
-    1: "contribute failed (mine.py, line 29: ZeroDivisionError: integer division or modulo by zero)",
+    1: "contribute failed (mine.py, line 31: ZeroDivisionError: integer division or modulo by zero)",
     2: "part 'mean' has numbers that are not finite",
     3: "part 'mean' is float16 of shape (32,); contribute flat arrays of f4, f8, i8, u1",
     4: "part 'mean' is float64 of shape (1, 32); contribute flat arrays of f4, f8, i8, u1",
@@ -138,6 +145,28 @@ def test_a_contribution_of_another_length_is_refused_by_who_has_to_add_it(n_rows
     asyncio.run(live())
 
 
+@pytest.mark.parametrize("topology", ["0,1|2,3", "2,3|0,1", "0,2|1,3"], ids=["closer", "head", "member"])
+def test_a_contribution_that_takes_for_ever_is_late_and_its_device_says_so(
+    topology: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trainer, "_LONG_S", 0.5)
+    endless = learn(tmp_path, "Endless")
+    spec = small(learn=endless, topology=topology, clusters=None, devices=4, deadline_s=1.0, timing="lan")
+
+    async def live() -> None:
+        async with fleet_in_process(tmp_path, spec) as fleet:
+            fleet.launch(0, 1, 2, 3)
+            assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
+            assert [line.missing for line in fleet.closed()] == [{}, {}] + [{"2": "late"}] * 4
+
+    with caplog.at_level(logging.WARNING, logger="tolfl"):
+        asyncio.run(live())
+    said = [line for line in caplog.messages if "contribute" in line]
+    assert said == [
+        "tolfl: device 2: the learner's contribute has taken 0.5 s and has not ended; rounds close without it"
+    ]
+
+
 def test_a_learner_that_cannot_close_a_round_says_so(tmp_path: Path) -> None:
     spec = small(learn=learn(tmp_path, "Broken"), devices=2, clusters=1)
 
@@ -146,7 +175,7 @@ def test_a_learner_that_cannot_close_a_round_says_so(tmp_path: Path) -> None:
             fleet.launch(0, 1)
             await fleet.ends(0, 1)
 
-    with pytest.raises(RuntimeError, match=r"device \d, round 0: apply failed \(mine.py, line 46: KeyError: 'mode'\)"):
+    with pytest.raises(RuntimeError, match=r"device \d, round 0: apply failed \(mine.py, line 52: KeyError: 'mode'\)"):
         asyncio.run(live())
 
 

@@ -262,6 +262,8 @@ class Node:
                 self._give_up(peer, life, f"silent for {self.timing.silence_detection_s:g} s")
                 self.links.disconnect(peer)
             self._handle(Ticked())
+            if overdue := self._trainer.overdue():
+                _LOG.warning("tolfl: %s", overdue)
             self._exclude(self.credentials.reread())
             self.links.beat()
 

@@ -1,10 +1,17 @@
-"""What a device computes, in a thread of its own: the event loop must answer heartbeats meanwhile."""
+"""What a device computes, in threads of their own: the event loop must answer heartbeats meanwhile.
+
+One thread asks the learner for contributions, the other adds up and applies: a learner that takes for ever is late, and
+keeps nobody from closing the round without it.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar, cast
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar, cast
 
 from tolfl.core.byzantine import parse_liars
 from tolfl.core.contribution import Contribution, Part, Pending
@@ -19,6 +26,42 @@ from tolfl.protocol.history import Version
 
 T = TypeVar("T")
 
+#: A contribution that takes longer is worth a word to whoever reads the device's log.
+_LONG_S = 60.0
+
+
+class Worker:
+    """One thread that does one thing after the other. The process may end while it is busy."""
+
+    def __init__(self, name: str) -> None:
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self.busy_since: float | None = None
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do work after what is waiting already."""
+        future: Future[T] = Future()
+        self._waiting.put((future, work))
+        return future
+
+    def close(self) -> None:
+        """Let the thread end when it has done what is waiting."""
+        self._waiting.put(None)
+
+    def _work(self) -> None:
+        while (waiting := self._waiting.get()) is not None:
+            future, work = waiting
+            if not future.set_running_or_notify_cancel():
+                continue
+            self.busy_since = time.monotonic()
+            try:
+                result = work()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            self.busy_since = None
+
 
 class Trainer:
     """Computes one device's part, one round at a time; what has not begun is dropped when a newer round comes."""
@@ -26,8 +69,9 @@ class Trainer:
     def __init__(self, spec: RunSpec, device: int, rows: Samples, learner: Learner) -> None:
         self._spec, self._device, self._rows, self.learner = spec, device, rows, learner
         self._tampering = parse_liars(spec.liars, spec.devices).get(device)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="training")
+        self._training, self._adding = Worker("training"), Worker("adding up")
         self._waiting: Future[Contribution] | None = None
+        self._told_since: float | None = None  #: when that contribution began of which it was said that it takes long
         self.n_refused = 0  #: contributions of others that could not be added up
         self._admitted_in: Version | None = None
         self._admitted: dict[str, Part] = {}  #: one of each key, of those that were admitted in this version's round
@@ -40,12 +84,22 @@ class Trainer:
         """Compute what this device adds to a round; what has not begun is dropped when a newer round comes."""
         if self._waiting is not None:
             self._waiting.cancel()
-        self._waiting = self.compute(lambda: self._contribute(version, cast("State", state)))
+        self._waiting = self._training.submit(lambda: self._contribute(version, cast("State", state)))
         return self._waiting
 
+    def overdue(self) -> str:
+        """Return a sentence once a contribution has taken long, and is still being computed; else nothing."""
+        since = self._training.busy_since
+        if since is None or since == self._told_since or time.monotonic() - since < _LONG_S:
+            return ""
+        self._told_since = since
+        deadline_s = self._spec.deadline_s
+        others = "a head waits for it, as the run has no deadline" if deadline_s is None else "rounds close without it"
+        return f"device {self._device}: the learner's contribute has taken {_LONG_S:g} s and has not ended; {others}"
+
     def compute(self, work: Callable[[], T]) -> Future[T]:
-        """Do work in the thread, after what it does already."""
-        return self._thread.submit(work)
+        """Do work that others wait for: adding up, applying."""
+        return self._adding.submit(work)
 
     def _contribute(self, version: Version, state: State) -> Contribution:
         turn = Turn(self._spec.seed, self._device, version.round, state, self._rows)
@@ -84,5 +138,8 @@ class Trainer:
         return self.learner.results(cast("State", state))
 
     def close(self) -> None:
-        """Let the thread end; training under way is of no use to anybody any more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Let the threads end; training under way is of no use to anybody any more."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._training.close()
+        self._adding.close()

@@ -31,7 +31,7 @@ PYTEST := -m pytest -n $(JOBS)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools test-all check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore dist clean
+.PHONY: help setup demo test tools test-all test-flower check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -75,6 +75,17 @@ test-all: setup tools ## run every test, and report the coverage of everything
 	$(BIN)/coverage erase
 	$(TESTED) $(PYTEST)
 	@$(MAKE) --no-print-directory coverage
+
+# Apps in environments of their own, with the oldest and the newest flwr; each is made once.
+FLWR := .venv-flwr-newest/.up-to-date .venv-flwr-oldest/.up-to-date
+
+test-flower: setup $(FLWR) ## run the tests with Flower apps, on the oldest and the newest flwr that work
+	TOLFL_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) tests/flower
+
+.venv-flwr-%/.up-to-date: tests/flower/%.txt
+	test -x .venv-flwr-$*/bin/python || $(PYTHON) -m venv .venv-flwr-$*
+	.venv-flwr-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 .PHONY: coverage
 coverage:
@@ -127,5 +138,5 @@ dist: setup ## build the wheel and the source archive into dist/
 	$(BIN)/hatchling build
 
 clean: ## remove the virtual environments, caches and reports (runs/ stays)
-	rm -rf .venv .venv-flower dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-flower .venv-flwr-* dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,7 +22,7 @@ from tolfl.experiments.reproduce import read_results
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TARGETS = [
-    *("setup", "demo", "test", "test-all", "check", "bench", "bench-flower", "bench-flower-deployed"),
+    *("setup", "demo", "test", "test-all", "test-flower", "check", "bench", "bench-flower", "bench-flower-deployed"),
     *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams", "tools"),
 ]
 

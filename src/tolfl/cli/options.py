@@ -99,6 +99,24 @@ Learn = Annotated[
     typer.Option(help="What the fleet learns: autoencoder, detector, or mine.py:KMeans. (default: by scheme)"),
 ]
 
+Flower = Annotated[
+    Path | None,
+    typer.Option(help="The folder of a Flower app for the fleet to train; short for --learn flower:DIR."),
+]
+RunConfig = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--run-config", help="Of a Flower app, as flwr takes it: 'num-server-rounds=8 lr=0.1', or a TOML file."
+    ),
+]
+NodeConfig = Annotated[
+    list[str] | None,
+    typer.Option("--node-config", help="Of a Flower app; partition-id and num-partitions are device and fleet size."),
+]
+Python = Annotated[
+    Path | None, typer.Option(help="The Flower app's interpreter or virtual environment. (default: DIR/.venv)")
+]
+
 #: Flags that set a field of a section of the specification.
 _SECTIONS = {
     "lr": "train",
@@ -122,6 +140,9 @@ _SECTIONS = {
     "uplink": "links",
     "speed_spread": "links",
     "learn": "learn",
+    "run_config": "learn",
+    "node_config": "learn",
+    "python": "learn",
 }
 
 
@@ -150,13 +171,44 @@ def flags_of(
 def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | None = None) -> RunSpec:
     """Return the specification with the flags that were given put into their places."""
     fields = msgspec.to_builtins(spec)
-    given = {"dir" if name == "data_dir" else name: value for name, value in given.items()}
+    given = {"dir" if name == "data_dir" else name: value for name, value in with_flower(given).items()}
     for name, value in given.items():
         section = fields[_SECTIONS[name]] if name in _SECTIONS else fields
         section["what" if name == "learn" else name] = value
     for setting in settings or []:
         _set(fields, setting)
     return RunSpec.from_fields(fields)
+
+
+def with_flower(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags with `--flower DIR` as what is learned, and a Flower app's settings as texts."""
+    plain = {name: value for name, value in given.items() if value is not None and name != "flower"}
+    if given.get("flower") is not None:
+        if "learn" in plain:
+            raise SpecError("--flower and --learn: name one of them")
+        plain["learn"] = f"flower:{given['flower'].expanduser().resolve()}"
+    for name in ("run_config", "node_config"):
+        if name in plain:
+            plain[name] = " ".join(plain[name])
+    if "python" in plain:
+        plain["python"] = str(plain["python"].expanduser().absolute())
+    return plain
+
+
+def shown_data(spec: RunSpec) -> str:
+    """Return a name of what a run learns from: a Flower app brings its own data."""
+    what = str(spec.learn.get("what", ""))
+    return what.removeprefix("flower:") if what.startswith("flower:") else spec.data
+
+
+def tell_of_app(spec: RunSpec) -> None:
+    """Say what a Flower app asks for, before its first round."""
+    from tolfl.learners.layouts import is_plain
+    from tolfl.learners.registry import brings_own_data, learner_of
+    from tolfl.runs.outcome import data_for, fleet_of
+
+    if not is_plain(spec) and brings_own_data(spec):
+        typer.echo(str(learner_of(fleet_of(spec, data_for(spec)))), err=True)
 
 
 def one_device_per_owner(spec: RunSpec, given: Mapping[str, object], file: Path | None = None) -> RunSpec:

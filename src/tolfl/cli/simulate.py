@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli import options
-from tolfl.cli.options import Format, one_device_per_owner, run_directory, spec_from_flags
+from tolfl.cli.options import Format, one_device_per_owner, run_directory, shown_data, spec_from_flags, tell_of_app
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
@@ -33,6 +33,10 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         ),
     ] = None,
     learn: options.Learn = None,
+    flower: options.Flower = None,
+    run_config: options.RunConfig = None,
+    node_config: options.NodeConfig = None,
+    python: options.Python = None,
     data: options.Data = None,
     data_dir: options.DataDir = None,
     partition: options.Partition = None,
@@ -85,6 +89,8 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl simulate --scheme fl --fail server@50 --on-head-failure freeze --format json
 
+    Example: tolfl simulate --flower my-app --devices 100 --fail random:0.01
+
     Example: tolfl simulate run.toml --out runs/mine ; tolfl simulate --out runs/mine --resume
     """
     given = {name: value for name, value in locals().items() if name not in _NO_FIELDS and value is not None}
@@ -95,7 +101,7 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings)
     chosen = one_device_per_owner(chosen, given, spec).check()
     _check_names(chosen)
-    with run_directory(out, chosen.scheme, chosen.data) as folder:
+    with run_directory(out, chosen.scheme, shown_data(chosen)) as folder:
         _run(chosen, folder, False, format, (track, track_to or ""))
 
 
@@ -134,7 +140,7 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
     from tolfl.cli.progress import follow
     from tolfl.runs.tracking import tracker_for
 
-    title, (kind, where) = f"{runs.spec.scheme} on {runs.spec.data}", tracked
+    title, (kind, where) = f"{runs.spec.scheme} on {Path(shown_data(runs.spec)).stem}", tracked
     if kind is None:
         follow(runs, title, out)
         return
@@ -152,6 +158,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked
     from tolfl.cli.tables import show
     from tolfl.sim.simulation import Runs
 
+    tell_of_app(spec)
     runs = Runs(spec, out=out, resume=resume)
     _follow(runs, out, tracked)
     draw_rounds(out, [(f"seed {result.spec.seed}", result.records) for result in runs.results])

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli.options import Format, flags_of, one_device_per_owner, run_directory, spec_from_flags
+from tolfl.cli.options import (
+    Format,
+    flags_of,
+    one_device_per_owner,
+    run_directory,
+    shown_data,
+    spec_from_flags,
+    tell_of_app,
+)
 from tolfl.cli.simulate import draw_rounds, simulate
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
@@ -49,6 +57,8 @@ def up(
 
     Example: tolfl up --learn detector --data readings.csv --device-column site --fail server@0
 
+    Example: tolfl up --flower my-app --devices 6 --run-config "num-server-rounds=8" --fail server@6
+
     Example: tolfl up --rounds 200 --dashboard
 
     Example: tolfl up --out runs/real --resume
@@ -61,7 +71,7 @@ def up(
         base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
         spec = one_device_per_owner(spec_from_flags(base, fields, given["settings"]), fields, given["spec"])
         _check(spec)
-    with run_directory(out, f"{spec.scheme}-up", spec.data) as folder:
+    with run_directory(out, f"{spec.scheme}-up", shown_data(spec)) as folder:
         _run(spec, folder, given["resume"], shown, insecure, dashboard)
 
 
@@ -99,6 +109,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
         show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
         return
+    tell_of_app(spec)
     launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
     with _page(launcher) if has_page else nullcontext(lambda: None) as obey_page:
         if not _watch(launcher, obey_page):

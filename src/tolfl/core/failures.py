@@ -207,13 +207,15 @@ def _round(stage: str | None, number: int, stages: Sequence[tuple[str, int]]) ->
         return number
     if not stages:
         raise SpecError(f"no stage {stage!r}, this run has none; name the round by its number, as in @50")
-    before = 0
-    for name, n_rounds in stages:
-        if name == stage and number < n_rounds:
-            return before + number
+    before, left = 0, number
+    for name, n_rounds in stages:  # a stage may come in pieces that take turns with others
+        if name == stage and left < n_rounds:
+            return before + left
+        left -= n_rounds if name == stage else 0
         before += n_rounds
-    known = ", ".join(f"{name} ({n_rounds} round{'s' * (n_rounds != 1)})" for name, n_rounds in stages)
-    names = [name for name, _ in stages]
+    names = list(dict.fromkeys(name for name, _ in stages))
+    sizes = {name: sum(n_rounds for other, n_rounds in stages if other == name) for name in names}
+    known = ", ".join(f"{name} ({n_rounds} round{'s' * (n_rounds != 1)})" for name, n_rounds in sizes.items())
     if stage in names:
         raise SpecError(f"stage {stage} has no round {number}; rounds of a stage count from 0: {known}")
     raise SpecError(f"no stage {stage!r}; choose one of: {known}{did_you_mean(stage, names)}")

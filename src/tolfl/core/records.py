@@ -55,6 +55,8 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
     stage: str = ""  #: of what the fleet learns, where that has several
     digest: str = ""  #: of the state after the round
+    metrics: dict[str, float] = {}  #: whatever else the learner measured, by name
+    present: tuple[int, ...] = ()  #: the devices that go on, where the next round depends on them
 
 
 class RosterChanged(Record, frozen=True, tag="roster", kw_only=True):
@@ -137,19 +139,23 @@ AnyRecord = (
 def stage_of(stages: Sequence[tuple[str, int]], round_index: int) -> tuple[str, int, int]:
     """Return the stage of a round, the round in it and how many it has; no name, where a run has no stages.
 
-    What comes after the last round belongs to the last stage.
+    What comes after the last round belongs to the last stage. Stages that take turns are listed piece by piece.
 
     >>> stage_of([("scaling", 1), ("thresholds", 6)], 3)
     ('thresholds', 2, 6)
+    >>> stage_of([("train", 1), ("evaluate", 1), ("train", 1), ("evaluate", 1)], 2)
+    ('train', 1, 2)
     """
-    name, n_rounds = "", 0
-    for name, n_rounds in stages:  # noqa: B007
+    name, n_rounds, before = "", 0, dict[str, int]()
+    for name, n_rounds in stages:
         if round_index < n_rounds:
             break
         round_index -= n_rounds
+        before[name] = before.get(name, 0) + n_rounds
     else:
         round_index += n_rounds
-    return name, round_index, n_rounds
+        before[name] = before.get(name, 0) - n_rounds
+    return name, before.get(name, 0) + round_index, sum(of for other, of in stages if other == name)
 
 
 def how_far(stages: Sequence[tuple[str, int]], rounds_done: int, rounds: int) -> str:

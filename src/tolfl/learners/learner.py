@@ -36,6 +36,7 @@ class Fleet:
     columns: tuple[str, ...] = ()  #: names of a row's numbers, where they have any
     names: tuple[str, ...] = ()  #: of the devices, where they have any but their numbers
     usual_rows: int = 0  #: the median number of rows of a device; 0: nobody knows, each has a table of its own
+    folder: Path | None = None  #: where this device may keep what only it knows; None: nowhere, as in a simulation
 
     @property
     def n_devices(self) -> int:
@@ -107,6 +108,8 @@ class Account:
     left_out: dict[int, str] = field(default_factory=dict)  #: whose contribution is in no model, and why
     stage: str = ""
     digest: str = ""  #: of the state after the round
+    metrics: dict[str, float] = field(default_factory=dict)  #: whatever else the learner measured, by name
+    present: tuple[int, ...] = ()  #: the devices that go on, where the next round depends on them
 
 
 class Scorer(Protocol):
@@ -147,6 +150,7 @@ class Learner(ABC):
     """
 
     rounds: int  #: known before the first one
+    min_devices = 1  #: with fewer live ones nobody trains
     needs_all_turns = False  #: whether the turns of a round must come in one call: for learners of the simulator only
 
     @abstractmethod
@@ -193,6 +197,11 @@ class Learner(ABC):
     def model_bytes(self) -> int:
         """How large the largest thing is that a device sends in a round: a model, as a rule."""
         return max(self.nbytes(round_index)[0] for round_index in range(self.rounds))
+
+    @property
+    def max_message_bytes(self) -> int:
+        """How large a message of any round may be: a larger one is refused before it is read."""
+        return 2**26
 
     def account(self, before: State, after: State, total: Contribution, round_index: int) -> Account:  # noqa: ARG002
         """Return what the record says of a round, given what went into it and the states before and after it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 
@@ -58,7 +59,7 @@ def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
         raise SpecError(f"a model was handed in, and learner {what!r} brings its own; leave one of them out")
     make = _maker(what)
     try:
-        learner = make(fleet)
+        learner: Learner = make(fleet)
     except TolFLError:
         raise
     except Exception as error:
@@ -72,7 +73,7 @@ def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
 def scaled_learner_of(fleet: Fleet) -> Learner:
     """Return the learner of devices with tables of their own: they agree on a scaling first, if it needs one."""
     learner, what = learner_of(fleet), what_of(fleet.spec)
-    if takes_raw_rows(fleet.spec):
+    if takes_raw_rows(fleet.spec) or brings_own_data(fleet.spec):
         return learner
     name = what.rpartition(":")[2].lower() if _is_file(what) else what.replace("-", "_")
     return Stages({"scaling": _maker("scaling")(fleet), name: Scaled(learner)})
@@ -87,6 +88,8 @@ def takes_raw_rows(spec: RunSpec) -> bool:
 def fingerprint(spec: RunSpec) -> str:
     """Return a name of the code and settings of a run's learner: devices that differ in it cannot train together."""
     what = what_of(spec)
+    if what not in BUILT_IN and hasattr(_maker(what), "fingerprint"):
+        return str(_maker(what).fingerprint(spec))
     code = ""
     if _is_file(what):
         code = hashlib.sha256(_path(what).read_bytes()).hexdigest()
@@ -98,10 +101,34 @@ def fingerprint(spec: RunSpec) -> str:
     return hashlib.sha256(msgspec.json.encode((name, code, settings), order="sorted")).hexdigest()[:16]
 
 
+def brings_own_data(spec: RunSpec) -> bool:
+    """Tell whether a run's learner finds its data itself, on each device; others get rows."""
+    what = what_of(spec)
+    return what not in BUILT_IN and bool(getattr(_maker(what), "brings_own_data", False))
+
+
+def located(what: str, beside: Path | None = None) -> str:
+    """Return what a run learns with the place of its file or folder spelled out: here, or else beside another file."""
+    offered, colon, place = what.partition(":")
+    is_offered = offered in _entry_points()
+    file, _, name = what.rpartition(":")
+    if not colon or (is_offered and not place):
+        return what
+    path = Path(place if is_offered else file).expanduser()
+    if not path.exists() and beside is not None and (beside / path).exists():
+        path = beside / path
+    return f"{offered}:{path.resolve()}" if is_offered else f"{path.resolve()}:{name}"
+
+
 def settings_of(fleet: Fleet, kind: type[msgspec.Struct]) -> msgspec.Struct:
     """Return what `[learn]` says, decoded as a learner's own settings; an unknown key is an error."""
-    given = {key: value for key, value in fleet.spec.learn.items() if key not in {"what", "columns", "names"}}
-    known, what = kind.__struct_encode_fields__, what_of(fleet.spec)
+    return settings_from(fleet.spec, kind)
+
+
+def settings_from(spec: RunSpec, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """Return what `[learn]` of a specification says, decoded as a learner's own settings."""
+    given = {key: value for key, value in spec.learn.items() if key not in {"what", "columns", "names"}}
+    known, what = kind.__struct_encode_fields__, what_of(spec)
     if unknown := sorted(set(given) - set(known)):
         raise SpecError(f"learn: unknown key {unknown[0]!r}; {what} takes {', '.join(known)}")
     try:
@@ -165,7 +192,7 @@ def _no_settings(spec: RunSpec, what: str) -> None:
 
 
 def _is_file(what: str) -> bool:
-    return ":" in what or what.endswith(".py")
+    return (":" in what or what.endswith(".py")) and what.partition(":")[0] not in _entry_points()
 
 
 def _path(what: str) -> Path:
@@ -199,8 +226,9 @@ def _from_file(what: str) -> Callable[[Fleet], Learner]:
     return made
 
 
-def _maker(what: str) -> Callable[[Fleet], Learner]:
-    return _from_file(what) if _is_file(what) else _from_package(what)
+def _maker(what: str) -> Any:
+    """Return what makes a learner from a `Fleet`; what stands behind the colon of an entry point is the learner's."""
+    return _from_file(what) if _is_file(what) else _from_package(what.partition(":")[0])
 
 
 def _entry_points() -> dict[str, EntryPoint]:

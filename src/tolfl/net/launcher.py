@@ -37,7 +37,7 @@ from tolfl.core.records import (
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, wiring
-from tolfl.learners.registry import BUILT_IN, learner_of, what_of
+from tolfl.learners.registry import BUILT_IN, learner_of, located, what_of
 from tolfl.net.client import command, credentials_for
 from tolfl.net.enrolment import FLEET, Authority
 from tolfl.net.enrolment import LAUNCHER as OPERATOR_NAME
@@ -111,6 +111,7 @@ class Launcher:
         self.spec, self.out = check_networked(spec), out
         self.data = data or data_for(spec)
         learner = learner_of(fleet_of(spec, self.data))
+        self._min_devices = learner.min_devices
         self.plan = failure_plan(spec, learner.all_stages())
         if resume:
             self.directory, _ = RunDirectory.reopen(out, spec)
@@ -177,9 +178,8 @@ class Launcher:
     def _settled_learn(self) -> dict[str, Any]:
         """Return what devices learn, with the columns and names of all, and where a learner's file is."""
         learn = dict(self.spec.learn)
-        file, colon, name = str(learn.get("what", "")).rpartition(":")
-        if colon:
-            learn["what"] = f"{Path(file).expanduser().resolve()}:{name}"
+        if "what" in learn:
+            learn["what"] = located(str(learn["what"]))
         agreed = {"columns": list(self.data.feature_names), "names": list(self.data.names)}
         return {**{what: names for what, names in agreed.items() if names}, **learn}
 
@@ -412,7 +412,7 @@ class Launcher:
         """Tell whether too few devices are left to train, and nobody will come back."""
         patience_s = _PATIENCE * Timing.preset(self.spec.timing).silence_detection_s
         n_running = sum(process.is_running for process in self.processes)
-        is_stuck = n_running < self.spec.min_devices and not self._is_stopping
+        is_stuck = n_running < max(self.spec.min_devices, self._min_devices) and not self._is_stopping
         return is_stuck and time.monotonic() - self._progressed_s > patience_s
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,7 @@ from tolfl.learners import Fleet, Learner
 from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
 from tolfl.learners.learner import digest_of
-from tolfl.learners.registry import fingerprint, learner_of, scaled_learner_of
+from tolfl.learners.registry import fingerprint, learner_of, located, scaled_learner_of
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.node import Assignment, Node
 from tolfl.net.node_config import NodeConfig
@@ -44,10 +46,11 @@ def check_networked(spec: RunSpec) -> RunSpec:
     return spec
 
 
-def prepare(config: NodeConfig, is_own_network: bool = False, learn: str | None = None) -> Node:
+def prepare(config: NodeConfig, is_own_network: bool = False, learn: Mapping[str, str] | None = None) -> Node:
     """Return a device that is ready to run.
 
-    `is_own_network`: nobody else can reach the network it is on. `learn`: in place of what the specification says.
+    `is_own_network`: nobody else can reach the network it is on. `learn`: in place of what `[learn]` of the
+    specification says.
     """
     credentials = credentials_of(config, is_own_network)
     _remember_revocations(credentials, Path(config.state))
@@ -55,29 +58,33 @@ def prepare(config: NodeConfig, is_own_network: bool = False, learn: str | None 
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
     rows, fleet, source = _rows(config, spec)
+    fleet = replace(fleet, folder=Path(config.state))
     learner = scaled_learner_of(fleet) if config.data else learner_of(fleet)
     trainer = Trainer(spec, config.device, rows, learner)
     cap = spec.defence.max_samples
-    limits = Limits(wiring(spec), learner.rounds, cap * spec.devices if cap else None)
+    n_bytes = learner.max_message_bytes
+    limits = Limits(wiring(spec), learner.rounds, cap * spec.devices if cap else None, n_bytes // 16, n_bytes)
     if type(learner) is Averaging:  # all its rounds look alike: what does not is refused before it is read
         limits = Limits.of_state(limits.topology, limits.rounds, limits.max_work, trainer.first_state())
-    rules = msgspec.structs.replace(Rules.of(spec, learner), admits=trainer.admits)
+    min_devices = max(spec.min_devices, learner.min_devices)
+    rules = msgspec.structs.replace(Rules.of(spec, learner), admits=trainer.admits, min_devices=min_devices)
     name = fleet_name(fleet, learner)
     plan = failure_plan(spec, learner.all_stages())
     return Node(Assignment(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
 
 
-def _spec(config: NodeConfig, learn: str | None) -> RunSpec:
+def _spec(config: NodeConfig, learn: Mapping[str, str] | None) -> RunSpec:
     """Return the specification of a run; a learner's file that is not here is looked for beside it."""
     path = Path(config.spec)
     spec = RunSpec.from_file(path)
     if learn is not None:
-        spec = msgspec.structs.replace(spec, learn={**spec.learn, "what": learn})
-    what = spec.learn.get("what", "")
-    file, colon, name = what.rpartition(":") if isinstance(what, str) else ("", "", "")
-    if colon and not Path(file).is_file() and (path.parent / file).is_file():
-        return msgspec.structs.replace(spec, learn={**spec.learn, "what": f"{path.parent / file}:{name}"})
-    return spec
+        spec = msgspec.structs.replace(spec, learn={**spec.learn, **learn})
+    what = spec.learn.get("what")
+    return (
+        msgspec.structs.replace(spec, learn={**spec.learn, "what": located(what, path.parent)})
+        if isinstance(what, str)
+        else spec
+    )
 
 
 def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credentials:

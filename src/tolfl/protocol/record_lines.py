@@ -64,6 +64,8 @@ def round_line(
         groups=account.groups,
         stage=account.stage,
         digest=account.digest,
+        metrics=account.metrics,
+        present=account.present,
     )
 
 

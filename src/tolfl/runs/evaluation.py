@@ -82,7 +82,7 @@ def mean_loss(
 
 def train_loss(models: Mapping[str, Scorer], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:
     """Return the mean loss over all training samples, dropout off; with several models, the mean over devices."""
-    if not models or not len(data.pool):
+    if not models or not data.pool.size:
         return None
     losses = {name: float(np.mean(model.anomaly_score(data.pool))) for name, model in models.items()}
     return mean_over_devices(losses, holders)

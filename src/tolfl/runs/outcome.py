@@ -5,7 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.device_set import DeviceSet
@@ -16,11 +19,17 @@ from tolfl.datasets.own_table import as_agreed
 from tolfl.datasets.unscaled import fleet_rows
 from tolfl.learners import Fleet, Learner, Scorer, State
 from tolfl.learners.layouts import is_plain
-from tolfl.learners.registry import takes_raw_rows
+from tolfl.learners.registry import brings_own_data, takes_raw_rows, what_of
 
 
 def data_for(spec: RunSpec) -> FederatedDataset:
-    """Return the rows that a run learns from: scaled, or as they are where its learner scales them."""
+    """Return the rows that a run learns from: scaled, or as they are where its learner scales them.
+
+    Where the learner finds its data itself, a device has one row of no numbers: it counts, and holds nothing.
+    """
+    if not is_plain(spec) and brings_own_data(spec):
+        name = Path(what_of(spec).partition(":")[2]).resolve().name
+        return FederatedDataset(name, np.zeros((spec.devices, 0), np.float32), tuple(range(spec.devices + 1)))
     return as_agreed(fleet_rows(spec) if not is_plain(spec) and takes_raw_rows(spec) else load(spec), spec)
 
 

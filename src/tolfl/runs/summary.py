@@ -66,6 +66,7 @@ def summarise(
         "stall_s": float(sum(record.stall_s for record in closed)),
         "virtual_s": ending.time_s,
         "model_sha256": models_sha256(models),
+        "metrics": {name: value for record in closed for name, value in record.metrics.items()},
     }
 
 
@@ -88,6 +89,7 @@ _WITHOUT_MEAN = (
     "survivors",
     "failures",
     "ended",
+    "metrics",
     "model_sha256",
     "state_digest",
     "auroc_per_model",

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from tolfl.core.byzantine import Tampering, parse_liars
 from tolfl.core.defence import counted
 from tolfl.core.errors import SpecError
@@ -184,6 +186,7 @@ class Simulation:
 def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
     """Return what a timeline needs to know of a run."""
     rules = Rules.of(spec, learner)
+    rules = msgspec.structs.replace(rules, min_devices=max(spec.min_devices, learner.min_devices))
     n_samples = tuple(data.n_samples(device) for device in range(spec.devices))
     per_sample = spec.links.seconds_per_sample * spec.train.epochs
     speeds = training_speeds(spec.links, spec.devices, spec.seed)

@@ -1,0 +1,207 @@
+"""A Flower app in a process and an environment of its own: it may hold the interpreter's lock, fork, print or crash.
+
+One process for the whole run. Calls and answers are msgpack over a pipe, each with its length before it. A process that
+ends or hangs is replaced by another, which needs nothing but the state.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from tolfl.core.errors import TolFLError
+from tolfl.learners import State
+
+OLDEST_FLWR = (1, 22)  #: the first whose strategies get messages
+_INSIDE = Path(__file__).with_name("inside") / "run.py"
+_START_S = 600.0  #: importing an app takes seconds, its first download of data minutes
+_LOOK_S = 0.5  #: how often a process that says nothing is looked at
+#: Bits of results must not depend on the number of cores; no statistics go to Flower's makers.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "1",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
+#: Of the device's own environment: they would send the app's interpreter to the wrong libraries.
+_NOT_FOR_THE_APP = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+
+
+class FlowerAppError(TolFLError, RuntimeError):
+    """A Flower app cannot run on a fleet, or failed; the sentence names it."""
+
+
+class AppEndedError(FlowerAppError):
+    """The app's process ended or gave no answer in time; another can take its place."""
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What an app's ServerApp asks for."""
+
+    flwr: str  #: version
+    strategy: str  #: name of its class
+    num_rounds: int
+    evaluates: bool  #: each round of training is followed by one of evaluation
+    gathers: bool  #: the strategy wants every reply, not their mean
+    min_nodes: int  #: fewer do not train
+    n_numbers: int  #: of the model; 0: a client says so later
+    n_bytes: int
+    timeout_s: float  #: how long it waits for a reply
+
+
+class AppProcess:
+    """Asks an app's process. Calls come from one thread at a time; while one waits, the event loop goes on."""
+
+    def __init__(self, name: str, python: Path, settings: dict[str, Any], log: Path | None = None) -> None:
+        self._name, self._python, self._settings = name, python, settings
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sent: State | None = None  #: the state that the process has
+        self._lock = threading.RLock()
+        self.saved: dict[str, dict[str, bytes]] = {}  #: what the end of `main` wrote, by the digest of the last state
+        self.description = self._begin()
+        atexit.register(self.close)
+
+    def _begin(self) -> Description:
+        with self._output() as output:
+            try:
+                self._process = subprocess.Popen(
+                    [str(self._python), str(_INSIDE)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    env={**{k: v for k, v in os.environ.items() if k not in _NOT_FOR_THE_APP}, **_ENVIRONMENT},
+                    start_new_session=True,  # Ctrl-C is for the device; and its workers end with it
+                )
+            except OSError as error:
+                raise FlowerAppError(f"{self._name}: {self._python} cannot be started ({error.strerror})") from None
+        self._sent = None
+        try:
+            found = self._call("begin", self._settings, _START_S)
+        except AppEndedError as error:
+            raise FlowerAppError(f"{error}; {self._why_not()}") from None
+        return msgspec.convert(found, Description)
+
+    def _output(self) -> IO[bytes]:
+        """Return where the app's output goes: to the device's own, or to a file of its own."""
+        if self._log is None:
+            return os.fdopen(os.dup(2), "wb")
+        return self._log.open("ab")
+
+    def _why_not(self) -> str:
+        """Say why an interpreter cannot run the app at all."""
+        probe = "import importlib.metadata as m; print(m.version('flwr'))"
+        done = subprocess.run([str(self._python), "-c", probe], capture_output=True, text=True, check=False)
+        version = done.stdout.strip()
+        if not version:
+            return f"{self._python} has no flwr: install the app there, or name its interpreter with --python"
+        if [int(part) for part in re.findall(r"\d+", version)[:2]] < list(OLDEST_FLWR):
+            oldest = ".".join(map(str, OLDEST_FLWR))
+            return f"{self._python} has flwr {version}, and this needs {oldest} or newer: pip install -U flwr"
+        return f"see what it printed{f' in {self._log}' if self._log else ''} (flwr {version})"
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def ask(self, name: str, arguments: dict[str, Any], timeout_s: float, state: State | None = None) -> Any:
+        """Return an answer of the process, which starts from a state if one is given; `AppEndedError` if it ends."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self.close()
+                self._begin()
+            if state is not None and state is not self._sent:
+                self._call("state", {"state": plain_state(state)}, timeout_s)
+                self._sent = state
+            return self._call(name, arguments, timeout_s)
+
+    def close(self) -> None:
+        """End the process, and whatever it started."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue
+
+    def _call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        data = msgspec.msgpack.encode([name, arguments])
+        try:
+            process.stdin.write(struct.pack("<Q", len(data)) + data)
+            process.stdin.flush()
+        except OSError:
+            raise self._ended() from None
+        deadline_s = time.monotonic() + timeout_s
+        length = struct.unpack("<Q", self._read(process, 8, deadline_s, timeout_s))[0]
+        answer = msgspec.msgpack.decode(self._read(process, length, deadline_s, timeout_s), strict=False)
+        if "found" in answer:
+            return answer["found"]
+        if "refused" in answer:
+            raise FlowerAppError(answer["refused"])
+        raise FlowerAppError(f"{self._name}: {name} failed ({answer['failed']})")
+
+    def _read(self, process: subprocess.Popen[bytes], n_bytes: int, deadline_s: float, timeout_s: float) -> bytearray:
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        found = bytearray()
+        while len(found) < n_bytes:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                self.close()
+                raise AppEndedError(f"gave no answer within {timeout_s:g} s, and its process was ended")
+            is_there, _, _ = select.select([descriptor], [], [], min(left_s, _LOOK_S))
+            if not is_there:
+                # A forked worker may hold the pipe open after the process has ended.
+                if process.poll() is not None:
+                    raise self._ended()
+                continue
+            piece = os.read(descriptor, min(n_bytes - len(found), 1 << 20))
+            if not piece:
+                raise self._ended()
+            found += piece
+        return found
+
+    def _ended(self) -> AppEndedError:
+        process = self._process
+        code = None if process is None else process.wait()
+        self.close()
+        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
+        return AppEndedError(f"the process of {self._name} ended{how}")
+
+
+def plain_state(state: State) -> dict[str, tuple[str, bytes]]:
+    """Return a state as it is sent to the process."""
+    return {key: (array.dtype.str[1:], np.ascontiguousarray(array).tobytes()) for key, array in state.items()}
+
+
+def scratch_log() -> Path:
+    """Return a file for the output of an app that no device runs."""
+    descriptor, path = tempfile.mkstemp(prefix="tolfl-flower-", suffix=".log")
+    os.close(descriptor)
+    return Path(path)

@@ -1,0 +1,91 @@
+"""The server: any of Flower's strategies by name, or one of its own; saves the model at the end."""
+
+import os
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp, strategy
+
+from linear_app.task import N_FEATURES, data_of, loss_of
+
+app = ServerApp()
+
+
+class Decaying(strategy.FedAvg):
+    """Remembers between rounds: a step that halves whenever the evaluation gets worse, and a generator."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.rng = np.random.default_rng(5)
+        self.best = None
+        self.chosen = []
+
+    def configure_train(self, server_round, arrays, config, grid):
+        if server_round > 1:
+            config["lr"] = config["lr"] * 0.7
+        self.chosen.append(int(self.rng.integers(1000)))
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round, replies):
+        metrics = super().aggregate_evaluate(server_round, replies)
+        self.best = metrics if self.best is None or metrics["eval_loss"] < self.best["eval_loss"] else self.best
+        return metrics
+
+
+class Odd(strategy.FedAvg):
+    """Keeps something that cannot be handed on."""
+
+    def aggregate_train(self, server_round, replies):
+        self.file = open(os.devnull)
+        return super().aggregate_train(server_round, replies)
+
+
+def _strategy(told):
+    options = {
+        "fraction_train": told["fraction-train"],
+        "fraction_evaluate": told["fraction-evaluate"],
+        "min_train_nodes": told["min-nodes"],
+        "min_evaluate_nodes": told["min-nodes"],
+        "min_available_nodes": told["min-nodes"],
+    }
+    name = told["strategy"]
+    if name in ("Decaying", "Odd"):
+        return {"Decaying": Decaying, "Odd": Odd}[name](**options)
+    if name == "FedProx":
+        options["proximal_mu"] = 0.1
+    if name in ("Krum", "MultiKrum", "Bulyan"):
+        options["num_malicious_nodes"] = 0
+    if name == "MultiKrum":
+        options["num_nodes_to_select"] = 2
+    if name == "QFedAvg":
+        options["client_learning_rate"] = 0.1
+    if name.startswith("DifferentialPrivacy"):
+        inner = strategy.FedAvg(**options)
+        return strategy.DifferentialPrivacyClientSideFixedClipping(inner, 1.0, 1.0, 2)
+    return getattr(strategy, name)(**options)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    told = context.run_config
+    first = ArrayRecord(
+        {"weights": Array(np.random.normal(size=N_FEATURES).astype(np.float32)), "bias": Array(np.zeros(1))}
+    )
+    rows, targets = data_of(0, 999)
+
+    def central(number: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord(
+            {"loss": loss_of(arrays["weights"].numpy(), float(arrays["bias"].numpy()[0]), rows, targets)}
+        )
+
+    result = _strategy(told).start(
+        grid=grid,
+        initial_arrays=first,
+        num_rounds=told["num-server-rounds"],
+        train_config=ConfigRecord({"lr": told["learning-rate"]}),
+        evaluate_fn=central,
+    )
+    np.save("final_weights.npy", result.arrays["weights"].numpy())
+    with open("metrics.txt", "w") as file:
+        for number, metrics in sorted(result.train_metrics_clientapp.items()):
+            file.write(f"{number} {dict(metrics)}\n")

@@ -48,6 +48,8 @@ MAX_FRAMES_PER_S = 2_000
 _IDLE_S = 10.0
 #: Answers are expected of a peer for so many silences after the last message to it.
 _WATCHED_SILENCES = 3
+#: Connections that are opened at the same time: a fleet that starts must not keep itself busy with time-outs.
+_MAX_DIALS = 8
 #: How long a device that dies or leaves waits for its last messages to arrive.
 _FLUSH_S = 2.0
 _SLOWEST_RETRY_S = 1.0
@@ -113,6 +115,7 @@ class _Peer:
     used_s: float = -_IDLE_S  #: when there was last something to say, in either direction
     expected_s: float = -_IDLE_S  #: when there was last something to say to it
     reached: tuple[str, int] | None = None  #: an address at which somebody listened, and the life that said so
+    looked_back: tuple[str, int] | None = None  #: where it was last tried whether this life could be dialled
     dialled_s: float = -_IDLE_S  #: when a connection was last opened by this side
     pause_s: float = 0.0  #: before it is dialled again, if the last connection did not last
 
@@ -126,6 +129,7 @@ class Links:
         self._peers: dict[int, _Peer] = {}
         self._meter = Meter()
         self._half_open: dict[asyncio.Task[None], None] = {}  #: the oldest first
+        self._dials = asyncio.Semaphore(_MAX_DIALS)
         self._seeds: dict[str, asyncio.Task[None] | int] = {}  #: who is there, or who is finding out
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,6 +203,7 @@ class Links:
             if self._is_expected(one):
                 if one.connection is not None:
                     one.connection.ping()
+                    self._look_back_once(peer, one, one.connection.hello.incarnation)
                 self._dial_if_needed(peer)
                 continue
             self._host.expects_nothing(peer)
@@ -225,7 +230,9 @@ class Links:
     # -- dialling -----------------------------------------------------------------------------------------------
 
     def _peer(self, peer: int) -> _Peer:
-        return self._peers.setdefault(peer, _Peer())
+        if peer not in self._peers:
+            self._peers[peer] = _Peer()
+        return self._peers[peer]
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)
@@ -255,15 +262,16 @@ class Links:
         timing, n_refusals = self._host.timing, 0
         if self._host.id > peer and not one.process:
             # Both know of each other and start at the same time: the lower id dials first, the other if it cannot.
-            await asyncio.sleep(timing.heartbeat_s)
+            await asyncio.sleep(timing.silence_detection_s / 2)
         if self._loop.time() - one.dialled_s < one.pause_s:  # a peer that hangs up each time must not keep us busy
             await asyncio.sleep(one.pause_s)
         while self._needs_dial(one):
             address = self._host.addresses.get(peer)
             try:
-                if address is not None:
-                    await self._dial(address, peer)
-                    return
+                async with self._dials:
+                    if address is not None and self._needs_dial(one):
+                        await self._dial(address, peer)
+                        return
             except ConnectionRefusedError:
                 n_refusals += 1
             except (OSError, EOFError, TimeoutError, ValueError):  # an address that a peer made up may be no name
@@ -321,6 +329,12 @@ class Links:
     async def _dial_seed(self, address: str) -> None:
         with suppress(OSError, EOFError, TimeoutError, ValueError):
             self._seeds[address] = await self._dial(address, None)
+
+    def _look_back_once(self, peer: int, one: _Peer, incarnation: int) -> None:
+        address = self._host.addresses.get(peer)
+        if address is not None and one.looked_back != (address, incarnation) != one.reached:
+            one.looked_back = (address, incarnation)
+            self._spawn(self._look_back(one, address, incarnation))
 
     async def _look_back(self, one: _Peer, address: str, incarnation: int) -> None:
         """Find out whether a peer that has dialled could be dialled: only then will a refusal prove anything."""
@@ -440,9 +454,6 @@ class Links:
                 return
             self._half_open.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
             self._greet(connection)
-            address = self._host.addresses.get(peer)
-            if address is not None and one.reached != (address, connection.hello.incarnation):
-                self._spawn(self._look_back(one, address, connection.hello.incarnation))
             await connection.run(one.queue, lambda frame: self._count(peer, one, frame))
         except* RefusedMessageError as errors:
             self._drop(one, connection)  # before the peer, which need not hurry to read why, comes again

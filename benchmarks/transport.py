@@ -3,6 +3,7 @@
 ping    round trip over TLS on loopback, idle
 models  25 MB from one device to four others over TLS: seconds, and CPU of all
 memory  resident memory of a process with connections to ten others, above numpy, msgspec and cryptography
+liar    CPU per round of three honest devices while an enrolled one sends each of them 1,000 messages a second
 scale   whole devices in one process, plain text: start, CPU per round, fail-over, memory, for each --devices
 
 gRPC is measured where `grpcio` is installed; it is no dependency of tolfl. All ends share one process and one core.
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -28,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.net.hostile_peers import SecureFleet
+from tests.net.hostile_peers import Peer, SecureFleet
 from tests.net.nodes import Fleet, free_addresses, until
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.records import RoundClosed
@@ -36,9 +38,9 @@ from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.net.connection import Outgoing
 from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY, Authority, any_device_name
 from tolfl.net.node import Node
-from tolfl.net.wire import Codec
+from tolfl.net.wire import Codec, Ping
 from tolfl.protocol.history import ClosedRound, Roster, Version
-from tolfl.protocol.messages import Closed
+from tolfl.protocol.messages import Closed, Heartbeat
 from tolfl.runs.ledger import Kind
 
 N_PEERS, MODEL_BYTES, N_PINGS = 4, 25_000_000, 500
@@ -308,9 +310,82 @@ async def one_scale(folder: Path, n_devices: int) -> str:
     )
 
 
+MESSAGES_PER_S = 1_000
+
+
+def liar(repeats: int) -> None:
+    for _ in range(repeats):
+        quiet, _ = in_folder(lambda folder: honest_cpu(folder, is_attacked=False))
+        loud, n_sent = in_folder(lambda folder: honest_cpu(folder, is_attacked=True))
+        print(
+            f"liar     CPU per round {quiet:.3f} s, with {n_sent:.0f} messages a second to each of three "
+            f"{loud:.3f} s   ratio {loud / quiet:.2f}",
+            flush=True,
+        )
+
+
+async def honest_cpu(folder: Path, is_attacked: bool) -> tuple[float, float]:
+    """Return the CPU of three honest devices per round, and how many messages a second a fourth sent to each."""
+    blobs = BlobsSpec(samples_per_device=1000, n_features=112, n_test=2, n_validation=2)
+    spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=20_000, blobs=blobs, timing="lan")
+    fleet = SecureFleet(folder, spec)
+    for device in range(3):
+        fleet.prepare(device, absent=(3,))
+    fleet.launch(0, 1, 2)
+    await fleet.until_round(2)
+    attacks = [Attack(Peer(fleet, 3, device)) for device in range(3)] if is_attacked else []
+    for attack in attacks:
+        attack.start()
+    await asyncio.sleep(2.0)
+    first, before_cpu, before_s = fleet.nodes[1].device.version.round, cpu_s(), time.perf_counter()
+    before_theirs, before_sent = sum(one.cpu_s for one in attacks), sum(one.n_sent for one in attacks)
+    await asyncio.sleep(10.0)
+    n_rounds = max(1, fleet.nodes[1].device.version.round - first)
+    theirs = sum(one.cpu_s for one in attacks) - before_theirs
+    per_s = (sum(one.n_sent for one in attacks) - before_sent) / (time.perf_counter() - before_s) / 3
+    used = (cpu_s() - before_cpu - theirs) / n_rounds
+    for attack in attacks:
+        attack.is_over = True
+    await asyncio.to_thread(lambda: [attack.join() for attack in attacks])
+    await fleet.close()
+    return used, per_s
+
+
+class Attack(threading.Thread):
+    """Heartbeats that hold everybody for dead, in turn with reports of a round that is over."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(daemon=True)
+        self._peer, self.cpu_s, self.n_sent, self.is_over = peer, 0.0, 0, False
+
+    def run(self) -> None:
+        asyncio.run(self._send())
+
+    async def _send(self) -> None:
+        peer = self._peer
+        dead = frozenset((device, 0) for device in range(4) if device != peer.me)
+        old = peer.encoded(peer.report(version=Version(0, 0, 0, "")))
+        while not self.is_over:
+            stream = await peer.dial()
+            stream.send(peer.hello(), Ping(77))
+            try:
+                while not self.is_over:
+                    for _ in range(MESSAGES_PER_S // 50):
+                        lie = Heartbeat(*peer.header(dead=dead))
+                        stream.writer.writelines(peer.encoded(lie))
+                    stream.writer.writelines(old)
+                    self.n_sent += MESSAGES_PER_S // 50
+                    await stream.writer.drain()
+                    self.cpu_s = time.thread_time()
+                    await asyncio.sleep(0.02)
+            except OSError:
+                pass  # it was closed: come again
+            stream.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = ["ping", "models", "memory", "scale"]
+    kinds = ["ping", "models", "memory", "liar", "scale"]
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--devices", type=int, nargs="+", default=[10, 30, 60, 100])
@@ -319,7 +394,7 @@ def main() -> None:
         if kind == "scale":
             scale(1, arguments.devices)
         else:
-            {"ping": ping, "models": models, "memory": memory}[kind](arguments.repeats)
+            {"ping": ping, "models": models, "memory": memory, "liar": liar}[kind](arguments.repeats)
 
 
 if __name__ == "__main__":

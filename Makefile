@@ -8,6 +8,8 @@ TORCH := torch==2.13.0
 # Test workers. Each computes on one thread; one more than the cores, since some wait for processes they started.
 JOBS ?= 3
 SCHEDULES ?= 1000000
+# Failures for `make soak`.
+FAILURES ?= 2000
 
 # Where it is set, every process that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,7 +33,7 @@ PYTEST := -m pytest -n $(JOBS)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools test-all test-flower check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore dist clean
+.PHONY: help setup demo test tools test-all test-flower check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore soak dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -126,6 +128,9 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' matplotlib msgspec pyarrow rich safetensors scikit-learn scipy threadpoolctl tomli-w typer
 	$(FLOWER_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
+
+soak: setup ## thousands of failures on ten real devices, then their history is checked (FAILURES=2000, 40 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.net.soak --failures $(FAILURES)
 
 screenshots: setup ## make the pictures of the page again, with Chromium
 	$(BIN)/python -m tests.dashboard.screenshots

@@ -164,11 +164,12 @@ class Fleet:
     def cut_off(self, device: int, is_cut: bool = True) -> None:
         """Cut a device off from all others, or put it back."""
         others = [other for other in self.running if other != device]
-        self._cut(device, others if is_cut else [])
+        self.cut(device, others if is_cut else [])
         for other in others:
-            self._cut(other, [device] if is_cut else [])
+            self.cut(other, [device] if is_cut else [])
 
-    def _cut(self, device: int, devices: Sequence[int]) -> None:
+    def cut(self, device: int, devices: Sequence[int]) -> None:
+        """Let no message pass between a device and these others, on its side."""
         request = CommandRequest(token=self.launcher.token, cut=tuple(devices))
         command(self.launcher.address_of(device), request)
 

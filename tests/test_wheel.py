@@ -102,7 +102,7 @@ def test_a_run_works_outside_the_checkout(installed: Installed, tmp_path: Path) 
 def test_the_page_has_its_files(installed: Installed, tmp_path: Path) -> None:
     ask = """
 from importlib.resources import files
-from tolfl.dashboard import Page, feeds_of
+from tolfl.dashboard import Page
 print(sorted(one.name for one in files("tolfl.dashboard").rglob("*") if one.suffix in (".html", ".js", ".css")))
 """
     shown = installed.run("python", "-c", ask, cwd=tmp_path)

@@ -21,7 +21,7 @@ from tolfl.learners import Scorer
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.training import Model
 from tolfl.runs.ledger import Ledger
-from tolfl.runs.plots import plot_records
+from tolfl.runs.run_figures import plot_curves
 from tolfl.sim.simulation import Result, run
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Run:
 
     def plot(self) -> Figure:
         """Return a figure of the loss (and AUROC, where it was evaluated) over rounds, with failures marked."""
-        return plot_records([(self._label(), self.records)])
+        return plot_curves([(self._label(), self.records)])
 
     def _label(self) -> str:
         policy = self.summary["on_head_failure"]

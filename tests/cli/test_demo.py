@@ -9,11 +9,11 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.net.fleet_processes import nothing_is_left_of
-from tests.runs.test_report import check_self_contained
+from tests.runs.test_run_report import check_self_contained
 from tolfl.cli.demo import largest_difference
 from tolfl.cli.demo_network import NoNetworkError, check_memory
 from tolfl.core.records import FailureHappened
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 
 SMALL = ["--rounds", "6", "--devices", "4", "--data", "blobs"]
 FILES = {"server-lost.png", "report.html", "tol-fl-clean", "tol-fl-elect", "tol-fl-drop", "fl-freeze", "fl-isolate"}

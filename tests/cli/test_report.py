@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tests.runs.test_report import check_self_contained
+from tests.runs.test_run_report import check_self_contained
 
 SMALL = ["--data", "blobs", "--devices", "4", "--clusters", "2", "--rounds", "4", "--evaluate-every", "1"]
 

@@ -17,7 +17,7 @@ from tests.cli.conftest import Command, wait_for
 from tests.detect.test_tracking import read
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import RunSpec
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 
 SMALL = (
     "--data",

@@ -63,7 +63,7 @@ def test_a_fleet_with_stages_says_in_which_one_it_is(tolfl: Command, tmp_path: P
                 ["scaling", "statistics", "thresholds"],
             )
             assert code == 0
-            assert out.count("thresholds 2/6 (round 4 of 8)") == 4
+            assert out.count("thresholds 2/6 (4 of 8 rounds)") == 4
 
     asyncio.run(live())
 

@@ -15,7 +15,7 @@ from tolfl.core.records import Evaluated, FailureHappened, Joined, RoundClosed, 
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
 from tolfl.net.node_config import NodeConfig
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 
 SMALL = ["--data", "blobs", "--samples-per-device", "50", "--devices", "4", "--clusters", "2", "--timing", "lan"]
 

@@ -149,15 +149,15 @@ def test_every_round_is_in_the_stage_that_the_rounds_before_it_leave_it_in(stage
 
 def test_a_run_without_stages_is_at_a_round_and_nothing_else() -> None:
     assert stage_of((), 3) == ("", 3, 0)
-    assert how_far((), 0, 8) == "round 0 of 8"
+    assert how_far((), 0, 8) == "0 of 8 rounds"
 
 
 def test_a_run_that_has_closed_no_round_is_at_the_start_of_its_first_stage() -> None:
     stages = [("scaling", 1), ("thresholds", 6)]
 
     assert [how_far(stages, done, 7) for done in (0, 1, 2, 7)] == [
-        "scaling 0/1 (round 0 of 7)",
-        "scaling 1/1 (round 1 of 7)",
-        "thresholds 1/6 (round 2 of 7)",
-        "thresholds 6/6 (round 7 of 7)",
+        "scaling 0/1 (0 of 7 rounds)",
+        "scaling 1/1 (1 of 7 rounds)",
+        "thresholds 1/6 (2 of 7 rounds)",
+        "thresholds 6/6 (7 of 7 rounds)",
     ]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.dashboard.browser import CHROMIUM, DRIVER, Browser, chromium
 from tolfl.core.spec import RunSpec
-from tolfl.dashboard import Page, address_of, feeds_of, listen, served
+from tolfl.dashboard import Page, address_of, listen, served
+from tolfl.runs.run_reader import readers_of
 from tolfl.sim.simulation import run
 
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -42,9 +43,9 @@ PICTURES = [
 
 
 def take(browser: Browser, picture: Picture, runs: Path, folder: Path) -> None:
-    feeds = [feed for name in picture.runs for feed in feeds_of(runs / name, is_following=False)]
+    readers = [reader for name in picture.runs for reader in readers_of(runs / name, is_following=False)]
     listening = listen("127.0.0.1", 0)
-    with served(Page(feeds), listening):
+    with served(Page(readers), listening):
         browser.prefer(prefers_color_scheme=picture.scheme)
         browser.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         browser.open(address_of(listening), picture.width)

@@ -16,18 +16,18 @@ import typer
 from typer.testing import CliRunner
 
 from tests.dashboard.browser import Browser, needs_chromium
-from tests.dashboard.stories import lost_head, write
 from tests.net.fleet_processes import PATIENCE_S, nothing_is_left_of, small_spec, wait_until
+from tests.record_lines import lost_head, write
 from tolfl.cli.dashboard import dashboard
 from tolfl.cli.fleet_controls import FleetControls, live_page
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened, TakenOver
-from tolfl.dashboard import Command
+from tolfl.dashboard import PageCommand
 from tolfl.net.launcher import Launcher
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 
 
-def answer_to(controls: FleetControls, command: Command) -> str:
+def answer_to(controls: FleetControls, command: PageCommand) -> str:
     """Give a command from another thread, as the page does, while the launcher's own works."""
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(controls.obey, command)
@@ -41,12 +41,12 @@ def answer_to(controls: FleetControls, command: Command) -> str:
 def test_what_cannot_be_done_is_one_sentence(tmp_path: Path) -> None:
     controls = FleetControls(Launcher(small_spec(), tmp_path / "run"))
 
-    assert answer_to(controls, Command("kill", 99)) == "there is no device 99"
-    assert answer_to(controls, Command("kill", -1)) == "there is no device -1"
+    assert answer_to(controls, PageCommand("kill", 99)) == "there is no device 99"
+    assert answer_to(controls, PageCommand("kill", -1)) == "there is no device -1"
     for action in ("kill", "freeze", "thaw", "cut", "heal"):
-        assert answer_to(controls, Command(action, 1)) == "device 1 is not running"
+        assert answer_to(controls, PageCommand(action, 1)) == "device 1 is not running"
     controls.close()
-    assert answer_to(controls, Command("revive", 1)) == "the run is over"
+    assert answer_to(controls, PageCommand("revive", 1)) == "the run is over"
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.dashboard.browser import Browser, needs_chromium
 from tests.dashboard.conftest import Opened
-from tests.dashboard.stories import closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
 from tests.dashboard.test_page import TOKEN, Noted
+from tests.record_lines import closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunStarted, TakenOver
-from tolfl.dashboard import Command, Feed, Page
+from tolfl.dashboard import Page, PageCommand
+from tolfl.runs.run_reader import RunReader
 
 pytestmark = needs_chromium
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -39,7 +40,7 @@ def big_run() -> list[AnyRecord]:
 
 def page_of(folder: Path, *stories: Sequence[AnyRecord], **fields: Any) -> Page:
     folders = [write(folder / f"run-{number}", story) for number, story in enumerate(stories)]
-    return Page([Feed(one) for one in folders], **fields)
+    return Page([RunReader(one) for one in folders], **fields)
 
 
 def move_to(browser: Browser, seconds: float) -> None:
@@ -80,11 +81,18 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     browser.until_loaded()
 
     facts = browser.text(".facts")
-    for words in ("tol-fl on blobs", "Rounds done\n5", "Training now\n4 of 4", "AUROC\n0.75", "Stalled in all\n0.50 s"):
+    for words in (
+        "tol-fl on blobs",
+        "Rounds done\n5",
+        "Training now\n4 of 4",
+        "AUROC\n0.75",
+        "Stalled by failures\n0.50 s",
+    ):
         assert words in facts
     details = browser.text("#details")
-    assert "4 of 4 devices are in the model of round 5, with 400 samples." in details
-    assert "device 0 died (train)\t3\t0.25 s\tdevice 1\t0.50 s" in details
+    assert "4 of 4 devices are in the model of round 4, with 400 samples." in details
+    assert "2\t2.3 s\tdevice 0, head of cluster 0, died (train)" in details
+    assert "not told\tdevice 1 for 0 in cluster 0 after 0.25 s\t0.50 s" in details
     # Three rounds of four devices (6 messages each) and two of three (4 each), 1000 bytes a message.
     assert "the run 26.00 kB, 100.0 % of messages \u00d7 model size" in details
     assert "device 1 takes over cluster 0 from device 0" in browser.text(".log")
@@ -167,23 +175,23 @@ def test_a_branch_behind_a_cut_is_shown_as_one(browser: Browser, opened: Opened,
     opened(page_of(tmp_path, cut_in_two()))
     browser.until_loaded()
 
-    assert "3 of 4 devices are in the model of round 3, with 300 samples." in browser.text("#details")
+    assert "3 of 4 devices are in the model of round 2, with 300 samples." in browser.text("#details")
     assert "each with a model of its own: device 3" in browser.text("#details")
     assert device(browser, 3) == "Device 3, head of cluster 1, cut off, it trains another model"
-    assert "3 cut off from 0\u20132" in browser.text(".log")
+    assert "device 3 cut off from devices 0, 1 and 2" in browser.text(".log")
 
 
 def test_bytes_of_real_devices_are_counted_as_they_tell(browser: Browser, opened: Opened, tmp_path: Path) -> None:
     real_devices(tmp_path / "real")
-    opened(Page([Feed(tmp_path / "real")]))
+    opened(Page([RunReader(tmp_path / "real")]))
     browser.until_loaded()
     before = browser.text("#details")
     write(tmp_path / "real", collected())
-    opened(Page([Feed(tmp_path / "real")]))
+    opened(Page([RunReader(tmp_path / "real")]))
     browser.until_loaded()
     after = browser.text("#details")
 
-    assert "Round 1 moved 2.00 kB of models" in before
+    assert "Round 0 moved 2.00 kB of models" in before
     assert "Small messages besides: 5, 100 B." in before
     assert "come when the run is over" in before
     assert "broadcast (model sent once for all)\t2\t2.00 kB\t2" in after
@@ -197,7 +205,7 @@ def test_text_of_records_is_never_markup(browser: Browser, opened: Opened, tmp_p
     story[4] = msgspec.structs.replace(story[4], what=f"died {evil}")
     story[6] = msgspec.structs.replace(story[6], missing={"0": evil})
     folder = write(tmp_path / "<b>run<b>", story[:7])
-    opened(Page([Feed(folder)]))
+    opened(Page([RunReader(folder)]))
     browser.until_loaded()
 
     assert evil in browser.text(".facts")
@@ -216,7 +224,7 @@ def test_runs_stand_side_by_side(browser: Browser, opened: Opened, tmp_path: Pat
     assert (left["y"], left["x"] < right["x"]) == (right["y"], True)
     assert "dead" in device(browser, 0, run=0)
     assert "training" in device(browser, 0, run=1)
-    assert "run-0: 4.00 after round 1" in str(browser.find("#loss").get_attribute("aria-label"))
+    assert "run-0: 4.00 in round 0" in str(browser.find("#loss").get_attribute("aria-label"))
 
 
 def test_five_hundred_devices_move_smoothly(browser: Browser, opened: Opened, tmp_path: Path) -> None:
@@ -248,7 +256,7 @@ def test_fleets_of_every_shape_find_room(browser: Browser, opened: Opened, tmp_p
         firsts = [sum(shape[:number]) for number in range(len(shape))]
         clusters = [list(range(first, first + size)) for first, size in zip(firsts, shape, strict=True)]
         script = """
-            const { place } = await import("/assets/layout.js");
+            const { place } = await import("/assets/fleet.js");
             const { places, radius, height } = place(...given.slice(0, 3));
             return { places: [...places.values()], radius, height };
         """
@@ -289,7 +297,7 @@ MOVED = """
 )
 def test_the_page_is_accessible(browser: Browser, opened: Opened, tmp_path: Path, width: int, scheme: str) -> None:
     browser.prefer(prefers_color_scheme=scheme)
-    opened(page_of(tmp_path, lost_head(), controls=Noted(), token=TOKEN), width, f"#token={TOKEN}")
+    opened(page_of(tmp_path, lost_head(), obey=Noted().obey, token=TOKEN), width, f"#token={TOKEN}")
     browser.until_loaded()
     move_to(browser, 2.3)
     browser.find("[data-device='0']").send_keys(Keys.ENTER)
@@ -323,14 +331,14 @@ def test_a_click_sends_a_command_and_the_token_leaves_the_address(
     browser: Browser, opened: Opened, tmp_path: Path
 ) -> None:
     controls = Noted()
-    page = page_of(tmp_path, lost_head()[:4], controls=controls, token=TOKEN, is_following=True)
+    page = page_of(tmp_path, lost_head()[:4], obey=controls.obey, token=TOKEN, is_following=True)
     address = opened(page, fragment=f"#token={TOKEN}")
     browser.until(lambda: "Rounds done\n2" in browser.text(".facts"), "two rounds")
     assert browser.driver.current_url == address
     browser.find("[data-device='2']").click()
     browser.find("[data-action=kill]").click()
     browser.until(lambda: browser.text("#status") == "device 2: kill done", "it is done")
-    assert controls.commands == [Command("kill", 2)]
+    assert controls.commands == [PageCommand("kill", 2)]
     write(tmp_path / "run-0", [*lost_head()[:4], FailureHappened(time_s=2.2, device=2, round=2, what="died (x)")])
     browser.until(lambda: "dead" in device(browser, 2), "its death is shown")
 
@@ -343,7 +351,7 @@ def test_a_click_sends_a_command_and_the_token_leaves_the_address(
 
 def test_without_the_token_nobody_is_killed(browser: Browser, opened: Opened, tmp_path: Path) -> None:
     controls = Noted()
-    opened(page_of(tmp_path, lost_head()[:4], controls=controls, token=TOKEN, is_following=True))
+    opened(page_of(tmp_path, lost_head()[:4], obey=controls.obey, token=TOKEN, is_following=True))
     browser.until(lambda: "Rounds done\n2" in browser.text(".facts"), "two rounds")
     browser.find("[data-device='2']").click()
     answer = browser.run_module(

@@ -18,7 +18,7 @@ from tolfl.experiments.paper.targets import verdicts_of
 from tolfl.experiments.report import ExperimentReport
 from tolfl.experiments.reproduce import provenance, read_results, write_report
 from tolfl.experiments.rows import Method, units_of
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tolfl.core.records import AnyRecord, decode_records
 from tolfl.net.client import ask_all
 from tolfl.net.tls import Credentials
 from tolfl.net.wire import StatusReply
-from tolfl.runs.records import RECORDS
+from tolfl.runs.run_reader import RECORDS
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "run-a-fleet.md"

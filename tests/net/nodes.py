@@ -22,7 +22,7 @@ from tolfl.net.prepare import prepare
 from tolfl.net.tls import Credentials
 from tolfl.net.wire import CommandRequest, StatusReply
 from tolfl.protocol.history import Version
-from tolfl.runs.records import RECORDS
+from tolfl.runs.run_reader import RECORDS
 
 PATIENCE_S = 60.0
 TOKEN = "let me in"

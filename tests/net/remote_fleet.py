@@ -17,7 +17,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.net.client import ask_all
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.wire import StatusReply
-from tolfl.runs.records import RECORDS
+from tolfl.runs.run_reader import RECORDS
 
 _PORT = 7000
 _LOOK_S = 0.05

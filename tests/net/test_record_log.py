@@ -29,7 +29,7 @@ from tolfl.net.record_log import RecordLog
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.ledger import Kind
-from tolfl.runs.records import RECORDS
+from tolfl.runs.run_reader import RECORDS
 
 ROSTER = Roster({0: 0, 1: 0})
 

@@ -18,7 +18,7 @@ from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import TrainedModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import RunDirectory, models_sha256
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 from tolfl.sim.simulation import Runs
 
 SPEC = RunSpec(data="blobs", devices=3, clusters=2, rounds=2, train=FULL_BATCH)

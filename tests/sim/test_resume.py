@@ -13,7 +13,7 @@ from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.directory import RunDirectory
-from tolfl.runs.records import read_records
+from tolfl.runs.run_reader import read_records
 from tolfl.sim.simulation import Result, Runs, run
 
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)

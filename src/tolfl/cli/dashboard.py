@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from tolfl.core.errors import SpecError
+from tolfl.runs.run_reader import readers_of
 
 #: As many as fit side by side on a wide screen, and as many colours as can be told apart.
 _MOST_RUNS = 6
 
 
 def dashboard(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, or record files; several are shown together.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run directories, state folders of devices, or record files; several are shown together."),
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading while the runs go on.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any port that is free.")] = 8350,
     host: Annotated[
@@ -31,18 +35,20 @@ def dashboard(
     Example: tolfl dashboard runs/tol-fl runs/fl --port 9000
 
     Example: tolfl dashboard --follow runs/real
+
+    Example: tolfl dashboard /var/lib/tolfl/state
     """
     try:
-        from tolfl.dashboard import Page, address_of, feeds_of, listen, serve
+        from tolfl.dashboard import Page, address_of, listen, serve
     except ImportError:
         raise SpecError("tolfl dashboard needs starlette and uvicorn; install tolfl[dashboard]") from None
 
-    feeds = [feed for path in runs for feed in feeds_of(path, follow)]
-    if len(feeds) > _MOST_RUNS:
-        raise SpecError(f"{len(feeds)} runs; the page shows up to {_MOST_RUNS} side by side")
+    readers = [reader for path in runs for reader in readers_of(path, follow)]
+    if len(readers) > _MOST_RUNS:
+        raise SpecError(f"{len(readers)} runs; the page shows up to {_MOST_RUNS} side by side")
     is_local = host in ("127.0.0.1", "localhost", "::1")
-    page = Page(feeds, is_following=follow) if is_local else Page(feeds, is_following=follow, names=())
+    page = Page(readers, is_following=follow) if is_local else Page(readers, is_following=follow, names=())
     listening = listen(host, port)
-    names = ", ".join(feed.name for feed in feeds)
+    names = ", ".join(reader.name for reader in readers)
     typer.echo(f"tolfl: {address_of(listening)} shows {names}; Ctrl-C ends it", err=True)
     serve(page, listening)

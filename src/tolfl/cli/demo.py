@@ -43,7 +43,7 @@ class DemoRow:
     @classmethod
     def read(cls, what: str, folder: Path) -> DemoRow:
         """Read a finished run."""
-        from tolfl.runs.records import read_records
+        from tolfl.runs.run_reader import read_records
 
         summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, Any])
         return cls(what, folder, read_records(folder), summary)
@@ -200,14 +200,12 @@ def _left(row: DemoRow) -> str:
 def _show_agreement(real: DemoRow, twin: DemoRow) -> bool:
     """Say what the kill cost, and whether real and simulated devices have the same model; False: they should have."""
     from tolfl.cli.tables import console_for_tables
-    from tolfl.runs.report.reading import read_reported
-    from tolfl.runs.report.story import story_of
-    from tolfl.runs.report.words import sentence
+    from tolfl.runs.failure_history import FailureHistory, sentence
 
     console = console_for_tables()
-    run = read_reported(real.folder).runs[0]
+    history = FailureHistory.of(real.records)
     console.print()
-    console.print("The real run: " + " ".join(sentence(one, run) for one in story_of(real.records).incidents))
+    console.print("The real run: " + " ".join(sentence(one, history.stages) for one in history.incidents))
     difference = largest_difference(real.folder, twin.folder)
     if difference <= _PROMISED:
         how = f"no parameter differs by more than {difference:.1g}" if difference else "bit by bit"
@@ -234,18 +232,18 @@ def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
     """Write the figure and the report, and say where everything is."""
     from tolfl.cli.report import ReportFormat, write_report
     from tolfl.cli.tables import console_for_tables
-    from tolfl.runs.plots import plot_records
-    from tolfl.runs.report.building import build_report
-    from tolfl.runs.report.reading import read_reported
+    from tolfl.runs.run_figures import plot_curves
+    from tolfl.runs.run_reader import read_run
+    from tolfl.runs.run_report import report_context
 
     figure, page = folder / "server-lost.png", folder / "report.html"
     try:
-        plot_records([(row.what, list(row.records)) for row in rows]).savefig(figure, dpi=130)
+        plot_curves([(row.what, list(row.records)) for row in rows]).savefig(figure, dpi=130)
     except OSError as error:
         problem = f"the figure cannot be written ({error.strerror}); choose another --out"
         raise RunDirectoryError(folder, problem) from None
     clean, elected = rows[0], rows[1]
-    write_report(build_report(read_reported(elected.folder), read_reported(clean.folder)), page, ReportFormat.HTML)
+    write_report(report_context(read_run(elected.folder), read_run(clean.folder)), page, ReportFormat.HTML)
     console = console_for_tables()
     console.print()
     console.print(f"figure:  {figure}", soft_wrap=True)

@@ -16,9 +16,10 @@ from tolfl.net.client import command as tell
 from tolfl.net.client import credentials_for
 from tolfl.net.launcher import Launcher
 from tolfl.net.wire import CommandRequest
+from tolfl.runs.run_reader import RunReader
 
 if TYPE_CHECKING:
-    from tolfl.dashboard import Command  # an extra: whoever has not installed it gets a sentence, not a traceback
+    from tolfl.dashboard import PageCommand  # an extra: whoever has not installed it gets a sentence, not a traceback
 
 #: A device that does not answer a cut takes two seconds; a few clicks may wait before this one.
 _PATIENCE_S = 20.0
@@ -29,10 +30,10 @@ class FleetControls:
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
-        self._waiting: SimpleQueue[tuple[Command, Future[None]]] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[PageCommand, Future[None]]] = SimpleQueue()
         self._is_over = False
 
-    def obey(self, command: Command) -> None:
+    def obey(self, command: PageCommand) -> None:
         """Wait until the command is done."""
         if self._is_over:
             raise TolFLError("the run is over")
@@ -62,7 +63,7 @@ class FleetControls:
         self._is_over = True
         self.work()
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: PageCommand) -> None:
         launcher, device = self._launcher, command.device
         if self._is_over:
             raise TolFLError("the run is over")
@@ -102,12 +103,12 @@ def live_page(launcher: Launcher) -> Iterator[Callable[[], None]]:
     import secrets
 
     try:
-        from tolfl.dashboard import Feed, Page, address_of, listen, served
+        from tolfl.dashboard import Page, address_of, listen, served
     except ImportError:
         raise SpecError("--dashboard needs starlette and uvicorn; install tolfl[dashboard]") from None
 
     controls, token = FleetControls(launcher), secrets.token_urlsafe(24)
-    page = Page([Feed(launcher.out)], is_following=True, controls=controls, token=token)
+    page = Page([RunReader(launcher.out)], is_following=True, obey=controls.obey, token=token)
     listening = listen("127.0.0.1", 0)
     # Behind the `#`, it stays in the browser: no log and no other page gets to see it.
     typer.echo(f"tolfl: watch the fleet, and kill devices: {address_of(listening)}#token={token}", err=True)

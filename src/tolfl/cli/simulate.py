@@ -167,11 +167,11 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked
 
 def draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> None:
     """Draw loss and AUROC over rounds into a run directory, where rounds have any."""
-    from tolfl.runs.plots import has_curves, plot_records
+    from tolfl.runs.run_figures import has_curves, plot_curves
 
     if not has_curves(labelled):
         return
     try:
-        plot_records(labelled).savefig(out / "loss.png", dpi=120)
+        plot_curves(labelled).savefig(out / "loss.png", dpi=120)
     except OSError as error:
         typer.echo(f"tolfl: {out / 'loss.png'} cannot be written ({error.strerror}); all else is there", err=True)

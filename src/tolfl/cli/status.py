@@ -71,7 +71,7 @@ def _show(answers: list[Answer]) -> None:
             answer.address,
             str(said.incarnation),
             said.stopped or said.role,
-            how_far(said.stages, said.version.round, said.rounds).removeprefix("round "),
+            how_far(said.stages, said.version.round, said.rounds),
             "-" if said.loss is None else f"{said.loss:.4g}",
             dead,
             refused,

@@ -103,7 +103,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
     from tolfl.cli.tables import show
     from tolfl.net.collecting import collect
     from tolfl.net.launcher import Launcher
-    from tolfl.runs.records import read_records
+    from tolfl.runs.run_reader import read_records
 
     if resume and (out / "summary.json").is_file():
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)

@@ -38,6 +38,7 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
     liars: str = ""  #: who lies on purpose
     learn: str = ""  #: what the fleet computes
     stages: tuple[tuple[str, int], ...] = ()  #: of the computation, in order: name and number of rounds
+    unix_s: float | None = None  #: the time of the day at which the clock of these lines was 0, where it is a real one
 
 
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
@@ -158,13 +159,23 @@ def stage_of(stages: Sequence[tuple[str, int]], round_index: int) -> tuple[str, 
     return name, before.get(name, 0) + round_index, sum(of for other, of in stages if other == name)
 
 
+def round_name(stages: Sequence[tuple[str, int]], round_index: int) -> str:
+    """Return a round as failure plans count them, from 0, and in which stage it is where the run has stages.
+
+    >>> round_name([], 3), round_name([("scaling", 1), ("thresholds", 6)], 3)
+    ('3', '3 (thresholds:2)')
+    """
+    name, inner, _ = stage_of(stages, round_index)
+    return f"{round_index} ({name}:{inner})" if name else str(round_index)
+
+
 def how_far(stages: Sequence[tuple[str, int]], rounds_done: int, rounds: int) -> str:
-    """Say how far a run is, and in which stage where it has stages.
+    """Say how many rounds are done, and in which stage where the run has stages.
 
     >>> how_far([], 15, 109), how_far([("scaling", 2), ("autoencoder", 100), ("thresholds", 7)], 15, 109)
-    ('round 15 of 109', 'autoencoder 13/100 (round 15 of 109)')
+    ('15 of 109 rounds', 'autoencoder 13/100 (15 of 109 rounds)')
     """
-    overall = f"round {rounds_done} of {rounds}"
+    overall = f"{rounds_done} of {rounds} rounds" if rounds else f"{rounds_done} rounds"
     if not stages:
         return overall
     name, inner, of = stage_of(stages, max(0, rounds_done - 1))

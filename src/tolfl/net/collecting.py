@@ -24,7 +24,7 @@ from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import score_models
 from tolfl.runs.ledger import Entry, Kind, Ledger
 from tolfl.runs.outcome import Held, fleet_of, last_update, lost_rounds, outcome_of
-from tolfl.runs.records import lines_of_devices, one_story
+from tolfl.runs.run_reader import device_records, merged_records
 from tolfl.runs.summary import in_the_end, scores_of, summarise, what_was_learned
 
 
@@ -33,7 +33,7 @@ def collect(
 ) -> dict[str, object]:
     """Write records, model and summary of a run from the folders of its devices; return the summary."""
     folders = {device: directory.path / "devices" / str(device) for device in range(spec.devices)}
-    lines = lines_of_devices(directory.path)
+    lines = device_records(directory.path)
     ledger = _ledger(spec, lines)
     learner = learner_of(fleet_of(spec, data))
     held = [_held(d, *read_round(round_path(folders[d]))) for d in survivors if has_round(folders[d])]
@@ -74,7 +74,7 @@ def _ledger(spec: RunSpec, lines: Iterable[AnyRecord]) -> Ledger:
 def merged(lines: Sequence[AnyRecord], ledger: Ledger, ending: RunEnded) -> list[AnyRecord]:
     """Return the lines of a run as a simulation writes them: once each, with all messages of a round counted."""
     records: list[AnyRecord] = []
-    for line in one_story(lines):
+    for line in merged_records(line for line in lines if not isinstance(line, Traffic | RunEnded)):
         if isinstance(line, RoundClosed):
             counts, n_bytes = ledger.counts(line.parent), ledger.bytes_of(line.parent)
             records.append(msgspec.structs.replace(line, messages=counts, bytes=n_bytes))

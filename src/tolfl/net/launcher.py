@@ -48,7 +48,7 @@ from tolfl.net.resuming import Past, check_nobody_runs, past_of
 from tolfl.net.wire import CommandRequest
 from tolfl.runs.directory import RunDirectory, write_file
 from tolfl.runs.outcome import data_for, fleet_of
-from tolfl.runs.records import LAUNCHER, RECORDS
+from tolfl.runs.run_reader import LAUNCHER, RECORDS
 
 _POLL_S = 0.05
 _GOODBYE_S = 5.0

@@ -22,7 +22,7 @@ from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Kind
-from tolfl.runs.records import RECORDS
+from tolfl.runs.run_reader import RECORDS
 
 
 @dataclass

@@ -18,6 +18,7 @@ from tolfl.learners.registry import what_of
 from tolfl.runs.baselines import PLAIN_BASELINES
 from tolfl.runs.directory import models_sha256
 from tolfl.runs.evaluation import Scores, mean_loss, train_loss
+from tolfl.runs.failure_history import FailureHistory
 from tolfl.runs.ledger import Ledger
 
 
@@ -63,7 +64,7 @@ def summarise(
         "bytes": ledger.total_bytes,
         "control_messages": ledger.control_messages,
         "control_bytes": ledger.control_bytes,
-        "stall_s": float(sum(record.stall_s for record in closed)),
+        "stall_s": FailureHistory.of(records).stall_s,
         "virtual_s": ending.time_s,
         "model_sha256": models_sha256(models),
         "metrics": {name: value for record in closed for name, value in record.metrics.items()},

@@ -57,14 +57,14 @@ export class Chart {
       .map((lines) => means(lines.map((one) => [this.xOf(one, i), this.pick.y(one)]))));
     const xs = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((a, b) => a - b);
     this.marks = states.flatMap((state, i) => state.incidents.map((one) => ({
-      x: this.axis === "rounds" ? one.round ?? 0 : one.atS, run: i,
+      x: this.axis === "rounds" ? Math.max(0, one.round - 0.5) : one.time_s - this.runs[i].startS, run: i,
     })));
     this.plot.setData([xs, ...columns.map((column) => xs.map((x) => column.get(x) ?? null))]);
     this.place.setAttribute("aria-label", this.words(states));
   }
 
   xOf(one, i) {
-    return this.axis === "rounds" ? one.round + 1 : one.time_s - this.runs[i].startS;
+    return this.axis === "rounds" ? one.round : one.time_s - this.runs[i].startS;
   }
 
   words(states) {
@@ -72,8 +72,8 @@ export class Chart {
       const lines = this.pick.main(state).filter((one) => (this.pick.y(one) ?? null) !== null);
       if (!lines.length) return `${this.runs[i].name}: nothing yet`;
       const [first, last] = [lines[0], lines.at(-1)];
-      return `${this.runs[i].name}: ${this.pick.y(first)?.toPrecision(3)} after round ${first.round + 1}, `
-        + `${this.pick.y(last)?.toPrecision(3)} after round ${last.round + 1}, ${state.incidents.length} failures`;
+      return `${this.runs[i].name}: ${this.pick.y(first)?.toPrecision(3)} in round ${first.round}, `
+        + `${this.pick.y(last)?.toPrecision(3)} in round ${last.round}, ${state.incidents.length} failures`;
     });
     return `${this.title}. ${parts.join(". ")}`;
   }

@@ -1,7 +1,7 @@
 // What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
 
-import { costOf, stageOf } from "./story.js";
-import { bytes, cutWords, element, number, ranges, seconds, sentenceFor, statusOf } from "./words.js";
+import { bytes, element, number, ranges, seconds, statusOf } from "./format.js";
+import { costOf, stageOf } from "./run_state.js";
 
 const LOG_LINES = 250;
 const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all", per_cluster: "model once per cluster", hops: "heads only hop", paper: "as in the paper" };
@@ -20,7 +20,7 @@ export function facts(run, state) {
     fact("Training now", `${living} of ${state.devices.size}`),
     ...(hasLoss(state) ? [fact("Loss", number(current?.loss))] : []),
     fact("AUROC", number(lastAuroc, 3)),
-    fact("Stalled in all", seconds(state.rounds.reduce((sum, one) => sum + one.stall_s, 0))));
+    fact("Stalled by failures", seconds(state.stallS)));
   if (state.ended) list.append(fact("Ended", state.ended.reason));
   return list;
 }
@@ -28,7 +28,7 @@ export function facts(run, state) {
 /** A detector from statistics has rounds without a loss: nothing is shown in its place. */
 export const hasLoss = (state) => !state.all.length || state.all.some((one) => one.loss !== null && one.loss !== undefined);
 
-/** "thresholds 2/6", counted from 1 like all rounds of the page; nothing where there are no stages. */
+/** "thresholds 2/6": how many rounds of the stage are done; nothing where there are no stages. */
 function stageWords(started, round) {
   const stage = stageOf(started, round);
   return stage ? `${stage.name} ${stage.round + 1}/${stage.rounds}` : "";
@@ -39,17 +39,12 @@ function roundsIn(started) {
   return rounds ? ` of ${rounds}` : "";
 }
 
-function roundWords(started, round) {
-  const stage = stageWords(started, round);
-  return stage ? `${round + 1} (${stage})` : `${round + 1}`;
-}
-
 /** Whose samples are in the current model. */
 export function inside(state) {
   const { current } = state;
   if (!current) return element("p", {}, "No round is closed yet.");
   const all = state.devices.size;
-  const words = `${current.included.length} of ${all} devices are in the model of round ${current.round + 1}, with ${number(current.n_samples, 12)} samples.`;
+  const words = `${current.included.length} of ${all} devices are in the model of round ${current.round}, with ${number(current.n_samples, 12)} samples.`;
   const parts = [element("p", {}, words), element("meter", { min: 0, max: all, value: current.included.length, "aria-label": "Devices in the model" })];
   const byReason = Map.groupBy(Object.entries(current.missing), ([, why]) => why);
   const known = new Set([...current.included, ...Object.keys(current.missing).map(Number)]);
@@ -81,21 +76,10 @@ function table(head, rows, empty) {
       element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row, "td"))))));
 }
 
-/** What each failure cost. */
-export function failures(state) {
-  // A whole cluster that dies at once is one row.
-  const together = Map.groupBy(state.incidents, ({ line }) => `${line.time_s} ${line.round} ${line.what}`);
-  const rows = [...together.values()].map((group) => {
-    const { line, atS, round, stallS } = group[0];
-    const noticed = group.map((one) => one.detectedS).filter((one) => one !== null);
-    const heirs = group.map((one) => one.tookOver).filter((one) => one !== null);
-    return [
-      seconds(atS), line.device === null ? cutWords(line.what) : `device ${ranges(group.map((one) => one.line.device))} ${line.what}`,
-      round === null ? "–" : roundWords(state.started, round), seconds(noticed.length ? Math.min(...noticed) : null),
-      heirs.length ? `device ${ranges(heirs)}` : "–", seconds(stallS),
-    ];
-  });
-  return table(["at", "what", "in round", "noticed after", "taken over by", "round stalled"], rows.reverse(), "Nothing has failed so far.");
+/** What each failure cost, in the words of the report; what was not known at the moment is left out. */
+export function failures(run, state) {
+  const rows = state.incidents.map((one) => one.cells.map(([text, knownS]) => (knownS <= state.untilS ? text : "–")));
+  return table(run.history.columns, rows.reverse(), "Nothing has failed so far.");
 }
 
 /** Bytes on the wire beside the ways to count messages. */
@@ -122,7 +106,7 @@ export function traffic(state) {
   const control = state.control.messages ? ` Small messages besides: ${number(state.control.messages, 9)}, ${bytes(state.control.bytes)}.` : "";
   const waits = isCounted ? "" : " The other ways to count come when the run is over.";
   return element("div", {},
-    element("p", {}, `Round ${last.round + 1} moved ${bytes(cost.bytes)} of models; the run ${bytes(totals.bytes)}${ratio}.${control}${waits}`),
+    element("p", {}, `Round ${last.round} moved ${bytes(cost.bytes)} of models; the run ${bytes(totals.bytes)}${ratio}.${control}${waits}`),
     table(["way to count", "messages, round", "as bytes", "messages, run"], rows, "No message so far."));
 }
 
@@ -131,9 +115,8 @@ export function log(run, count, withRounds) {
   const items = [];
   for (let i = count - 1; i >= 0 && items.length < LOG_LINES; i -= 1) {
     const line = run.ordered[i];
-    const said = sentenceFor(line);
-    if (!said || (said.mood === "quiet" && !withRounds)) continue;
-    items.push(element("li", { class: said.mood }, element("span", { class: "when" }, seconds(line.time_s - run.startS)), ` ${said.text}`));
+    if (!line.text || (line.tone === "quiet" && !withRounds)) continue;
+    items.push(element("li", { class: line.tone }, element("span", { class: "when" }, seconds(line.time_s)), ` ${line.text}`));
   }
   return items;
 }
@@ -145,4 +128,66 @@ export function deviceWords(device) {
   const inModel = device.isIn ? "its samples are in the current model"
     : device.isApart ? "it trains another model" : `its samples are not in the current model${missing}`;
   return `${role} of cluster ${device.cluster}, ${statusOf(device)}; ${inModel}.`;
+}
+
+// -- the buttons that strike a device of a fleet on this machine; without the token of the terminal they stay away ---
+
+const KEY = "tolfl-token";
+const ACTIONS = [
+  ["kill", "Kill", (device, isUp) => isUp],
+  ["freeze", "Freeze", (device, isUp) => isUp && device.status !== "frozen"],
+  ["thaw", "Thaw", (device) => device.status === "frozen"],
+  ["cut", "Cut off", (device, isUp) => isUp && !["frozen", "cut"].includes(device.status)],
+  ["heal", "End cut", (device) => device.status === "cut"],
+  ["revive", "Revive", (device, isUp) => !isUp],
+];
+
+/** Take the token out of the address, so that it is neither bookmarked nor seen. */
+function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem(KEY, given);
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  return sessionStorage.getItem(KEY);
+}
+
+export class Buttons {
+  constructor(say) {
+    this.say = say;
+    this.token = takeToken();
+    this.box = element("div", { class: "actions" });
+    this.buttons = ACTIONS.map(([action, words]) => element("button", { type: "button", "data-action": action, onclick: () => this.send(action) }, words));
+    this.hint = element("p", { class: "note" });
+    this.box.append(...this.buttons, this.hint);
+  }
+
+  show(device, isLive) {
+    this.device = device;
+    const isUp = !["dead", "left"].includes(device.status);
+    this.hint.textContent = !this.token ? "To kill devices here, open the address with the token that the terminal shows."
+      : isLive ? "" : "Go to Live to strike a device.";
+    ACTIONS.forEach(([, , isMeant], i) => {
+      this.buttons[i].hidden = !this.token || !isMeant(device, isUp);
+      this.buttons[i].disabled = !isLive || this.isBusy;
+    });
+  }
+
+  async send(action) {
+    this.isBusy = true;
+    const device = this.device.id;
+    this.say(`${action} device ${device} …`);
+    try {
+      const answer = await fetch("/api/command", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", "X-Tolfl-Token": this.token },
+        body: JSON.stringify({ action, device }),
+      });
+      const told = await answer.json();
+      this.say(answer.ok ? `device ${device}: ${action} done` : told.error);
+    } catch {
+      this.say("the run's program does not answer");
+    }
+    this.isBusy = false;
+  }
 }

@@ -27,8 +27,8 @@ SECURITY_HEADERS = {
 }
 
 
-class Guard:
-    """Turns away whoever asks under another name, and gives every answer the headers of a closed house."""
+class PageGuard:
+    """Refuses requests under another name, and gives every answer the security headers."""
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self._app, self._names = app, names
@@ -45,24 +45,24 @@ class Guard:
             await send(message)
 
         host = Headers(scope=scope).get("host", "")
-        if self._names and name_in(host) not in self._names:
+        if self._names and host_without_port(host) not in self._names:
             refusal = PlainTextResponse("This page has another name.\n", status_code=403)
             await refusal(scope, receive, send_closed)
             return
         await self._app(scope, receive, send_closed)
 
 
-def name_in(host: str) -> str:
+def host_without_port(host: str) -> str:
     """Return a Host header without its port.
 
-    >>> name_in("localhost:8350"), name_in("[::1]:8350"), name_in("127.0.0.1")
+    >>> host_without_port("localhost:8350"), host_without_port("[::1]:8350"), host_without_port("127.0.0.1")
     ('localhost', '[::1]', '127.0.0.1')
     """
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() else host
 
 
-def why_not(headers: Headers, token: str) -> str:
+def refusal_reason(headers: Headers, token: str) -> str:
     """Return why a command is refused; empty: it is not."""
     if headers.get("origin") != f"http://{headers.get('host', '')}":
         return "commands come from this page only"

@@ -6,29 +6,37 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runs.reported import closed, failed, lost_head, reported, started, taken_over
+from tests.runs.recorded_runs import closed, failed, lost_head, started, taken_over
 from tolfl.core.records import AnyRecord, Joined, RoundClosed, RunEnded
-from tolfl.runs.report.fleet import fleet_after, fleet_before
-from tolfl.runs.report.story import story_of
-from tolfl.runs.report.words import came_back, noticed, samples, sentence, took_over, what_failed, which_round
+from tolfl.runs.failure_history import (
+    COLUMNS,
+    FailureHistory,
+    first_states,
+    incident_cells,
+    last_states,
+    samples_lost,
+    sentence,
+    what_failed,
+    who_came_back,
+    who_noticed,
+    who_took_over,
+)
 
 
 def test_a_killed_head_is_one_incident_with_all_that_came_of_it() -> None:
-    story = story_of(lost_head())
+    history = FailureHistory.of(lost_head())
 
-    (incident,) = story.incidents
-    (casualty,) = incident.casualties
-    assert (casualty.device, casualty.what, casualty.round, casualty.head_of) == (0, "died (train)", 1, 0)
-    assert (casualty.found_after_s, casualty.found_by, casualty.found_how) == (0.25, 3, "connection refused")
+    (incident,) = history.incidents
+    (failure,) = incident.failures
+    assert (failure.device, failure.what, failure.round, failure.head_of) == (0, "died (train)", 1, 0)
+    assert (failure.found_after_s, failure.found_by, failure.found_how) == (0.25, 3, "connection refused")
     assert [(line.device, line.previous) for line in incident.takeovers] == [(1, 0)]
     assert (incident.stall_s, incident.samples_before, incident.samples_after) == (0.5, 190, 90)
-    assert (incident.samples_lost, story.dead, story.unexplained_stall_s) == (100, {0}, 0.0)
+    assert (incident.samples_lost, history.dead, history.unexplained_stall_s) == (100, {0}, 0.0)
 
 
 def test_the_incident_reads_as_a_person_would_tell_it() -> None:
-    run = reported(lost_head()).runs[0]
-
-    assert sentence(story_of(lost_head()).incidents[0], run) == (
+    assert sentence(FailureHistory.of(lost_head()).incidents[0]) == (
         "In round 1, 1.5 s into the run: device 0, head of cluster 0, died (train). Device 3 noticed after 0.25 s. "
         "Took over: device 1 for 0 in cluster 0 after 0.50 s. It held up the training for 0.50 s. "
         "Samples lost: 100 of 190."
@@ -38,10 +46,10 @@ def test_the_incident_reads_as_a_person_would_tell_it() -> None:
 def test_a_round_is_named_by_its_stage_where_the_run_has_stages() -> None:
     lines = lost_head()
     lines[0] = msgspec.structs.replace(started(), learn="detector", stages=(("scaling", 1), ("thresholds", 2)))
-    run = reported(lines).runs[0]
+    history = FailureHistory.of(lines)
 
-    assert sentence(story_of(lines).incidents[0], run).startswith("In thresholds, round 0 of 2 (round 1 of 3), 1.5 s")
-    assert which_round(2, run) == "2, thresholds:1"
+    assert sentence(history.incidents[0], history.stages).startswith("In round 1 (thresholds:0), 1.5 s into the run")
+    assert incident_cells(history.incidents[0], history.stages)[0].text == "1 (thresholds:0)"
 
 
 def test_deaths_between_two_closed_rounds_are_one_incident() -> None:
@@ -49,96 +57,93 @@ def test_deaths_between_two_closed_rounds_are_one_incident() -> None:
     lines += [failed(1.1, 3, 1, "died (train)"), failed(1.2, 1, 1, "died (train)"), failed(1.3, 2, 1, "died (chain)")]
     lines += [closed(1, 2.0, (0,), (0,), stall_s=0.25)]
 
-    (incident,) = story_of(lines).incidents
+    (incident,) = FailureHistory.of(lines).incidents
     assert incident.devices == [1, 2, 3]
     assert what_failed(incident) == "devices 1 and 3 died (train); device 2, head of cluster 1, died (chain)"
-    assert (incident.stall_s, samples(incident)) == (0.25, "90 of 190")
+    assert (incident.stall_s, samples_lost(incident)) == (0.25, "90 of 190")
 
 
 def test_a_second_death_after_a_return_is_another_one() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 3, 1, "died (train)")]
     lines += [closed(1, 2.0, (0, 1, 2)), failed(2.1, 3, 2, "came back"), closed(2, 3.0, (0, 1, 2))]
     lines += [Joined(time_s=3.0, device=3, round=3, incarnation=1), failed(4.0, 3, 3, "died (report)")]
-    story = story_of(lines)
+    history = FailureHistory.of(lines)
 
-    run = reported(lines).runs[0]
-    assert [came_back(incident, run) for incident in story.incidents] == ["device 3, round 2", "no"]
-    assert [incident.round for incident in story.incidents] == [1, 3]
-    assert story.dead == {3}
-    assert samples(story.incidents[1]) == "all 150: no round was closed after it"
+    assert [who_came_back(incident) for incident in history.incidents] == ["device 3, round 2", "no"]
+    assert [incident.round for incident in history.incidents] == [1, 3]
+    assert history.dead == {3}
+    assert samples_lost(history.incidents[1]) == "all 150: no round was closed after it"
 
 
 def test_a_cut_heals_and_nobody_is_dead() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, None, 1, "cut 3 | 0,1")]
     lines += [closed(1, 2.0, (0, 1, 2, 3)), failed(2.1, None, 2, "healed 3 | 0,1"), closed(2, 3.0, (0, 1, 2, 3))]
-    story = story_of(lines)
+    history = FailureHistory.of(lines)
 
-    assert what_failed(story.incidents[0]) == "cut 3 | 0,1"
-    assert came_back(story.incidents[0], reported(lines).runs[0]) == "the link, round 2"
-    assert (story.dead, samples(story.incidents[0])) == (set(), "0 of 190")
+    assert what_failed(history.incidents[0]) == "device 3 cut off from devices 0 and 1"
+    assert who_came_back(history.incidents[0]) == "the link, round 2"
+    assert (history.dead, samples_lost(history.incidents[0])) == (set(), "0 of 190")
 
 
 def test_a_frozen_device_is_found_dead_and_thaws() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(2.0, 1, 1, "frozen")]
     lines += [failed(3.0, 1, 1, "found dead: silent", by=0)]
 
-    assert (story_of(lines).frozen, story_of(lines).dead) == ({1}, set())
-    assert story_of(lines).incidents[0].casualties[0].found_after_s == 1.0
-    thawed = story_of([*lines, failed(4.0, 1, 1, "thawed")])
+    assert (FailureHistory.of(lines).frozen, FailureHistory.of(lines).dead) == ({1}, set())
+    assert FailureHistory.of(lines).incidents[0].failures[0].found_after_s == 1.0
+    thawed = FailureHistory.of([*lines, failed(4.0, 1, 1, "thawed")])
     assert (thawed.frozen, thawed.dead) == (set(), set())
 
 
 def test_of_a_device_that_is_only_found_nobody_knows_when_it_fell_silent() -> None:
     lines: list[AnyRecord] = [started(), failed(3.0, 2, 0, "found dead: silent", by=0), taken_over(3.1, 3, 2, 1)]
-    run = reported(lines).runs[0]
-    (incident,) = story_of(lines).incidents
+    (incident,) = FailureHistory.of(lines).incidents
 
-    assert noticed(incident, run) == "when it fell silent is not known, by device 0 (silent)"
-    assert took_over(incident) == "device 3 for 2 in cluster 1"
-    assert story_of(lines).dead == {2}
+    assert who_noticed(incident) == "when it fell silent is not known, by device 0 (silent)"
+    assert who_took_over(incident) == "device 3 for 2 in cluster 1"
+    assert FailureHistory.of(lines).dead == {2}
 
 
 def test_devices_that_go_on_alone_wait_at_the_same_time() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 0, 1, "died (train)")]
     lines += [closed(1, 2.0, (device,), (device,), stall_s=0.2) for device in (1, 2, 3)]
-    story = story_of(lines)
+    history = FailureHistory.of(lines)
 
-    assert story.stall_s == 0.2
-    assert samples(story.incidents[0]) == "150 of 190: 3 models go on apart, the largest with 40"
-    after = fleet_after(lines, story)
-    assert [after.marks[device].state for device in range(4)] == ["dead", "alone", "alone", "alone"]
+    assert history.stall_s == 0.2
+    assert samples_lost(history.incidents[0]) == "150 of 190: 3 models go on apart, the largest with 40"
+    after = last_states(lines, history)
+    assert [after[device].state for device in range(4)] == ["dead", "alone", "alone", "alone"]
 
 
 def test_a_stall_before_any_failure_is_nobodys() -> None:
-    story = story_of([started(), closed(0, 1.0, (0, 1, 2, 3), stall_s=0.5), failed(1.5, 1, 1, "died (train)")])
+    history = FailureHistory.of(
+        [started(), closed(0, 1.0, (0, 1, 2, 3), stall_s=0.5), failed(1.5, 1, 1, "died (train)")]
+    )
 
-    assert (story.unexplained_stall_s, story.stall_s) == (0.5, 0.0)
+    assert (history.unexplained_stall_s, history.stall_s) == (0.5, 0.0)
 
 
 def test_a_simulated_death_is_noticed_as_the_timing_says() -> None:
-    run = reported(lost_head(), timing="lan").runs[0]
     lines: list[AnyRecord] = [started(), failed(1.0, 1, 0, "died (train)")]
-    simulated = type(run)(run.spec, lines, None)
 
-    assert noticed(story_of(lines).incidents[0], simulated) == "0.50 s (set by timing lan)"
+    assert who_noticed(FailureHistory.of(lines).incidents[0], "lan") == "0.50 s (set by timing lan)"
 
 
 def test_the_fleet_before_and_after_a_take_over() -> None:
-    before, after = fleet_before(lost_head()), fleet_after(lost_head(), story_of(lost_head()))
+    before, after = first_states(started()), last_states(lost_head(), FailureHistory.of(lost_head()))
 
-    assert before is not None
-    assert [device for device, mark in before.marks.items() if mark.is_head] == [0, 2]
-    assert [device for device, mark in after.marks.items() if mark.is_head] == [1, 2]
-    assert [device for device, mark in after.marks.items() if mark.is_new] == [1]
-    assert after.marks[0].state == "dead"
+    assert [device for device, state in before.items() if state.is_head] == [0, 2]
+    assert [device for device, state in after.items() if state.is_head] == [1, 2]
+    assert [device for device, state in after.items() if state.is_new] == [1]
+    assert after[0].state == "dead"
 
 
 def test_those_who_cannot_go_on_stand_aside() -> None:
     stopped = RunEnded(time_s=3.0, reason="the server is gone, training stopped", survivors=(1, 2, 3))
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 0, 1, "died (train)"), stopped]
 
-    after = fleet_after(lines, story_of(lines))
-    assert [after.marks[device].state for device in range(4)] == ["dead", "out", "out", "out"]
+    after = last_states(lines, FailureHistory.of(lines))
+    assert [after[device].state for device in range(4)] == ["dead", "out", "out", "out"]
 
 
 _LINES = st.one_of(
@@ -165,13 +170,13 @@ _LINES = st.one_of(
 @given(st.lists(_LINES, max_size=30))
 def test_any_lines_make_a_story_that_loses_no_stall(lines: list[AnyRecord]) -> None:
     records = [started(), *lines]
-    story = story_of(records)
+    history = FailureHistory.of(records)
 
     stalls = [line.stall_s for line in lines if isinstance(line, RoundClosed)]
-    assert max(stalls, default=0.0) - 1e-5 <= story.stall_s + story.unexplained_stall_s <= sum(stalls) + 1e-5
-    assert not story.dead & story.frozen
-    run = reported(records).runs[0]
-    for incident in story.incidents:
-        assert sentence(incident, run)
+    assert max(stalls, default=0.0) - 1e-5 <= history.stall_s + history.unexplained_stall_s <= sum(stalls) + 1e-5
+    assert not history.dead & history.frozen
+    for incident in history.incidents:
+        assert sentence(incident)
+        assert len(incident_cells(incident)) == len(COLUMNS)
         assert (incident.samples_lost or 0) >= 0
-    assert set(fleet_after(records, story).marks) == {0, 1, 2, 3}
+    assert set(last_states(records, history)) == {0, 1, 2, 3}

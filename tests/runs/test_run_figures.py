@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tests.runs.reported import lost_head, started
+from tests.runs.recorded_runs import lost_head, started
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed
-from tolfl.runs.plots import has_curves, plot_records
+from tolfl.runs.run_figures import has_curves, plot_curves
 
 STAGES = (("scaling", 1), ("thresholds", 2))
 
@@ -20,7 +20,7 @@ def without_loss() -> list[AnyRecord]:
 
 
 def test_loss_and_auroc_are_drawn_where_rounds_have_them() -> None:
-    upper, lower = plot_records([("mine", lost_head())]).axes
+    upper, lower = plot_curves([("mine", lost_head())]).axes
 
     assert (upper.get_ylabel(), lower.get_ylabel()) == ("AUROC on the test set", "training loss")
     assert np.asarray(lower.lines[0].get_ydata()).tolist() == [3.0, 2.0, 1.0]
@@ -28,7 +28,7 @@ def test_loss_and_auroc_are_drawn_where_rounds_have_them() -> None:
 
 
 def test_rounds_without_a_loss_show_their_devices_and_stages() -> None:
-    (axis,) = plot_records([("mine", without_loss())]).axes
+    (axis,) = plot_curves([("mine", without_loss())]).axes
 
     assert axis.get_ylabel() == "devices in the round"
     assert np.asarray(axis.lines[0].get_ydata()).tolist() == [4, 3, 3]

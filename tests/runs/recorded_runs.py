@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunEnded, RunStarted, TakenOver
 from tolfl.core.spec import RunSpec
-from tolfl.runs.report.reading import Reported, ReportedRun
+from tolfl.runs.run_reader import RunFolder
 
 CLUSTERS = ((0, 1), (2, 3))
 SAMPLES = (100, 20, 30, 40)  #: of each device
@@ -87,6 +87,5 @@ def spec(**fields: object) -> RunSpec:
     )
 
 
-def reported(records: Sequence[AnyRecord], auroc: float | None = 0.8, **fields: object) -> Reported:
-    run_spec = spec(**fields)
-    return Reported("mine", run_spec, [ReportedRun(run_spec, records, summary(auroc), is_real=True)])
+def recorded(records: Sequence[AnyRecord], auroc: float | None = 0.8, **fields: object) -> RunFolder:
+    return RunFolder("mine", spec(**fields), records, summary(auroc), is_real=True, is_over=True)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runs.reported import closed, failed, lost_head, reported, spec, started, summary
-from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError
+from tests.runs.recorded_runs import closed, failed, lost_head, recorded, spec, started, summary
+from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed, RunStarted, encode_records
-from tolfl.runs.report.building import build_report
-from tolfl.runs.report.colours import DARK, LIGHT, filled
-from tolfl.runs.report.document import Document, Grid, Listing, Text, to_markdown
-from tolfl.runs.report.html import to_html
-from tolfl.runs.report.reading import Reported, ReportedRun, read_reported
-from tolfl.runs.report.topology import Mark, draw_topology
+from tolfl.runs.failure_history import DeviceState
+from tolfl.runs.run_figures import COLOURS, as_file, fleet_svg
+from tolfl.runs.run_reader import RunFolder, read_run
+from tolfl.runs.run_report import fenced, pictures_of, render, report_context
 
 HOSTILE = '</title><script>alert(1)</script><img src="//elsewhere/x" onerror=1>`|$\\x$[a](javascript:1)\x00\u202e'
 
@@ -47,14 +47,13 @@ class Reader(HTMLParser):
             self.text += data + "\n"
 
 
-def undisturbed(auroc: float, **fields: object) -> Reported:
-    clean = spec(fail="", **fields)
+def undisturbed(auroc: float, **fields: object) -> RunFolder:
     records: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), closed(1, 2.0, (0, 1, 2, 3))]
-    return Reported("clean", clean, [ReportedRun(clean, records, summary(auroc))])
+    return RunFolder("clean", spec(fail="", **fields), records, summary(auroc), is_over=True)
 
 
-def grid_with(document: Document, column: str) -> Grid:
-    return next(block for block in document.blocks if isinstance(block, Grid) and column in block.columns)
+def to_html(context: dict[str, Any]) -> str:
+    return render(context, "report.html")
 
 
 def check_self_contained(page: str) -> Reader:
@@ -74,11 +73,12 @@ def check_self_contained(page: str) -> Reader:
 
 
 def test_the_failure_report_has_the_numbers_of_the_run() -> None:
-    document = build_report(reported(lost_head(), auroc=0.78), undisturbed(0.8))
+    context = report_context(recorded(lost_head(), auroc=0.78), undisturbed(0.8))
 
-    assert grid_with(document, "what failed").rows == [
+    assert context["failure_rows"] == [
         [
-            "1 (1.5\u00a0s)",
+            "1",
+            "1.5 s",
             "device 0, head of cluster 0, died (train)",
             "0.25 s, by device 3 (connection refused)",
             "device 1 for 0 in cluster 0 after 0.50 s",
@@ -87,12 +87,12 @@ def test_the_failure_report_has_the_numbers_of_the_run() -> None:
             "no",
         ]
     ]
-    assert grid_with(document, "undisturbed").rows == [("0", "0.780", "0.800", "+0.020")]
-    assert Text("AUROC cost against the undisturbed run: 0.020.", "lead") in document.blocks
+    assert context["cost_rows"] == [["0", "0.780", "0.800", "+0.020"]]
+    assert "AUROC cost against the undisturbed run: 0.020." in context["leads"]
 
 
 def test_the_page_stands_alone_and_says_everything() -> None:
-    page = to_html(build_report(reported(lost_head()), undisturbed(0.8)))
+    page = to_html(report_context(recorded(lost_head()), undisturbed(0.8)))
 
     reader = check_self_contained(page)
     for text in ("Failure report", "Curves", "The fleet before and after", "Result", "Specification", "server@1"):
@@ -100,7 +100,7 @@ def test_the_page_stands_alone_and_says_everything() -> None:
     assert "device 0: member, dead" in reader.text
     assert "default-src 'none'" in page
     assert page.count("<svg ") == 3
-    assert page == to_html(build_report(reported(lost_head()), undisturbed(0.8))), "the same run gives the same file"
+    assert page == to_html(report_context(recorded(lost_head()), undisturbed(0.8))), "the same run gives the same file"
 
 
 def hostile_lines(text: str) -> list[AnyRecord]:
@@ -115,12 +115,12 @@ def hostile_lines(text: str) -> list[AnyRecord]:
 
 
 def test_a_hostile_record_is_shown_and_does_nothing() -> None:
-    document = build_report(Reported(HOSTILE, spec(data=HOSTILE), reported(hostile_lines(HOSTILE)).runs))
+    context = report_context(RunFolder(HOSTILE, spec(data=HOSTILE), hostile_lines(HOSTILE), is_real=True))
 
-    reader = check_self_contained(to_html(document))
+    reader = check_self_contained(to_html(context))
     assert "<script>alert(1)</script>" in reader.text
-    assert not {"\x00", "\u202e"} & set(to_html(document))
-    shown = to_markdown(document, "figures")
+    assert not {"\x00", "\u202e"} & set(to_html(context))
+    shown = render(context, "report.md", "figures")
     outside = re.sub(r"^(`{3,})$.*?^\1$", "", shown, flags=re.MULTILINE | re.DOTALL)
     assert "<script" not in outside.replace("\\<", "")
     assert "[a](javascript" not in outside.replace("\\[", "")
@@ -129,8 +129,8 @@ def test_a_hostile_record_is_shown_and_does_nothing() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.text(max_size=60))
 def test_no_text_in_a_record_becomes_markup(text: str) -> None:
-    usual = [tag for tag, _ in Reader(to_html(build_report(reported(hostile_lines("x"))))).tags]
-    page = to_html(build_report(Reported(text, spec(), reported(hostile_lines(text)).runs)))
+    usual = [tag for tag, _ in Reader(to_html(report_context(recorded(hostile_lines("x"))))).tags]
+    page = to_html(report_context(dataclasses.replace(recorded(hostile_lines(text)), name=text)))
 
     tags = [tag for tag, _ in check_self_contained(page.replace("https:", "").replace("http:", "")).tags]
     table, drawn = {"table", "tr", "th", "td", "p", "h1", "h2", "pre"}, {"svg", "style", "main", "figure"}
@@ -139,21 +139,19 @@ def test_no_text_in_a_record_becomes_markup(text: str) -> None:
 
 
 def test_a_listing_cannot_end_its_own_fence() -> None:
-    shown = to_markdown(Document("t", "s", [Listing("a\n````\nb")]), "f")
-
-    assert "`````\na\n````\nb\n`````" in shown
+    assert fenced("a\n````\nb") == "`````\na\n````\nb\n`````"
 
 
 def test_markdown_names_its_figures_and_has_the_same_sections() -> None:
-    document = build_report(reported(lost_head()), undisturbed(0.8))
-    shown = to_markdown(document, "report-figures")
+    context = report_context(recorded(lost_head()), undisturbed(0.8))
+    shown = render(context, "report.md", "report-figures")
 
     assert re.findall(r"\]\((.*?)\)", shown) == [f"report-figures/{name}.svg" for name in ("curves", "before", "after")]
     assert (
-        "| 1 (1.5 s) | device 0, head of cluster 0, died (train) | 0.25 s, by device 3 (connection refused) |" in shown
+        "| 1 | 1.5 s | device 0, head of cluster 0, died (train) | 0.25 s, by device 3 (connection refused) |" in shown
     )
-    for picture in document.pictures:
-        svg = filled(picture.svg)
+    for picture in pictures_of(context):
+        svg = as_file(picture.svg)
         assert "var(" not in svg
         assert svg.startswith("<svg xmlns=")
 
@@ -164,8 +162,10 @@ def test_light_and_dark_have_the_same_colours_and_text_can_be_read() -> None:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    assert LIGHT.keys() == DARK.keys()
-    for colours in (LIGHT, DARK):
+    page = to_html(report_context(recorded(lost_head())))
+    dark = dict(re.findall(r"--(\w+): (#\w+);", page[page.index("dark) {") : page.index("box-sizing")]))
+    assert COLOURS.keys() == dark.keys()
+    for colours in (COLOURS, dark):
         for name in ("ink", "soft", "accent", "danger", "warn"):
             for ground in ("page", "panel"):
                 lights = sorted((luminance(colours[name]), luminance(colours[ground])))
@@ -174,10 +174,11 @@ def test_light_and_dark_have_the_same_colours_and_text_can_be_read() -> None:
 
 def test_a_large_fleet_is_drawn_with_every_device() -> None:
     clusters = [range(start, start + 100) for start in range(0, 500, 100)]
-    marks = {
-        device: Mark(is_head=device % 100 == 0, state="dead" if device == 7 else "trains") for device in range(500)
+    states = {
+        device: DeviceState(is_head=device % 100 == 0, state="dead" if device == 7 else "trains")
+        for device in range(500)
     }
-    svg = draw_topology(clusters, marks)
+    svg = fleet_svg(clusters, states)
 
     assert svg.count("<title>") == 500
     assert svg.count("<polygon") == 4, "arrows between five heads"
@@ -197,9 +198,9 @@ def write_run(folder: Path, lines: bytes, ending: dict[str, object] | None = Non
 
 def test_a_run_that_goes_on_says_so_and_its_torn_line_is_left_out(tmp_path: Path) -> None:
     lines = encode_records(lost_head()[:5])
-    page = to_html(build_report(read_reported(write_run(tmp_path / "x", lines + b'{"kind":"round_cl'))))
+    page = to_html(report_context(read_run(write_run(tmp_path / "x", lines + b'{"kind":"round_cl'))))
 
-    assert "This run is not finished: 1 of 3 rounds were closed when this was written." in page
+    assert "This run is not finished: it was at 1 of 3 rounds when this was written." in page
     assert "There is no result before the run ends." in page
     check_self_contained(page)
 
@@ -220,17 +221,17 @@ def in_stages(lines: list[AnyRecord], has_loss: bool = True) -> list[AnyRecord]:
 
 def test_a_run_with_stages_names_them(tmp_path: Path) -> None:
     lines = in_stages(lost_head())
-    page = to_html(build_report(reported(lines)))
-    unfinished = to_html(build_report(read_reported(write_run(tmp_path / "x", encode_records(lines[:5])))))
+    page = to_html(report_context(recorded(lines)))
+    unfinished = to_html(report_context(read_run(write_run(tmp_path / "x", encode_records(lines[:5])))))
 
-    assert "In thresholds, round 0 of 2 (round 1 of 3), 1.5 s into the run" in page
-    assert "1, thresholds:0 (1.5\u00a0s)" in page
+    assert "In round 1 (thresholds:0), 1.5 s into the run" in page
+    assert ">1 (thresholds:0)<" in page
     assert re.search(r"<text[^>]*>thresholds</text>", page), "the curves name the stages"
-    assert "This run is not finished: it was at scaling 1/1 (round 1 of 3) when this was written." in unfinished
+    assert "This run is not finished: it was at scaling 1/1 (1 of 3 rounds) when this was written." in unfinished
 
 
 def test_rounds_without_a_loss_have_no_empty_curve() -> None:
-    page = to_html(build_report(reported(in_stages(lost_head(), has_loss=False))))
+    page = to_html(report_context(recorded(in_stages(lost_head(), has_loss=False))))
 
     assert "No round has a loss, and none was scored: there is nothing to draw." in page
     assert page.count("<svg ") == 2
@@ -248,20 +249,20 @@ OLD_LINES = b"""\
 
 
 def test_a_run_directory_without_stages_stays_readable(tmp_path: Path) -> None:
-    page = to_html(build_report(read_reported(write_run(tmp_path / "x", OLD_LINES))))
+    page = to_html(report_context(read_run(write_run(tmp_path / "x", OLD_LINES))))
 
-    assert "This run is not finished: 1 of 3 rounds were closed when this was written." in page
+    assert "This run is not finished: it was at 1 of 3 rounds when this was written." in page
     assert "In round 1, 1.5 s into the run: device 3 died (train)." in page
-    assert "1 (1.5\u00a0s)" in page
+    assert "<td>1.5 s</td>" in page
 
 
 def test_a_real_run_that_goes_on_is_read_from_its_devices(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "x", b"")
     other: list[AnyRecord] = [started(), failed(1.9, 0, 1, "found dead: connection refused", by=2)]
-    for device, lines in ((1, lost_head()), (2, other)):
+    for device, lines in ((1, lost_head()[:-1]), (2, other)):
         (folder / "devices" / str(device)).mkdir(parents=True)
         (folder / "devices" / str(device) / "records.jsonl").write_bytes(encode_records(lines))
-    (run,) = read_reported(folder).runs
+    (run,) = read_run(folder).runs
 
     assert run.is_real
     assert run.rounds_done == 3
@@ -269,7 +270,7 @@ def test_a_real_run_that_goes_on_is_read_from_its_devices(tmp_path: Path) -> Non
 
 
 def test_nothing_closed_yet_is_no_trouble(tmp_path: Path) -> None:
-    page = to_html(build_report(read_reported(write_run(tmp_path / "x", b""))))
+    page = to_html(report_context(read_run(write_run(tmp_path / "x", b""))))
 
     assert "No round was closed: there is nothing to draw." in page
     assert "Nobody failed." in page
@@ -280,11 +281,11 @@ def test_repetitions_are_told_together(tmp_path: Path) -> None:
         lines = encode_records(lost_head())
         write_run(tmp_path / "x" / f"repetition-{index}", lines, summary(auroc), seed=index)
     (tmp_path / "x" / "spec.toml").write_text(spec(repetitions=2).to_toml())
-    document = build_report(read_reported(tmp_path / "x"))
+    context = report_context(read_run(tmp_path / "x"))
 
-    assert [row[0] for row in grid_with(document, "what failed").rows] == ["0", "1"]
-    assert Text("Mean AUROC 0.750 over 2 repetitions.") in document.blocks
-    assert Text("2 incidents; 2 devices did not return; 1.00 s stalled in all.", "lead") in document.blocks
+    assert [row[0] for row in context["failure_rows"]] == ["0", "1"]
+    assert context["mean_auroc"] == "Mean AUROC 0.750 over 2 repetitions."
+    assert context["leads"] == ["2 incidents; 2 devices did not return; 1.00 s stalled in all."]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +293,7 @@ def test_repetitions_are_told_together(tmp_path: Path) -> None:
     [
         (lambda path: None, "does not exist"),
         (lambda path: path.write_text("x"), "is a file; name the folder that it is in"),
-        (lambda path: path.mkdir(), "holds no run (no spec.toml)"),
+        (lambda path: path.mkdir(), "holds no run (no spec.toml and no records.jsonl)"),
         (lambda path: write_run(path / "tol-fl-elect", b""), "holds several runs; name one of them: tol-fl-elect"),
         (lambda path: write_run(path, b"", repetitions=2), "2 repetitions, but none of them has begun"),
     ],
@@ -303,25 +304,25 @@ def test_a_folder_without_a_run_is_one_sentence(make: object, sentence: str, tmp
     make(tmp_path / "x")
 
     with pytest.raises(RunDirectoryError, match=re.escape(sentence)):
-        read_reported(tmp_path / "x")
+        read_run(tmp_path / "x")
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     write_run(tmp_path / "x", b'{"kind":"nonsense"}\n')
-    with pytest.raises(TolFLError, match="line 1"):
-        read_reported(tmp_path / "x")
+    with pytest.raises(RunDirectoryError, match="no record that can be read"):
+        read_run(tmp_path / "x")
     write_run(tmp_path / "y", b"")
     (tmp_path / "y" / "summary.json").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"summary.json cannot be read"):
-        read_reported(tmp_path / "y")
+        read_run(tmp_path / "y")
 
 
 def test_only_an_undisturbed_run_shows_the_cost() -> None:
-    disturbed = reported(lost_head())
+    disturbed = recorded(lost_head())
     with pytest.raises(SpecError, match="had failures of its own"):
-        build_report(disturbed, disturbed)
+        report_context(disturbed, disturbed)
 
-    other_seed = build_report(disturbed, undisturbed(0.9, seed=5))
-    assert Text("AUROC cost: not known; run clean has no AUROC for the same seed.", "small") in other_seed.blocks
-    longer = build_report(disturbed, undisturbed(0.9, rounds=9))
-    assert Text("The undisturbed run differs in more than its failures: rounds.", "notice") in longer.blocks
+    other_seed = report_context(disturbed, undisturbed(0.9, seed=5))
+    assert other_seed["why_no_cost"] == "run clean has no AUROC for the same seed"
+    longer = report_context(disturbed, undisturbed(0.9, rounds=9))
+    assert longer["differing_fields"] == "rounds"

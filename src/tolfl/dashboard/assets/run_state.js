@@ -25,13 +25,13 @@ export function stageOf(started, round) {
 const idsIn = (text) => text.split(",").map((part) => Number.parseInt(part, 10)).filter(Number.isInteger);
 
 /** The two sides of "cut 8,9 | 0,1,2". */
-export function sidesOf(what) {
+function sidesOf(what) {
   const [one = [], other = []] = what.replace(/^\w+\s+/, "").split("|").map(idsIn);
   return [one, other];
 }
 
 /** Who is cut off by it: the smaller side, if the two are all there are; else each still reaches somebody. */
-export function cutOff(what, nDevices) {
+function cutOff(what, nDevices) {
   const [one, other] = sidesOf(what);
   if (one.length + other.length < nDevices) return [];
   return one.length <= other.length ? one : other;
@@ -39,7 +39,8 @@ export function cutOff(what, nDevices) {
 
 export class Run {
   constructor(index, name, hasControls) {
-    Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0 });
+    Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0, problem: "" });
+    this.history = { columns: [], incidents: [] };
     this._forget();
   }
 
@@ -52,6 +53,12 @@ export class Run {
   add(from, lines) {
     this.lines.length = Math.min(from, this.lines.length);
     for (const line of lines) this.lines.push(line);
+    this._forget();
+  }
+
+  /** What the records say of failures, as every report of the run has it. */
+  setFailures(history) {
+    this.history = history;
     this._forget();
   }
 
@@ -73,7 +80,7 @@ export class Run {
     return this._ordered;
   }
 
-  get startS() { return this.ordered.length ? this.ordered[0].time_s : 0; }
+  get startS() { return Math.min(0, this.ordered[0]?.time_s ?? 0); } // the clock of the records
   get durationS() { return this.ordered.length ? this.ordered.at(-1).time_s - this.startS : 0; }
   get started() { return this.ordered.find((line) => line.kind === "run_started") ?? null; }
   get hasTraffic() { return this.lines.some((line) => line.kind === "traffic"); }
@@ -94,9 +101,16 @@ export class Run {
     const count = this.countAt(seconds);
     if (!this._states.has(count)) {
       if (this._states.size > 8) this._states.clear();
-      this._states.set(count, stateAfter(this.ordered.slice(0, count), this.started, this.startS));
+      this._states.set(count, stateAfter(this.ordered.slice(0, count), this.started));
+      this.showFailures(this._states.get(count), this.startS + seconds + 1e-9);
     }
     return this._states.get(count);
+  }
+
+  showFailures(state, untilS) {
+    const incidents = this.history.incidents.filter((one) => one.time_s <= untilS);
+    const stalled = incidents.filter((one) => one.stalled_until_s !== null && one.stalled_until_s <= untilS);
+    Object.assign(state, { incidents, untilS, stallS: stalled.reduce((sum, one) => sum + one.stall_s, 0) });
   }
 }
 
@@ -108,19 +122,18 @@ function freshState(started) {
   })));
   return {
     started, clusters, devices, rounds: [], others: [], evaluations: [], heaviest: null, current: null, heads: [],
-    incidents: [], takeovers: [], traffic: new Map(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
+    takeovers: [], traffic: new Map(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
     all: [], parents: new Map(), branches: [],
   };
 }
 
-function stateAfter(lines, started, startS) {
+function stateAfter(lines, started) {
   const state = freshState(started);
   for (const line of lines) hear(state, line);
   followHeaviest(state);
   settleHeads(state);
   settleDevices(state);
   settleBranches(state);
-  for (const incident of state.incidents) settleIncident(incident, state, startS);
   return state;
 }
 
@@ -158,8 +171,6 @@ function fail(state, line) {
   else if (what.startsWith("found dead")) {
     if (state.devices.get(line.by)?.status === "cut") return; // whoever is cut off takes all others for dead
     if (known?.status === "alive") away(state, line.device, "unreachable", line.time_s);
-    const open = state.incidents.findLast((one) => one.devices.includes(line.device));
-    if (open) { open.foundS ??= line.time_s; return; }
   } else if (what.startsWith("came back")) away(state, line.device, "returning", line.time_s);
   else if (what.startsWith("frozen")) away(state, line.device, "frozen", line.time_s);
   else if (what.startsWith("thawed")) away(state, line.device, "returning", line.time_s);
@@ -167,11 +178,6 @@ function fail(state, line) {
   else if (/^(cut|healed)\b/.test(what)) {
     const status = what.startsWith("cut") ? "cut" : "returning";
     for (const id of cutOff(what, state.devices.size)) if (state.devices.get(id)?.status !== "dead") away(state, id, status, line.time_s);
-  }
-  if (/^(died|found dead|frozen|cut)/.test(what)) {
-    const behind = cutOff(what, state.devices.size);
-    const devices = line.device !== null ? [line.device] : behind.length ? behind : sidesOf(what).flat();
-    state.incidents.push({ line, devices, foundS: what.startsWith("found dead") ? line.time_s : undefined });
   }
 }
 
@@ -244,24 +250,6 @@ function settleBranches(state) {
     for (const id of devices) Object.assign(state.devices.get(id) ?? {}, { isApart: true });
     for (const id of heads) Object.assign(state.devices.get(id) ?? {}, { isHead: true });
   }
-}
-
-/** When it was noticed, who took over, and how long the round stood still. */
-function settleIncident(incident, state, startS) {
-  const { line, devices } = incident;
-  const took = state.takeovers.find((one) => one.time_s >= line.time_s && devices.includes(one.previous) && !(line.device === null && devices.includes(one.device)));
-  // A death at the end of a round holds up the next one; but what comes after another failure is not this one's.
-  const nextS = state.incidents.find((one) => one.line.time_s > line.time_s)?.line.time_s ?? Infinity;
-  const after = state.rounds.filter((round) => round.time_s > line.time_s);
-  const held = after.slice(0, 2).filter((round, i) => i === 0 || round.time_s < nextS);
-  const noticedS = Math.min(incident.foundS ?? Infinity, took?.time_s ?? Infinity);
-  Object.assign(incident, {
-    atS: line.time_s - startS,
-    round: line.round,
-    detectedS: Number.isFinite(noticedS) ? Math.max(0, noticedS - line.time_s) : null,
-    tookOver: took ? took.device : null,
-    stallS: held.length ? Math.max(...held.map((round) => round.stall_s)) : null,
-  });
 }
 
 /** Messages and bytes of a round: as counted, or as its devices told so far. */

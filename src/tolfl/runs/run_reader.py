@@ -1,0 +1,545 @@
+"""Records of a run from its folder, simulated or real, finished or growing: each fact once, in order of time.
+
+A simulation writes one file. Real devices write one each; their launcher writes another one, and when they have ended a
+file with all messages counted. A device on a machine of its own keeps its file in its state folder, by its own clock;
+the folders of several such devices may be copied together. `RunReader` reads all of these.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tolfl.core.errors import RunDirectoryError, TolFLError
+from tolfl.core.records import (
+    SCHEMA,
+    AnyRecord,
+    Evaluated,
+    FailureHappened,
+    Joined,
+    RosterChanged,
+    RoundClosed,
+    RunEnded,
+    RunStarted,
+    Scored,
+    TakenOver,
+    decode_records,
+)
+from tolfl.core.spec import RunSpec
+
+#: Of a run, or of one device; and what only the launcher of real devices saw.
+RECORDS, LAUNCHER = "records.jsonl", "launcher.jsonl"
+#: What several devices say of one failure is one record.
+_SAME_FAILURE_S = 10.0
+
+
+class RunReader:
+    r"""Reads the records of one run, also while it grows; a piece of a line waits for its end.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> line = b'{"kind":"evaluation","time_s":1.5,"round":3,"auroc":0.75}'
+    >>> _ = (folder / "records.jsonl").write_bytes(line + b"\n" + b'{"kind":"eval')
+    >>> [record.auroc for record in RunReader(folder).read()]
+    [0.75]
+    """
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path, self.name = path, name or path.resolve().name
+        self.n_starts = 0  #: how often the records were read from their beginning
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.n_starts += 1
+        self.news: list[AnyRecord] = []  #: every record in the order in which it became known
+        self._files: dict[Path, _RecordFile] = {}
+        self._facts = _Facts()
+        self.is_over = False  #: whether nothing more will come
+        self._is_of_one_device = False
+
+    @property
+    def n_unreadable(self) -> int:
+        """How many lines are no records that this version knows."""
+        return sum(file.n_unreadable for file in self._files.values())
+
+    @property
+    def records(self) -> list[AnyRecord]:
+        """The records so far in order of time; a round stands there once, with its messages if they were counted."""
+        latest = {line.version: line for line in self.news if isinstance(line, RoundClosed)}
+        once = [line for line in self.news if not isinstance(line, RoundClosed) or latest[line.version] is line]
+        return sorted(once, key=lambda line: line.time_s)
+
+    def read(self) -> list[AnyRecord]:
+        """Return the records that are new since the last call; all of them, where the run began anew."""
+        if any(file.has_shrunk for file in self._files.values()):
+            self._start_over()
+        n_before = len(self.news)
+        devices, has_one_clock = _device_files(self.path)
+        whole = self.path / RECORDS if self.path.is_dir() else self.path
+        if devices and has_one_clock:
+            own = sorted(self._new([*devices, self.path / LAUNCHER]), key=lambda line: line.time_s)
+            self._add(line for line in own if not _is_own_end(line))
+            self._add(line for line in self._new([whole]) if isinstance(line, RoundClosed | RunEnded | Scored))
+        elif devices:
+            return self._merge(devices)
+        else:
+            fresh = list(self._new([whole]))
+            self._is_of_one_device = self._is_of_one_device or _is_of_a_device(fresh)
+            if self._is_of_one_device:
+                return self._merge([whole])
+            self._add(fresh)
+        self.is_over = self.is_over or any(isinstance(line, Scored) for line in self.news[n_before:])
+        self._check_readable()
+        return self.news[n_before:]
+
+    def _new(self, paths: Sequence[Path]) -> Iterator[AnyRecord]:
+        for path in paths:
+            yield from self._files.setdefault(path, _RecordFile(path)).read()
+
+    def _add(self, lines: Iterable[AnyRecord]) -> None:
+        self.news += filter(None, map(self._facts.take, lines))
+
+    def _merge(self, paths: Sequence[Path]) -> list[AnyRecord]:
+        """Bring files by different clocks together; what was known before may have another time then."""
+        for path in paths:
+            self._files.setdefault(path, _RecordFile(path)).read()
+        self._check_readable()
+        files = _one_per_device(self.path, [self._files[path] for path in paths])
+        lines = sorted((line for one in _on_one_clock(files) for line in one), key=lambda line: line.time_s)
+        facts, before = _Facts(), self.news
+        merged: list[AnyRecord] = list(filter(None, map(facts.take, lines)))
+        merged = [fact for fact in merged if not isinstance(fact, RunEnded)]
+        endings = [file.lines[-1] for file in files if file.lines]
+        self.is_over = bool(endings) and all(isinstance(line, RunEnded) for line in endings)
+        if self.is_over:
+            last = [line for line in lines if isinstance(line, RunEnded)][-1]
+            merged.append(msgspec.structs.replace(last, device=None))
+        self.news = merged
+        if merged[: len(before)] == before:
+            return merged[len(before) :]
+        self.n_starts += 1
+        return merged
+
+    def _check_readable(self) -> None:
+        """Refuse a folder of which nothing can be read; a line here and there is counted instead."""
+        bad = [file for file in self._files.values() if file.problem and not file.lines]
+        if bad and not any(file.lines for file in self._files.values()):
+            raise RunDirectoryError(self.path, f"{bad[0].path.name} has no record that can be read ({bad[0].problem})")
+
+
+def _is_own_end(line: AnyRecord) -> bool:
+    """Tell whether a device says of itself that it has ended; the run may go on."""
+    return isinstance(line, RunEnded) and line.device is not None
+
+
+def _is_of_a_device(lines: Iterable[AnyRecord]) -> bool:
+    return any(isinstance(line, RunStarted) and line.device is not None for line in lines)
+
+
+class _RecordFile:
+    """One file of records, and how far it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[AnyRecord] = []
+        self.n_unreadable = 0
+        self.problem = ""  #: of the first line that could not be read
+        self._n_bytes = 0
+
+    def read(self) -> list[AnyRecord]:
+        """Return the new records; a line without its end waits for it."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._n_bytes)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise RunDirectoryError(self.path, f"cannot be read ({error.strerror})") from None
+        whole = content[: content.rfind(b"\n") + 1]
+        self._n_bytes += len(whole)
+        fresh = list(self._decoded(whole.splitlines()))
+        self.lines += fresh
+        return fresh
+
+    def _decoded(self, lines: Iterable[bytes]) -> Iterator[AnyRecord]:
+        for line in lines:
+            try:
+                yield from decode_records([line])
+            except TolFLError as error:
+                self.n_unreadable += 1  # whoever shows the run says how many; one bad line must not hide the others
+                self.problem = self.problem or _problem(line, str(error).partition(": ")[2])
+
+    @property
+    def has_shrunk(self) -> bool:
+        """Whether the file was written anew, as a run that is resumed does."""
+        try:
+            return self.path.stat().st_size < self._n_bytes
+        except FileNotFoundError:
+            return self._n_bytes > 0
+
+
+def _problem(line: bytes, error: str) -> str:
+    try:
+        schema = msgspec.json.decode(line, type=dict[str, Any]).get("schema", SCHEMA)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return error
+    is_newer = isinstance(schema, int) and schema > SCHEMA
+    return f"written by a newer version of tolfl: schema {schema}, this one reads {SCHEMA}" if is_newer else error
+
+
+# -- which files, on which clock --------------------------------------------------------------------------------
+
+
+def _device_files(path: Path) -> tuple[list[Path], bool]:
+    """Return the files of several devices, and whether their launcher gave them one clock; none: a run in one file."""
+    if not path.is_dir():
+        return [], True
+    launched = sorted(path.glob(f"devices/*/{RECORDS}"))
+    if launched:
+        return launched, (path / LAUNCHER).exists() or (path / "spec.toml").exists()
+    if (path / RECORDS).exists() or (path / "spec.toml").exists():
+        return [], True
+    copied = sorted(path.glob(f"*/{RECORDS}"))
+    begun = {file: _first_line(file) for file in copied}
+    if any(line is not None and line.device is None for line in begun.values()):
+        return [], True  # several runs lie there, each in a folder of its own
+    return [file for file, line in begun.items() if line is not None], False
+
+
+def _first_line(file: Path) -> RunStarted | None:
+    """Return how a file begins: a device says in its first line who it is; None: it has not begun."""
+    try:
+        with file.open("rb") as content:
+            first = next(decode_records([content.readline()]), None)
+    except (OSError, TolFLError):
+        return None
+    return first if isinstance(first, RunStarted) else None
+
+
+def _one_per_device(folder: Path, files: Sequence[_RecordFile]) -> list[_RecordFile]:
+    """Return one file per device: of two copies of one file the longer one; two that differ are two runs."""
+    found: dict[int | None, _RecordFile] = {}
+    for file in files:
+        device = next((line.device for line in file.lines if isinstance(line, RunStarted)), None)
+        other = found.get(device)
+        if other is None or device is None:
+            found[device if device is not None else -1 - len(found)] = file
+            continue
+        n_common = min(len(file.lines), len(other.lines))
+        if file.lines[:n_common] != other.lines[:n_common]:
+            names = " and ".join(str(one.path.relative_to(folder)) for one in (other, file))
+            raise RunDirectoryError(folder, f"holds two different runs of device {device} ({names}); keep one of them")
+        found[device] = max(file, other, key=lambda one: len(one.lines))
+    return list(found.values())
+
+
+def _on_one_clock(files: Sequence[_RecordFile]) -> list[list[AnyRecord]]:
+    """Return the lines of every file with times of one clock that begins at 0.
+
+    A device counts seconds from its own start, and its clock may be wrong: the rounds that two files have in common say
+    by how much they differ. Without any, the time of the day does.
+    """
+    timed = [(_without_restarts(file.lines), _unix_s(file.lines)) for file in files]
+    if len(timed) < 2:
+        return [lines for lines, _ in timed]
+    reference, reference_unix_s = max(timed, key=lambda one: len(_moments(one[0])))
+    moments = _moments(reference)
+    shifted = []
+    for lines, unix_s in timed:
+        own = _moments(lines)
+        gaps = [moments[version] - own[version] for version in own.keys() & moments.keys()]
+        by_day_s = 0.0 if unix_s is None or reference_unix_s is None else unix_s - reference_unix_s
+        shift_s = statistics.median(gaps) if gaps else by_day_s
+        shifted.append(_shifted(lines, shift_s))
+    first_s = min((line.time_s for lines in shifted for line in lines), default=0.0)
+    return [_shifted(lines, -first_s) for lines in shifted]
+
+
+def _shifted(lines: Sequence[AnyRecord], by_s: float) -> list[AnyRecord]:
+    return [msgspec.structs.replace(line, time_s=line.time_s + by_s) for line in lines] if by_s else list(lines)
+
+
+def _unix_s(lines: Sequence[AnyRecord]) -> float | None:
+    return next((line.unix_s for line in lines if isinstance(line, RunStarted)), None)
+
+
+def _moments(lines: Sequence[AnyRecord]) -> dict[str | None, float]:
+    return {line.version: line.time_s for line in lines if isinstance(line, RoundClosed | RosterChanged)}
+
+
+def _without_restarts(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
+    """Return the lines of a device whose clock began anew whenever it was started again, on one clock."""
+    found: list[AnyRecord] = []
+    first_unix_s, shift_s = _unix_s(lines), 0.0
+    for line in lines:
+        if isinstance(line, RunStarted) and found:
+            last_s = found[-1].time_s
+            began_s = None if line.unix_s is None or first_unix_s is None else line.unix_s - first_unix_s
+            shift_s = began_s if began_s is not None and began_s + line.time_s >= last_s else last_s - line.time_s
+            if line.time_s >= last_s and began_s is None:
+                shift_s = 0.0  # its launcher told it when the run began
+        found += _shifted([line], shift_s)
+    return found
+
+
+# -- each fact once ---------------------------------------------------------------------------------------------
+
+
+class _Facts:
+    """Decides record by record, in the order in which they come, what is new."""
+
+    def __init__(self) -> None:
+        self._started: RunStarted | None = None
+        self._closed_s: dict[str | None, float] = {}  #: rounds, by version
+        self._counted: set[str | None] = set()  #: rounds whose messages are known
+        self._seen: set[object] = set()
+        self._failed_s: dict[int | None, float] = {}
+
+    def take(self, line: AnyRecord) -> AnyRecord | None:  # noqa: PLR0911  (one per kind)
+        """Return a record as a simulation would write it; None: it is known already."""
+        match line:
+            case RunStarted():
+                return self._begin(line)
+            case RoundClosed():
+                return self._close(line)
+            case RosterChanged():
+                return self._once(line, (RosterChanged, line.version))
+            case Joined():
+                return self._once(line, (Joined, line.device, line.incarnation, line.round))
+            case TakenOver():
+                return self._once(line, (TakenOver, line.device, line.cluster, line.previous, line.version))
+            case Evaluated() if line.version is not None:
+                # When somebody came to score the model says nothing about the run.
+                time_s = self._closed_s.get(line.version, line.time_s)
+                return self._once(msgspec.structs.replace(line, time_s=time_s), (Evaluated, line.version))
+            case FailureHappened() if line.by is not None:
+                before_s, self._failed_s[line.device] = self._failed_s.get(line.device), line.time_s
+                is_new = before_s is None or line.time_s - before_s >= _SAME_FAILURE_S
+                return line if is_new else None
+        return line
+
+    def _once(self, line: AnyRecord, key: object) -> AnyRecord | None:
+        is_new = key not in self._seen
+        self._seen.add(key)
+        return line if is_new else None
+
+    def _begin(self, line: RunStarted) -> RunStarted | None:
+        if self._started is None:
+            self._started = msgspec.structs.replace(line, device=None)
+            return self._started
+        if _identity(line) != _identity(self._started):
+            names = "; ".join(f"{one.scheme} on {one.data}, seed {one.seed}" for one in (self._started, line))
+            raise TwoRunsError(names)
+        return None
+
+    def _close(self, line: RoundClosed) -> RoundClosed | None:
+        """Let a round through once, and a second time when its messages are counted."""
+        is_known, is_counted = line.version in self._closed_s, line.version in self._counted
+        self._closed_s.setdefault(line.version, line.time_s)
+        if line.messages:
+            self._counted.add(line.version)
+        return line if not is_known or (line.messages and not is_counted) else None
+
+
+class TwoRunsError(TolFLError, ValueError):
+    """Records of different runs lie in one place."""
+
+    def __init__(self, names: str) -> None:
+        super().__init__(f"these records are of two runs ({names}); keep each in a folder of its own")
+
+
+def _identity(line: RunStarted) -> tuple[object, ...]:
+    return line.scheme, line.data, line.seed, line.clusters, line.learn
+
+
+def merged_records(lines: Iterable[AnyRecord]) -> list[AnyRecord]:
+    """Return the lines of many devices by one clock as those of one run: each fact once, in order of time."""
+    facts = _Facts()
+    ordered = sorted(lines, key=lambda line: line.time_s)
+    taken = [fact for fact in map(facts.take, ordered) if fact is not None]
+    return sorted(taken, key=lambda line: line.time_s)
+
+
+def read_records(path: Path) -> list[AnyRecord]:
+    """Read a record file, or the one of a run directory; a piece of a line at its end is none."""
+    file = path / RECORDS if path.is_dir() else path
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise RunDirectoryError(path, f"has no records that can be read ({error.strerror})") from None
+    return list(decode_records(content[: content.rfind(b"\n") + 1].splitlines(), source=str(file)))
+
+
+def device_records(run: Path) -> list[AnyRecord]:
+    """Return what the devices of a run on this machine and its launcher wrote, in order of time."""
+    files = [*sorted(run.glob(f"devices/*/{RECORDS}")), run / LAUNCHER]
+    lines = [line for file in files if file.exists() for line in read_records(file)]
+    return sorted(lines, key=lambda line: line.time_s)
+
+
+# -- a run on disk ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run as its folder has it, as far as it has come; or all repetitions of one."""
+
+    name: str
+    spec: RunSpec
+    records: Sequence[AnyRecord] = ()
+    summary: Mapping[str, Any] | None = None  #: None: it is not finished, or nobody scored it
+    is_real: bool = False  #: by processes and by the clock; otherwise simulated, in virtual time
+    repetitions: Sequence[RunFolder] = ()
+    has_spec: bool = True  #: otherwise `spec` is what the records tell of it
+    is_over: bool = False
+    n_unreadable: int = 0
+
+    @property
+    def runs(self) -> Sequence[RunFolder]:
+        """Itself, or its repetitions."""
+        return self.repetitions or [self]
+
+    @property
+    def started(self) -> RunStarted | None:
+        """The first line; None where no device has begun."""
+        return next((line for line in self.records if isinstance(line, RunStarted)), None)
+
+    @property
+    def rounds_done(self) -> int:
+        """How many rounds were closed."""
+        return rounds_done(self.records)
+
+    @property
+    def stages(self) -> tuple[tuple[str, int], ...]:
+        """Name and number of rounds of each stage; none, where it has none or does not tell."""
+        return () if self.started is None else self.started.stages
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it is to have; 0: that is not known."""
+        return sum(n_rounds for _, n_rounds in self.stages) or (self.spec.rounds if self.has_spec else 0)
+
+    @property
+    def auroc(self) -> float | None:
+        """What its model is worth in the end, where there is an end and a test set."""
+        return None if self.summary is None else self.summary.get("auroc")
+
+
+def rounds_done(records: Iterable[AnyRecord]) -> int:
+    """Return how many rounds were closed."""
+    return max((1 + (line.round or 0) for line in records if isinstance(line, RoundClosed)), default=0)
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Read a run directory, the one above repetitions, the state folder of a device, or several of them together."""
+    check_run(folder)
+    if not (folder / "spec.toml").is_file():
+        return _read_devices(folder)
+    spec = RunSpec.from_file(folder / "spec.toml")
+    if spec.repetitions == 1:
+        return _read_one(folder, spec)
+    folders = [folder / f"repetition-{index}" for index in range(spec.repetitions)]
+    begun = [one for one in folders if (one / "spec.toml").is_file()]
+    if not begun:
+        raise RunDirectoryError(folder, f"is to hold {spec.repetitions} repetitions, but none of them has begun")
+    repetitions = [_read_one(one, RunSpec.from_file(one / "spec.toml")) for one in begun]
+    return RunFolder(folder.resolve().name, spec, repetitions=repetitions, is_real=repetitions[0].is_real)
+
+
+def check_run(folder: Path) -> None:
+    """Say in one sentence why there is nothing to read in a folder."""
+    if not folder.is_dir():
+        what = "is a file; name the folder that it is in" if folder.exists() else "does not exist; see runs/"
+        raise RunDirectoryError(folder, what)
+    if (folder / "spec.toml").is_file() or (folder / RECORDS).is_file() or _device_files(folder)[0]:
+        return
+    inside = sorted(path.parent.name for path in folder.glob("*/spec.toml"))
+    if inside:
+        more = ", ..." if len(inside) > 5 else ""
+        raise RunDirectoryError(folder, f"holds several runs; name one of them: {', '.join(inside[:5])}{more}")
+    hint = "name a folder that tolfl simulate or tolfl up has written, or the state folder of a device"
+    raise RunDirectoryError(folder, f"holds no run (no spec.toml and no {RECORDS}); {hint}")
+
+
+def _read_one(folder: Path, spec: RunSpec) -> RunFolder:
+    reader = RunReader(folder)
+    reader.read()
+    summary = read_summary(folder)
+    first = _first_line(folder / RECORDS)
+    is_real = (folder / "devices").is_dir() or (first is not None and first.device is not None)
+    return RunFolder(
+        folder.resolve().name,
+        spec,
+        reader.records,
+        summary,
+        is_real,
+        is_over=reader.is_over or summary is not None,
+        n_unreadable=reader.n_unreadable,
+    )
+
+
+def _read_devices(folder: Path) -> RunFolder:
+    """Read what devices on machines of their own wrote; the specification is with them."""
+    reader = RunReader(folder)
+    reader.read()
+    records, name = reader.records, folder.resolve().name
+    spec = spec_of_records(records)
+    return RunFolder(
+        name, spec, records, None, True, has_spec=False, is_over=reader.is_over, n_unreadable=reader.n_unreadable
+    )
+
+
+def spec_of_records(records: Sequence[AnyRecord]) -> RunSpec:
+    """Return what the records tell of the specification: scheme, data, seed and layout."""
+    started = next((line for line in records if isinstance(line, RunStarted)), None)
+    if started is None:
+        return RunSpec()
+    n_rounds = sum(n for _, n in started.stages)
+    return RunSpec(
+        scheme=started.scheme,
+        data=started.data,
+        devices=sum(map(len, started.clusters)) or 1,
+        clusters=len(started.clusters) or 1,
+        topology="|".join(",".join(map(str, cluster)) for cluster in started.clusters),
+        rounds=n_rounds or max(1, rounds_done(records)),
+        seed=started.seed,
+        liars=started.liars,
+        learn={"what": started.learn} if started.learn else {},
+    )
+
+
+def read_summary(folder: Path) -> Mapping[str, Any] | None:
+    """Return the content of `summary.json`; None where the run is not finished."""
+    path = folder / "summary.json"
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise RunDirectoryError(folder, f"its summary.json cannot be read ({error})") from None
+
+
+def readers_of(path: Path, is_following: bool) -> list[RunReader]:
+    """Return the reader of a run, or one for each of its repetitions.
+
+    Whoever follows may come before the first line is written.
+    """
+    repetitions = sorted(path.glob("repetition-*"), key=lambda folder: (len(folder.name), folder.name))
+    if repetitions:
+        return [RunReader(folder, f"{path.resolve().name}/{folder.name}") for folder in repetitions]
+    if not path.exists():
+        raise RunDirectoryError(path, "does not exist; name a folder that tolfl simulate or tolfl up wrote")
+    has_lines = path.is_file() or (path / RECORDS).is_file() or bool(_device_files(path)[0])
+    if not has_lines and not is_following:
+        if any(path.glob("*/spec.toml")):
+            check_run(path)
+        raise RunDirectoryError(path, "has no records; wait for its first round with --follow")
+    return [RunReader(path)]

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.record_lines import closed, collected, lost_head, real_devices, started, write
+from tolfl.core.errors import RunDirectoryError, TolFLError
+from tolfl.core.records import (
+    AnyRecord,
+    Evaluated,
+    FailureHappened,
+    RosterChanged,
+    RoundClosed,
+    RunEnded,
+    RunStarted,
+    TakenOver,
+    encode_records,
+)
+from tolfl.runs.failure_history import FailureHistory, samples_lost
+from tolfl.runs.run_reader import RunFolder, RunReader, merged_records, read_run, readers_of
+
+
+def shown(reader: RunReader) -> list[AnyRecord]:
+    reader.read()
+    return reader.news
+
+
+def test_a_recorded_run_is_told_line_by_line(tmp_path: Path) -> None:
+    reader = RunReader(write(tmp_path / "run", lost_head()))
+
+    assert shown(reader) == lost_head()
+    assert (reader.name, reader.is_over, reader.n_unreadable) == ("run", True, 0)
+
+
+def test_lines_from_before_there_were_stages_are_shown_without_any(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_bytes(
+        b'{"kind":"run_started","time_s":0.0,"device":null,"round":null,"version":null,"schema":1,"scheme":"tol-fl",'
+        b'"data":"blobs","seed":0,"clusters":[[0,1]],"model_bytes":400,"hosts":[],"defence":"","liars":""}\n'
+        b'{"kind":"round_closed","time_s":1.0,"device":1,"round":0,"version":"6.1.0.abc","schema":1,"parent":"",'
+        b'"included":[0,1],"missing":{},"n_samples":6,"loss":0.5,"bytes":9,"messages":{"unicast":3},"heads":[0],'
+        b'"stall_s":0.0,"groups":{}}\n'
+    )
+    reader = RunReader(tmp_path)
+    begun, first = shown(reader)
+
+    assert isinstance(begun, RunStarted)
+    assert isinstance(first, RoundClosed)
+    assert (begun.stages, first.stage, first.loss, reader.n_unreadable) == ((), "", 0.5, 0)
+
+
+@given(st.lists(st.integers(min_value=0, max_value=4000), max_size=6))
+def test_a_file_that_grows_in_pieces_tells_the_same_as_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, places: list[int]
+) -> None:
+    content = encode_records(lost_head())
+    file = tmp_path_factory.mktemp("growing") / "records.jsonl"
+    reader = RunReader(file)
+    for place in [*sorted(places), len(content)]:
+        file.write_bytes(content[:place])
+        reader.read()
+
+    assert reader.news == lost_head()
+
+
+def test_a_line_that_is_no_record_is_counted_and_hides_no_other(tmp_path: Path) -> None:
+    lines = encode_records(lost_head()).splitlines(keepends=True)
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(b"".join([lines[0], b'{"kind":"of tomorrow"}\n', b"nonsense\n", *lines[1:]]))
+    reader = RunReader(tmp_path)
+
+    assert shown(reader) == lost_head()
+    assert reader.n_unreadable == 2
+
+
+def test_a_run_that_began_anew_is_told_anew(tmp_path: Path) -> None:
+    reader = RunReader(write(tmp_path, lost_head()))
+    reader.read()
+    write(tmp_path, lost_head()[:3])
+
+    assert shown(reader) == lost_head()[:3]
+    assert (reader.n_starts, reader.is_over) == (2, False)
+
+
+def test_real_devices_tell_one_story_in_the_order_of_time(tmp_path: Path) -> None:
+    real_devices(tmp_path)
+    reader = RunReader(tmp_path)
+    records = shown(reader)
+
+    assert [line.time_s for line in records] == [0.1, 0.9, 1.0, 1.1, 1.5, 1.6, 2.0]
+    assert [line.device for line in records if isinstance(line, RunStarted)] == [None]
+    assert [line.what for line in records if isinstance(line, FailureHappened)] == [
+        "died (killed by signal 9)",
+        "found dead: connection refused",
+    ]
+    assert not reader.is_over, "a device's own end is not the run's"
+
+
+def test_the_counts_of_real_devices_come_when_they_have_ended(tmp_path: Path) -> None:
+    real_devices(tmp_path)
+    reader = RunReader(tmp_path)
+    n_before = len(shown(reader))
+    write(tmp_path, collected())
+    news = shown(reader)[n_before:]
+
+    assert news == collected()[1:]
+    assert reader.is_over
+    assert len(shown(reader)) == n_before + 3, "a further look finds nothing new"
+
+
+def test_two_closers_of_one_round_are_one_line(tmp_path: Path) -> None:
+    line = closed(1.0, 0, [0, 1], [0], 200, bytes=0, messages={})
+    write(tmp_path / "devices" / "0", [line])
+    write(tmp_path / "devices" / "1", [line])
+
+    assert [type(one) for one in shown(RunReader(tmp_path))] == [RoundClosed]
+
+
+@pytest.mark.parametrize(("gap_s", "n_told"), [(9.9, 1), (10.1, 2)], ids=["one-death", "two-deaths"])
+def test_what_several_say_of_one_death_is_one_line(tmp_path: Path, gap_s: float, n_told: int) -> None:
+    for by, time_s in ((1, 5.0), (2, 5.0 + gap_s)):
+        said = FailureHappened(time_s=time_s, device=0, round=1, what="found dead: silent for 1 s", by=by)
+        write(tmp_path / "devices" / str(by), [said])
+
+    assert len(shown(RunReader(tmp_path))) == n_told
+
+
+def test_repetitions_are_shown_side_by_side(tmp_path: Path) -> None:
+    for number in (10, 2, 0):
+        write(tmp_path / "runs" / f"repetition-{number}", lost_head())
+
+    names = [reader.name for reader in readers_of(tmp_path / "runs", is_following=False)]
+    assert names == ["runs/repetition-0", "runs/repetition-2", "runs/repetition-10"]
+
+
+def test_a_folder_without_records_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="does not exist"):
+        readers_of(tmp_path / "nowhere", is_following=True)
+    with pytest.raises(RunDirectoryError, match="--follow"):
+        readers_of(tmp_path, is_following=False)
+    (reader,) = readers_of(tmp_path, is_following=True)
+    assert shown(reader) == []
+    write(tmp_path, lost_head()[:1])
+    assert len(shown(reader)) == 1
+
+
+# -- devices on machines of their own ---------------------------------------------------------------------------
+
+
+def own_lines(device: int, start_s: float = 0.0, unix_s: float | None = None) -> list[AnyRecord]:
+    """Return what a device of three writes by its own clock when every device keeps every round; 0 dies in round 2."""
+    begun = msgspec.structs.replace(started([[0, 1, 2]], 0.0, device), unix_s=unix_s)
+    rounds = [closed(1.0, 0, [0, 1, 2], [0], 300), closed(2.0, 1, [0, 1, 2], [0], 600)]
+    rounds.append(closed(3.5, 2, [1, 2], [1], 800, missing={"0": "failed"}, stall_s=0.5))
+    over = RosterChanged(time_s=4.0, device=1, round=3, version="800.3.1.r", parent="h2", devices=(1, 2), is_over=True)
+    end = RunEnded(time_s=4.1, device=device, reason="over", survivors=(1, 2))
+    found = FailureHappened(time_s=2.75, device=0, round=2, what="found dead: connection refused", by=1)
+    taken = TakenOver(time_s=3.0, device=1, round=2, version="600.2.0.h1", cluster=0, previous=0)
+    written: dict[int, Sequence[AnyRecord]] = {
+        0: rounds[:2],
+        1: [*rounds[:2], found, taken, rounds[2], over, end],
+        2: [*rounds, over, end],
+    }
+    shifted = [msgspec.structs.replace(line, time_s=line.time_s - start_s) for line in written[device]]
+    return [begun, *shifted]
+
+
+def facts_of(run: RunFolder) -> tuple[object, ...]:
+    """Return what every device of the fleet must know of its run."""
+    history = FailureHistory.of(run.records)
+    (incident,) = history.incidents
+    takeovers = [(line.device, line.previous, line.cluster) for line in incident.takeovers]
+    closers = [(line.round, line.device, line.loss) for line in run.records if isinstance(line, RoundClosed)]
+    return closers, incident.round, incident.devices, takeovers, history.stall_s, samples_lost(incident)
+
+
+@pytest.mark.parametrize("device", [1, 2])
+def test_any_devices_folder_alone_tells_the_whole_run(device: int, tmp_path: Path) -> None:
+    alone = read_run(write(tmp_path / "state", own_lines(device)))
+    for other in range(3):
+        write(tmp_path / "all" / f"machine-{other}", own_lines(other))
+    together = read_run(tmp_path / "all")
+
+    assert facts_of(alone) == facts_of(together)
+    assert facts_of(alone)[1:] == (2, [0], [(1, 0, 0)], 0.5, "100 of 300")
+    assert (alone.rounds_done, alone.is_over, alone.has_spec, alone.spec.devices) == (3, True, False, 3)
+    assert [line.reason for line in alone.records if isinstance(line, RunEnded)] == ["over"]
+
+
+@pytest.mark.parametrize("error_s", [3600.0, -3600.0])
+def test_clocks_that_are_an_hour_apart_are_brought_together(error_s: float, tmp_path: Path) -> None:
+    write(tmp_path / "good" / "a", own_lines(1))
+    write(tmp_path / "good" / "b", own_lines(2))
+    write(tmp_path / "bad" / "a", own_lines(1))
+    write(tmp_path / "bad" / "b", own_lines(2, start_s=0.5, unix_s=error_s))
+    right, wrong = read_run(tmp_path / "good"), read_run(tmp_path / "bad")
+
+    assert [type(line) for line in wrong.records] == [type(line) for line in right.records]
+    assert wrong.records[-1].time_s - wrong.records[0].time_s < 10.0
+    assert facts_of(wrong) == facts_of(right)
+
+
+def test_a_device_that_was_started_again_goes_on_with_its_clock(tmp_path: Path) -> None:
+    again = [msgspec.structs.replace(line, unix_s=5000.0) for line in own_lines(2)[:1]]
+    later = [closed(1.0, 3, [1, 2], [1], 1000)]
+    first = [msgspec.structs.replace(one, unix_s=1000.0) for one in own_lines(2)[:1]]
+    run = read_run(write(tmp_path / "x", [*first, *own_lines(2)[1:4], *again, *later]))
+
+    assert [line.time_s for line in run.records] == [0.0, 1.0, 2.0, 3.5, 4001.0]
+
+
+def test_of_two_copies_of_one_folder_the_longer_one_counts(tmp_path: Path) -> None:
+    write(tmp_path / "monday", own_lines(2)[:3])
+    write(tmp_path / "tuesday", own_lines(2))
+    before = (tmp_path / "monday" / "records.jsonl").read_bytes()
+
+    assert read_run(tmp_path).rounds_done == 3
+    assert (tmp_path / "monday" / "records.jsonl").read_bytes() == before
+
+
+def test_two_runs_of_one_device_in_one_folder_are_refused(tmp_path: Path) -> None:
+    other = [msgspec.structs.replace(line, time_s=line.time_s + 0.25) for line in own_lines(2)]
+    write(tmp_path / "a", own_lines(2))
+    write(tmp_path / "b", other)
+
+    with pytest.raises(RunDirectoryError, match=r"two different runs of device 2 \(a/records.jsonl and b/records"):
+        read_run(tmp_path)
+
+
+def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
+    second = msgspec.structs.replace(started([[0, 1]]), seed=7)
+    with pytest.raises(TolFLError, match=r"two runs \(tol-fl on blobs, seed 0; tol-fl on blobs, seed 7\)"):
+        RunReader(write(tmp_path, [*lost_head()[:3], second])).read()
+
+
+@given(st.integers(min_value=0, max_value=3000))
+def test_a_folder_that_was_copied_while_it_grew_is_read_as_far_as_it_goes(
+    tmp_path_factory: pytest.TempPathFactory, n_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("copied")
+    content = encode_records(own_lines(1))[:n_bytes]
+    (folder / "records.jsonl").write_bytes(content)
+    run = read_run(folder)
+
+    assert run.rounds_done <= content.count(b'"round_closed"')
+    assert run.is_over == (content == encode_records(own_lines(1)))
+
+
+def test_records_of_a_newer_version_are_named(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_bytes(b'{"kind":"run_begun","time_s":0.0,"schema":2}\n')
+    with pytest.raises(RunDirectoryError, match="newer version of tolfl: schema 2, this one reads 1"):
+        RunReader(tmp_path).read()
+
+
+# -- the lines of many devices as those of one run --------------------------------------------------------------
+
+ROUNDS = (3, 7, 11)
+CLOSED = [closed(float(index), index, [0, 1], [0], 100 * index) for index in range(12)]
+
+
+def scored(index: int, time_s: float) -> Evaluated:
+    return Evaluated(time_s=time_s, round=index, version=CLOSED[index].version, auroc=index / 100)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(ROUNDS)))
+def test_an_evaluation_stands_behind_its_round_whenever_it_was_scored(order: tuple[int, ...]) -> None:
+    late = [scored(index, 20.0 + place) for place, index in enumerate(order)]
+
+    expected: list[AnyRecord] = []
+    for line in CLOSED:
+        expected += [line, scored(line.round, line.time_s)] if line.round in ROUNDS else [line]
+    assert merged_records([*CLOSED, *late]) == expected
+
+
+def test_a_model_that_two_devices_kept_is_evaluated_once() -> None:
+    merged = merged_records([CLOSED[3], scored(3, 4.5), scored(3, 4.6)])
+
+    assert [type(line) for line in merged] == [RoundClosed, Evaluated]
+
+
+def test_an_evaluation_whose_round_nobody_wrote_down_keeps_its_place() -> None:
+    lines: list[AnyRecord] = [CLOSED[2], scored(3, 3.5), CLOSED[4]]
+
+    assert merged_records(lines) == lines

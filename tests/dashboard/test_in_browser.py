@@ -91,7 +91,7 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
         assert words in facts
     details = browser.text("#details")
     assert "4 of 4 devices are in the model of round 4, with 400 samples." in details
-    assert "2\t2.3 s\tdevice 0, head of cluster 0, died (train)" in details
+    assert "2\t2.2 s\tdevice 0, head of cluster 0, died (train)" in details
     assert "not told\tdevice 1 for 0 in cluster 0 after 0.25 s\t0.50 s" in details
     # Three rounds of four devices (6 messages each) and two of three (4 each), 1000 bytes a message.
     assert "the run 26.00 kB, 100.0 % of messages \u00d7 model size" in details

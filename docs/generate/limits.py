@@ -81,7 +81,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "The page of a run": [
         ("cli.dashboard", "_MOST_RUNS", "runs side by side"),
         ("dashboard.page_server", "_COMMAND_BYTES", "of a command from the page"),
-        ("runs.report.building", "_N_ROWS", ""),
+        ("runs.run_report", "_N_ROWS", ""),
     ],
 }
 

@@ -19,7 +19,7 @@ from benchmarks.flower_deployed.stalls import Round
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
 from tolfl.learners.registry import autoencoder_for
-from tolfl.net.ports import free_ports
+from tolfl.net.addresses import free_ports
 from tolfl.runs.outcome import fleet_of
 
 APP = Path(__file__).parent / "app"

@@ -52,8 +52,8 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Certificates and metrics": [
         ("net.enrolment", "_AUTHORITY_YEARS", "how long a fleet's authority is good"),
-        ("net.metrics", "_REQUEST_S", "how long somebody who asks for metrics may take to say so"),
-        ("net.metrics", "_MAX_REQUEST", "characters of such a request"),
+        ("net.status", "_REQUEST_S", "how long somebody who asks for metrics may take to say so"),
+        ("net.status", "_MAX_REQUEST", "characters of such a request"),
     ],
     "Simulator": [
         ("sim.timeline", "_PATIENCE", ""),

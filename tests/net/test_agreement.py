@@ -13,7 +13,7 @@ from tests.net.fleet_processes import fleet_of, small_spec
 from tests.net.replay import chain_to, check_run, name_of, rounds_of
 from tests.sim.fleets import closed, model_of
 from tolfl.core.records import RoundClosed
-from tolfl.net.collecting import collect
+from tolfl.net.collect import collect
 from tolfl.sim.simulation import run
 
 #: Six devices in three clusters: 0 and 2 are heads, 4 is the closer.

@@ -23,7 +23,7 @@ from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net import trainer
-from tolfl.net.collecting import collect
+from tolfl.net.collect import collect
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.prepare import prepare
 from tolfl.sim.simulation import run

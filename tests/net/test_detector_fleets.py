@@ -19,7 +19,7 @@ from tolfl.core.records import Traffic
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DETECTOR_FILE
-from tolfl.net.collecting import collect
+from tolfl.net.collect import collect
 from tolfl.sim.simulation import run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]

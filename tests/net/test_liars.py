@@ -12,7 +12,7 @@ from tests.net.fleet_processes import fleet_of, small_spec
 from tests.sim.fleets import closed, model_of
 from tolfl.core.records import RoundClosed, decode_records
 from tolfl.core.spec import DefenceSpec
-from tolfl.net.collecting import collect
+from tolfl.net.collect import collect
 from tolfl.sim.simulation import run
 
 DEFENCES = {

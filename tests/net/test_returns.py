@@ -12,7 +12,7 @@ import pytest
 from tests.net.fleet_processes import fleet_of, running_up, small_spec
 from tests.net.replay import check_run, rounds_of
 from tests.sim.fleets import closed
-from tolfl.net.collecting import collect
+from tolfl.net.collect import collect
 from tolfl.sim.simulation import run
 
 pytestmark = pytest.mark.processes

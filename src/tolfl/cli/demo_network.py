@@ -30,7 +30,7 @@ class NoNetworkError(TolFLError, OSError):
 
 def run_network(spec: RunSpec, out: Path, data: FederatedDataset) -> None:
     """Run a fleet of real processes over mutual TLS and leave its run directory."""
-    from tolfl.net.collecting import collect
+    from tolfl.net.collect import collect
     from tolfl.net.launcher import Launcher
 
     check_memory(spec.devices)
@@ -58,7 +58,7 @@ def _available_bytes(meminfo: Path) -> float | None:
 
 
 def _watch(launcher: Launcher) -> None:
-    from tolfl.net.scoring import RoundScorer
+    from tolfl.net.collect import RoundScorer
 
     scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
     with _terminable():

@@ -101,7 +101,7 @@ def _stored(out: Path | None, spec: Path | None, change: Callable[[RunSpec], Run
 
 def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, has_page: bool) -> None:
     from tolfl.cli.tables import show
-    from tolfl.net.collecting import collect
+    from tolfl.net.collect import collect
     from tolfl.net.launcher import Launcher
     from tolfl.runs.run_reader import read_records
 
@@ -130,7 +130,7 @@ def _page(launcher: Launcher) -> AbstractContextManager[Callable[[], None]]:
 def _watch(launcher: Launcher, obey_page: Callable[[], None]) -> bool:
     """Follow the devices until they have ended, doing what the page asks; False: somebody pressed Ctrl-C."""
     from tolfl.cli.fleet_table import live_table
-    from tolfl.net.scoring import RoundScorer
+    from tolfl.net.collect import RoundScorer
 
     scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
     with _interruptions() as was_interrupted:

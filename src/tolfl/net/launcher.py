@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from tolfl.core.errors import RunDirectoryError, TolFLError
-from tolfl.core.failures import Failure
+from tolfl.core.failures import Failure, FailurePlan
 from tolfl.core.records import (
     AnyRecord,
     FailureHappened,
@@ -38,13 +38,13 @@ from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, wiring
 from tolfl.learners.registry import BUILT_IN, learner_of, located, what_of
+from tolfl.net.addresses import free_ports, is_listening
 from tolfl.net.client import command, credentials_for
 from tolfl.net.enrolment import FLEET, Authority
 from tolfl.net.enrolment import LAUNCHER as OPERATOR_NAME
 from tolfl.net.node_config import NodeConfig
-from tolfl.net.ports import free_ports
 from tolfl.net.prepare import check_networked
-from tolfl.net.resuming import Past, check_nobody_runs, past_of
+from tolfl.net.storage import has_round, planned_deaths, read_round, round_path
 from tolfl.net.wire import CommandRequest
 from tolfl.runs.directory import RunDirectory, write_file
 from tolfl.runs.outcome import data_for, fleet_of
@@ -419,3 +419,41 @@ class Launcher:
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.exists() else []
     return lines[-1].removeprefix("tolfl: ") if lines else "it said nothing"
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the folders of the devices tell of a run."""
+
+    rounds_done: int = 0
+    ended: tuple[int, ...] = ()  #: who has come to an end, with the last model
+    is_over: bool = False  #: there is nothing left to train
+    gone: frozenset[int] = frozenset()  #: who must not be started: dead as planned, or out with a dead head
+
+
+def past_of(folders: Sequence[Path], plan: FailurePlan) -> Past:
+    """Read what devices left in their folders when a run was interrupted."""
+    kept = {d: read_round(round_path(folder)) for d, folder in enumerate(folders) if has_round(folder)}
+    rounds_done = max((record.version.round for record, _ in kept.values()), default=0)
+    dead = {d for d, folder in enumerate(folders) if _is_planned_dead(d, folder, plan, rounds_done)}
+    over = {d for d, (_, stored) in kept.items() if stored.stopped == "over"} - dead
+    dropped = {d for d, (_, stored) in kept.items() if stored.stopped == "dropped"} - dead
+    left_to_run = set(range(len(folders))) - dead - dropped
+    return Past(rounds_done, tuple(sorted(over | dropped)), bool(over) or not left_to_run, frozenset(dead | dropped))
+
+
+def _is_planned_dead(device: int, folder: Path, plan: FailurePlan, rounds_done: int) -> bool:
+    n_deaths = planned_deaths(folder)
+    if not n_deaths:
+        return False
+    back = plan.of_device(device)[n_deaths - 1].returns_at
+    return back is None or back > rounds_done
+
+
+def check_nobody_runs(out: Path, folders: Sequence[Path]) -> None:
+    """Say so if devices of a run are still there: a second process could not take their places."""
+    addresses = [NodeConfig.from_file(folder / "node.toml").listen for folder in folders]
+    running = [str(device) for device, address in enumerate(addresses) if is_listening(address)]
+    if running:
+        who = ", ".join(running)
+        raise RunDirectoryError(out, f"has devices that are still running ({who}); resume when they have ended")

@@ -32,11 +32,10 @@ from tolfl.net.discovery import Discovery
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links
-from tolfl.net.metrics import Metrics
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog
 from tolfl.net.start_up import wait_for_peers
-from tolfl.net.status import STRANGERS, status_of, stranger_sentence
+from tolfl.net.status import STRANGERS, Metrics, status_of, stranger_sentence
 from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name
 from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer

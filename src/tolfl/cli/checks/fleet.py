@@ -118,7 +118,7 @@ def _listening(config: NodeConfig, credentials: Credentials | None) -> Iterator[
 
 
 def _peers(config: NodeConfig, credentials: Credentials | None) -> Iterator[Finding]:
-    from tolfl.net.ports import is_listening
+    from tolfl.net.addresses import is_listening
 
     named = [(f"peer {device}", address) for device, address in config.peers.items() if int(device) != config.device]
     for name, address in [*named, *(("seed", address) for address in config.seeds)]:

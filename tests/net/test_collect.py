@@ -14,7 +14,7 @@ from tolfl.core.records import AnyRecord, Evaluated
 from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.datasets import load
 from tolfl.learners.registry import autoencoder_for
-from tolfl.net.scoring import RoundScorer
+from tolfl.net.collect import RoundScorer
 from tolfl.net.storage import DeviceStorage, kept_name
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.outcome import fleet_of

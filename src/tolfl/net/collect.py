@@ -1,14 +1,18 @@
-"""One run directory from what the devices of a fleet wrote: lines in order, messages counted, models scored."""
+"""One run directory from what the devices of a fleet wrote, and scores of its models while the fleet trains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
+from pathlib import Path
 from typing import cast
 
 import msgspec
 
 from tolfl.core.records import (
     AnyRecord,
+    Evaluated,
     RoundClosed,
     RunEnded,
     Traffic,
@@ -18,12 +22,12 @@ from tolfl.datasets import FederatedDataset
 from tolfl.learners import State
 from tolfl.learners.layouts import wiring
 from tolfl.learners.registry import learner_of
-from tolfl.net.storage import StoredRound, has_round, read_round, round_path
+from tolfl.net.storage import StoredRound, has_round, kept_rounds, read_round, round_path
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.directory import RunDirectory
-from tolfl.runs.evaluation import score_models
+from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.ledger import Entry, Kind, Ledger
-from tolfl.runs.outcome import Held, fleet_of, last_update, lost_rounds, outcome_of
+from tolfl.runs.outcome import Held, fleet_of, holders_of, last_update, lost_rounds, outcome_of
 from tolfl.runs.run_reader import device_records, merged_records
 from tolfl.runs.summary import in_the_end, scores_of, summarise, what_was_learned
 
@@ -95,3 +99,51 @@ def _ending(lines: Sequence[AnyRecord], held: Sequence[Held], survivors: Sequenc
     else:
         reason = "halted: too few devices or samples are left to train"
     return RunEnded(time_s=time_s, reason=reason, survivors=tuple(survivors))
+
+
+class RoundScorer:
+    """Scores the models that closers keep in their folders (`keep_models_every`), in a thread of its own."""
+
+    def __init__(self, spec: RunSpec, data: FederatedDataset, devices: Path, now_s: Callable[[], float]) -> None:
+        self._learner, self._data = learner_of(fleet_of(spec, data)), data
+        self._devices, self._now_s = devices, now_s
+        self._is_wanted = spec.evaluate_every > 0 and data.test is not None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
+        self._seen: set[Path] = set()
+        self._pending: list[Future[AnyRecord]] = []
+
+    def look(self) -> list[AnyRecord]:
+        """Begin to score what is new; return what was scored since the last look, in the order of rounds.
+
+        A model that a slow disk keeps late is scored when it is there, after those of later rounds.
+        """
+        if not self._is_wanted:
+            return []
+        for path in kept_rounds(self._devices):
+            if path not in self._seen:
+                self._seen.add(path)
+                self._pending.append(self._thread.submit(self._score, path))
+        # One thread ends them in their order; asking each but once loses none that ends meanwhile.
+        done = list(takewhile(lambda one: one.done(), self._pending))
+        self._pending = self._pending[len(done) :]
+        return [one.result() for one in done]
+
+    def finish(self) -> list[AnyRecord]:
+        """Return the scores that are still to come."""
+        lines = self.look()
+        lines += [one.result() for one in self._pending]
+        self._pending = []
+        self._thread.shutdown()
+        return lines
+
+    def _score(self, path: Path) -> AnyRecord:
+        record, _ = read_round(path)
+        results = self._learner.results(cast("State", record.state))
+        holders = holders_of(results, record.included)
+        return Evaluated(
+            time_s=self._now_s(),
+            round=record.version.round - 1,
+            version=str(record.version),
+            auroc=score_models(results, self._data, holders).auroc,
+            loss=mean_loss(results, self._data.pool, holders),
+        )

@@ -13,11 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tolfl.experiments.catalogue import report_of_stored
-from tolfl.experiments.pages import filled
-from tolfl.experiments.paper.tables import SCENARIOS
-from tolfl.experiments.report import ExperimentReport
-from tolfl.experiments.reproduce import read_results
+from tolfl.experiments.catalogue import stored_reports
+from tolfl.experiments.results import ExperimentReport, filled
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -77,9 +74,8 @@ def test_the_python_examples_of_the_readme_run(tmp_path: Path, place: int, shown
 
 
 @cache
-def stored_report(name: str) -> ExperimentReport:
-    rows = {path.stem: read_results(path)["rows"] for path in sorted((ROOT / "results").glob("*.json"))}
-    return report_of_stored(name, rows[name], [row for scenario in SCENARIOS for row in rows[scenario]])
+def reports() -> dict[str, ExperimentReport]:
+    return {name: report for name, (report, _) in stored_reports(ROOT / "results").items()}
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/explanation/{name}.md" for name in PAGES_WITH_RESULTS)])
@@ -87,7 +83,12 @@ def test_tables_of_results_are_those_of_the_stored_rows(page: str) -> None:
     text = (ROOT / page).read_text()
 
     assert "<!-- results:" in text
-    assert filled(text, stored_report) == text
+    assert filled(text, reports().__getitem__) == text
+
+
+def test_results_beside_the_rows_are_those_of_the_rows() -> None:
+    for name, report in reports().items():
+        assert (ROOT / "results" / f"{name}.md").read_text().endswith(report.to_markdown()), name
 
 
 PAGES = [

@@ -15,8 +15,7 @@ from tolfl.core.errors import SpecError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.experiments.compare import Comparing, parse_schemes
-from tolfl.experiments.comparison import Comparison
+from tolfl.experiments.comparison import Comparing, Comparison, parse_schemes
 from tolfl.learners import Scorer
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.training import Model

@@ -14,54 +14,63 @@ import pytest
 from tests.cli.conftest import Command, wait_for
 
 TOLFL = [sys.executable, "-m", "tolfl"]
-QUICK = ("server", "--quick", "--data", "comms-ml")
+QUICK = ("communication", "--quick")
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a quick table has been made."""
+    """A folder in which quick results have been made."""
     folder = tmp_path_factory.mktemp("quick")
     done = subprocess.run([*TOLFL, "reproduce", *QUICK], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "tol-fl drop" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("communication: 7 rows in runs/quick (JSON with specifications")
     return folder
 
 
 def places(folder: Path) -> list[str]:
-    return ["--out", str(folder / "runs/reproduce"), "--cache", str(folder / "runs/cells")]
+    return ["--out", str(folder / "runs/quick"), "--cache", str(folder / "runs/cells")]
 
 
-def test_a_quick_table_is_shown_and_stored(quick: Path, tolfl: Command) -> None:
+def test_quick_results_are_shown_and_stored_apart(quick: Path, tolfl: Command) -> None:
     code, shown, _ = tolfl("reproduce", *QUICK, *places(quick))  # all of it from the cache
 
     assert code == 0
-    assert "(0.75)" in shown  # the paper's value
-    text = (quick / "runs/reproduce/server.json").read_text()
+    assert "20 : 9 : 15" in shown
+    text = (quick / "runs/quick/communication.json").read_text()
     stored = json.loads(text)
-    assert stored["command"] == "tolfl reproduce server --quick --data comms-ml"
-    assert {row["scheme"] for row in stored["rows"]} >= {"tol-fl", "fl", "batch", "fedgroup", "ifca", "fesem", "pca-16"}
-    assert 'data = "comms-ml"' in stored["specs"]["comms-ml"]
+    assert (stored["command"], stored["is_quick"]) == ("tolfl reproduce communication --quick", True)
+    assert {row["job"] for row in stored["rows"]} == set(stored["specs"])
     assert str(quick) not in text
-    assert (quick / "runs/reproduce/server.md").read_text().startswith("# AUROC, a server fails")
+    assert (quick / "runs/quick/communication.md").read_text().startswith("# Communication")
+    assert not (quick / "runs/reproduce").exists()
+
+
+def test_quick_results_do_not_overwrite_full_ones(quick: Path, tolfl: Command, tmp_path: Path) -> None:
+    text = (quick / "runs/quick/communication.json").read_text().replace('"is_quick": true', '"is_quick": false')
+    (tmp_path / "communication.json").write_text(text)
+    code, shown, said = tolfl("reproduce", *QUICK, "--out", str(tmp_path), "--cache", str(quick / "runs/cells"))
+
+    assert (code, shown) == (1, "")
+    assert "has full results, which --quick does not overwrite; choose another --out" in said
+    assert (tmp_path / "communication.json").read_text() == text
 
 
 def test_json_is_all_there_is_on_standard_output(quick: Path, tolfl: Command) -> None:
     _, shown, _ = tolfl("reproduce", *QUICK, *places(quick), "--format", "json")
-    assert [report["name"] for report in json.loads(shown)] == ["server"]
+    assert [report["name"] for report in json.loads(shown)] == ["communication"]
 
 
 def test_stored_rows_are_rendered_again_and_fill_pages(quick: Path, tolfl: Command, tmp_path: Path) -> None:
-    out = quick / "runs/reproduce"
-    before = (out / "server.md").read_text()
-    (out / "server.md").unlink()
+    out = quick / "runs/quick"
+    before = (out / "communication.md").read_text()
+    (out / "communication.md").unlink()
     page = tmp_path / "page.md"
-    page.write_text("# Mine\n<!-- results: server 1 -->\n<!-- end -->\n")
-    code, *_ = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
+    page.write_text("# Mine\n<!-- results: communication 1 -->\n<!-- end -->\n")
+    code, shown, _ = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
 
-    assert code == 0
-    after = (out / "server.md").read_text()
-    assert after.split("**Verdicts**")[0] == before.split("**Verdicts**")[0]
-    assert "| tol-fl drop |" in page.read_text()
+    assert (code, shown) == (0, f"{out}: 3 files of 1 experiments rendered; 1 pages filled\n")
+    assert (out / "communication.md").read_text() == before
+    assert "| SBT |" in page.read_text()
     page.write_text("<!-- results: timing 1 -->\n<!-- end -->\n")
     code, _, said = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
     assert (code, "it asks for results of 'timing'" in said) == (2, True)
@@ -83,20 +92,25 @@ def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, tolfl: Comman
     code, *_ = tolfl(*arguments, "--resume")
     assert code == 0
     assert len(list(cells.glob("*/summary.json"))) > finished_before
-    rows = json.loads((tmp_path / "runs/reproduce/clean.json").read_text())["rows"]
-    assert len(rows) == 2 * 9  # two repetitions of six schemes and three plain baselines
+    rows = json.loads((tmp_path / "runs/quick/clean.json").read_text())["rows"]
+    assert len(rows) == 2 * 10  # two repetitions of six schemes, three plain baselines and devices alone
 
 
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
         (["tables"], "unknown experiment 'tables'; choose one of: clean, client, server", 2),
-        (["clean", "--data", "mars"], "unknown data set of the tables 'mars'", 2),
+        (["clean", "--data", "mars"], "unknown data set of this experiment 'mars'", 2),
+        (
+            ["liars", "--data", "cifar-10"],
+            "unknown data set of this experiment 'cifar-10'; choose one of: all, comms-ml",
+            2,
+        ),
         (["clean", "--on", "moon"], "say local, ray (this machine) or ray:ADDRESS", 2),
         (["render", "--out", "nowhere"], "there are no results to render", 2),
         (["clean", "--quick", "--data", "cifar-100"], "cifar-100", 1),
     ],
-    ids=["experiment", "data", "place", "render", "not-at-hand"],
+    ids=["experiment", "data", "not-of-it", "place", "render", "not-at-hand"],
 )
 def test_wrong_words_get_one_sentence(
     tolfl: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], words: str, code: int

@@ -12,7 +12,7 @@ import pytest
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset, load
-from tolfl.experiments.paper import printed as paper
+from tolfl.experiments.paper import published as paper
 from tolfl.experiments.planning.aurocs import Aurocs, Layout, Worth, aurocs_of_files, aurocs_of_paper
 from tolfl.experiments.planning.plan import layouts_of
 from tolfl.experiments.planning.rehearsal import Rehearsal
@@ -159,12 +159,12 @@ def test_results_of_another_fleet_are_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["comms-ml", "fashion-mnist", "cifar-10", "cifar-100"])
 def test_the_papers_numbers_are_those_it_prints(data: str) -> None:
-    aurocs, printed = aurocs_of_paper(data), paper.printed()["auroc"]
+    aurocs, published = aurocs_of_paper(data), paper.published()["auroc"]
 
     for layout, scheme in ((Layout(1, "isolate"), "fl"), (Layout(5, "drop"), "tol-fl")):
         worth = aurocs.worth(layout, 10)
         assert worth is not None
-        assert {s: worth.mean(s) for s in printed} == {s: printed[s][data][scheme][0] for s in printed}
+        assert {s: worth.mean(s) for s in published} == {s: published[s][data][scheme][0] for s in published}
 
 
 def test_the_paper_has_no_other_data() -> None:

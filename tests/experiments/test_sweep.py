@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -12,7 +13,8 @@ import pytest
 
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.experiments.sweep import Cell, Summaries, Sweep, groups, read_finished, spec_hash
+from tolfl.experiments.paper.setups import SETUPS
+from tolfl.experiments.sweep import Job, Repetition, Sweep, groups, read_finished, spec_hash
 from tolfl.sim.simulation import repetitions_of, run
 
 SPEC = RunSpec(
@@ -30,7 +32,7 @@ def changed(**fields: object) -> RunSpec:
     return msgspec.structs.replace(SPEC, **fields)
 
 
-def cells() -> list[Cell]:
+def jobs() -> list[Job]:
     asked = [
         SPEC,
         changed(fail="server@2"),
@@ -40,29 +42,32 @@ def cells() -> list[Cell]:
         changed(scheme="ifca", fail="client@3"),
         changed(scheme="ifca"),
     ]
-    return [Cell(f"cell {number}", spec) for number, spec in enumerate(asked)]
+    return [Job(f"job {number}", spec) for number, spec in enumerate(asked)]
 
 
-def without_clock(found: dict[str, Summaries]) -> dict[str, Summaries]:
-    return {
-        key: [{name: value for name, value in one.items() if name != "seconds_per_round"} for one in summaries]
-        for key, summaries in found.items()
-    }
+def without_clock(found: dict[str, list[Repetition]]) -> dict[str, list[dict[str, object]]]:
+    return {key: [plain(one.summary) for one in repetitions] for key, repetitions in found.items()}
 
 
-def assert_as_separate_runs(asked: list[Cell]) -> None:
+def plain(summary: Mapping[str, object] | None) -> dict[str, object]:
+    return {name: value for name, value in (summary or {}).items() if name != "seconds_per_round"}
+
+
+def assert_as_separate_runs(asked: list[Job]) -> None:
     sweep = Sweep(asked)
     list(sweep)
-    for cell in asked:
-        alone = [result.summary for result in run(cell.spec)]
-        assert without_clock({"": sweep.summaries[cell.key]}) == without_clock({"": alone})
+    for job in asked:
+        alone = [plain(result.summary) for result in run(job.spec)]
+        assert without_clock(sweep.results)[job.key] == alone
 
 
 def test_rounds_that_cells_share_count_once_in_the_time_they_took(tmp_path: Path) -> None:
-    pair = [Cell("clean", SPEC), Cell("failing", changed(fail="server@4"))]
+    pair = [Job("clean", SPEC), Job("failing", changed(fail="server@4"))]
     sweep = Sweep(pair, tmp_path)
     list(sweep)
-    (clean_s, *_), (failing_s, *_) = ([one["seconds_per_round"] for one in sweep.summaries[cell.key]] for cell in pair)
+    (clean_s, *_), (failing_s, *_) = (
+        [(one.summary or {})["seconds_per_round"] for one in sweep.results[job.key]] for job in pair
+    )
     assert sweep.computing_s == pytest.approx(6 * clean_s + 3 * failing_s)
 
     from_disk = Sweep(pair, tmp_path)
@@ -71,7 +76,7 @@ def test_rounds_that_cells_share_count_once_in_the_time_they_took(tmp_path: Path
 
 
 def test_a_sweep_gives_what_separate_runs_give() -> None:
-    assert_as_separate_runs(cells())
+    assert_as_separate_runs(jobs())
 
 
 @pytest.mark.parametrize(
@@ -98,48 +103,48 @@ def test_a_sweep_gives_what_separate_runs_give() -> None:
 )
 def test_whatever_fails_sharing_changes_nothing(scheme: str, plans: list[tuple[str, str]]) -> None:
     asked = [changed(scheme=scheme, fail=fail, on_head_failure=policy) for fail, policy in plans]
-    assert_as_separate_runs([Cell(str(number), spec) for number, spec in enumerate(asked)])
+    assert_as_separate_runs([Job(str(number), spec) for number, spec in enumerate(asked)])
 
 
 def test_rounds_in_common_are_trained_once_whatever_the_scheme_k_and_round_of_failure() -> None:
     computed: dict[str, int] = {}
-    for progress in Sweep(cells()):
+    for progress in Sweep(jobs()):
         computed[progress.label] = computed.get(progress.label, 0) + 1
 
     assert computed == {
-        "cell 0": 6,  # clean: the trunk of all Tol-FL and FL
-        "cell 1": 5,
-        "cell 2": 3,
-        "cell 3": 3,
-        "cell 4": 3,
-        "cell 6": 6,  # IFCA's own trunk
-        "cell 5": 4,
+        "job 0": 6,  # clean: the trunk of all Tol-FL and FL
+        "job 1": 5,
+        "job 2": 3,
+        "job 3": 3,
+        "job 4": 3,
+        "job 6": 6,  # IFCA's own trunk
+        "job 5": 4,
     }
 
 
 @pytest.mark.parametrize("stops_after", [0, 6, 13, 20])
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
-    whole = Sweep(cells())
+    whole = Sweep(jobs())
     n_whole = len(list(whole))
-    broken = Sweep(cells(), tmp_path)
+    broken = Sweep(jobs(), tmp_path)
     for place, _ in enumerate(broken):
         if place == stops_after:
             broken.save_checkpoints()
             break
-    resumed = Sweep(cells(), tmp_path)
+    resumed = Sweep(jobs(), tmp_path)
     n_resumed = len(list(resumed))
 
-    assert without_clock(resumed.summaries) == without_clock(whole.summaries)
+    assert without_clock(resumed.results) == without_clock(whole.results)
     assert stops_after + 1 + n_resumed <= n_whole + 1
-    again = Sweep(cells(), tmp_path)
+    again = Sweep(jobs(), tmp_path)
     assert list(again) == []
-    assert again.summaries == resumed.summaries
+    assert without_clock(again.results) == without_clock(resumed.results)
 
 
 @pytest.mark.processes
 def test_what_another_process_computes_is_waited_for_and_taken_over_when_it_is_killed(tmp_path: Path) -> None:
-    asked = [Cell("clean", SPEC)]
-    path = tmp_path / "shared" / f"{asked[0].trunk}.turn"
+    asked = [Job("clean", SPEC)]
+    path = tmp_path / "shared" / f"{asked[0].shared_key}.lock"
     holds_it = (
         "import pathlib, sys; from tolfl.runs.write_lock import WriteLock; "
         f"lock = WriteLock(pathlib.Path({str(path)!r})); "
@@ -154,14 +159,33 @@ def test_what_another_process_computes_is_waited_for_and_taken_over_when_it_is_k
             labels.append(progress.label)
             if len(labels) == 2:
                 other.kill()
-    assert labels[:2] == ["clean (another process is at it)"] * 2
+    assert labels[:2] == ["clean (another process computes it)"] * 2
     assert labels[-SPEC.rounds :] == ["clean"] * SPEC.rounds
     assert sweep.is_finished(asked[0])
 
 
+@pytest.mark.processes
+def test_while_another_process_computes_a_group_the_others_are_computed(tmp_path: Path) -> None:
+    asked = [Job("clean", SPEC), Job("other", changed(seed=5))]
+    lock = tmp_path / "shared" / f"{asked[0].shared_key}.lock"
+    holds_it = (
+        "import pathlib, sys; from tolfl.runs.write_lock import WriteLock; "
+        f"lock = WriteLock(pathlib.Path({str(lock)!r})); print(lock.take(), flush=True); sys.stdin.read()"
+    )
+    labels = []
+    with subprocess.Popen([sys.executable, "-c", holds_it], stdin=PIPE, stdout=PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        for progress in Sweep(asked, tmp_path):
+            labels.append(progress.label)
+            if len(labels) == SPEC.rounds + 1:
+                holder.kill()
+    assert labels == ["other"] * SPEC.rounds + ["clean (another process computes it)"] + ["clean"] * SPEC.rounds
+
+
 def test_a_new_failure_round_starts_from_the_nearest_rounds_on_disk(tmp_path: Path) -> None:
-    list(Sweep(cells(), tmp_path))
-    later = Cell("later", changed(fail="client@5"))
+    list(Sweep(jobs(), tmp_path))
+    later = Job("later", changed(fail="client@5"))
 
     assert len(list(Sweep([later], tmp_path))) == 3  # from round 3, which another failure had kept
 
@@ -170,13 +194,13 @@ def test_a_model_that_is_still_on_its_way_when_a_death_is_noticed_is_nobodys() -
     # 784 inputs: 0.36 s at 20 Mbit/s, and a death is noticed after 0.2 s. Survivors never get the last model.
     wide = BlobsSpec(samples_per_device=4, n_features=784, n_groups=3, n_test=20, n_validation=0)
     spec = changed(blobs=wide, model=ModelSpec(), scheme="fl", fail="server@3", repetitions=1)
-    asked = [Cell(policy, msgspec.structs.replace(spec, on_head_failure=policy)) for policy in ("isolate", "freeze")]
+    asked = [Job(policy, msgspec.structs.replace(spec, on_head_failure=policy)) for policy in ("isolate", "freeze")]
     sweep = Sweep(asked)
     list(sweep)
 
-    for cell in asked:
-        alone = [result.summary for result in run(cell.spec)]
-        assert without_clock({"": sweep.summaries[cell.key]}) == without_clock({"": alone})
+    for job in asked:
+        alone = [plain(result.summary) for result in run(job.spec)]
+        assert without_clock(sweep.results)[job.key] == alone
         assert alone[0]["rounds_lost"] == 1
 
 
@@ -187,18 +211,67 @@ def test_where_data_lie_is_no_part_of_a_results_name() -> None:
 
 
 def test_cells_of_one_trunk_come_together_the_longest_first() -> None:
-    found = [[cell.label for cell in group] for group in groups(cells())]
-    assert found == [["cell 0", "cell 2", "cell 3", "cell 4", "cell 1"], ["cell 6", "cell 5"]]
+    found = [[job.label for job in group] for group in groups(jobs())]
+    assert found == [["job 0", "job 2", "job 3", "job 4", "job 1"], ["job 6", "job 5"]]
 
 
 def test_a_cell_of_another_specification_is_not_taken_for_finished(tmp_path: Path) -> None:
-    list(Sweep([Cell("one", SPEC, "same-folder")], tmp_path))
+    list(Sweep([Job("one", SPEC, folder="same-folder")], tmp_path))
 
-    assert read_finished(tmp_path / "same-folder", SPEC) is not None
-    assert read_finished(tmp_path / "same-folder", changed(seed=7)) is None
+    one, other = (Job("one", spec, folder="same-folder") for spec in (SPEC, changed(seed=7)))
+    assert read_finished(tmp_path, one) is not None
+    assert read_finished(tmp_path, other) is None
     (tmp_path / "same-folder" / "summary.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match="delete its folder to compute it again"):
-        read_finished(tmp_path / "same-folder", SPEC)
+    with pytest.raises(RunDirectoryError, match="delete it to compute it again"):
+        read_finished(tmp_path, one)
+
+
+def test_a_cache_of_another_version_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    job = Job("one", SPEC)
+    list(Sweep([job], tmp_path))
+    spec = tmp_path / job.name / "spec.toml"
+    spec.write_text(spec.read_text() + "\n[of_a_later_version]\nfield = 1\n")
+
+    with pytest.raises(RunDirectoryError, match=r"unknown key 'of_a_later_version'.*; delete it to compute it again"):
+        list(Sweep([job], tmp_path))
+    assert "of_a_later_version" in spec.read_text()
+
+
+def test_a_hash_has_not_changed_since_results_were_stored() -> None:
+    stored = msgspec.structs.replace(SETUPS["comms-ml"].spec(), fail="device:0@50", on_head_failure="elect")
+    assert spec_hash(stored) == "3aa6bf6c70cf4f27"  # results/server.json
+
+
+def test_links_and_clocks_do_not_change_a_model_so_its_rounds_are_shared() -> None:
+    slow = msgspec.structs.replace(SPEC.links, bandwidth_bps=1e5, uplink="parallel")
+    asked = [Job("clean", SPEC), Job("slow", changed(links=slow, timing="wireless")), Job("star", changed(scheme="fl"))]
+    assert_as_separate_runs(asked)
+    assert [progress.label for progress in Sweep(asked)].count("clean") == SPEC.rounds
+    assert len(list(Sweep(asked))) == SPEC.rounds
+
+
+def test_a_batch_in_which_one_repetition_diverges_is_computed_one_by_one(tmp_path: Path) -> None:
+    wild = Job("wild", changed(liars="1:scale=-1e6", repetitions=2))
+    sweep = Sweep([wild, Job("clean", SPEC)], tmp_path)
+    list(sweep)
+
+    assert [one.summary for one in sweep.results[wild.key]] == [None, None]
+    assert [one.key for one in sweep.results[wild.key]] == [spec_hash(one) for one in repetitions_of(wild.spec)]
+    assert all(one.summary is not None for one in sweep.results[Job("clean", SPEC).key])
+    again = Sweep([wild], tmp_path)
+    assert list(again) == []
+    assert [one.summary for one in again.results[wild.key]] == [None, None]
+
+
+def test_records_are_those_of_the_run_from_memory_and_from_disk(tmp_path: Path) -> None:
+    job = Job("one", SPEC)
+    here, stored = Sweep([job]), Sweep([job], tmp_path)
+    list(here)
+    list(stored)
+    expected = [result.records for result in run(SPEC)]
+
+    assert [list(one.records) for one in here.results[job.key]] == expected
+    assert [list(one.records) for one in stored.results[job.key]] == expected
 
 
 def test_repetitions_go_round_the_declared_splits() -> None:

@@ -14,7 +14,7 @@ from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from tolfl.experiments.compare import Comparing
+    from tolfl.experiments.comparison import Comparing
 
 #: Parameters that are no field of a specification.
 _NO_FIELDS = ("spec", "schemes", "settings", "out", "resume", "format")
@@ -64,7 +64,7 @@ def compare(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if resume:
         _resume(out, spec, schemes, given or settings, format)
         return
-    from tolfl.experiments.compare import parse_schemes
+    from tolfl.experiments.comparison import parse_schemes
 
     usual = RunSpec(repetitions=_USUAL_REPETITIONS)
     chosen = spec_from_flags(usual if spec is None else RunSpec.from_file(spec), given, settings)
@@ -75,7 +75,7 @@ def compare(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
 
 def _resume(out: Path | None, spec: Path | None, schemes: str | None, given: Any, shown: Format) -> None:
-    from tolfl.experiments.compare import read_spec
+    from tolfl.experiments.comparison import read_spec
 
     if out is None:
         raise SpecError("--resume needs --out, the comparison to continue")
@@ -86,18 +86,18 @@ def _resume(out: Path | None, spec: Path | None, schemes: str | None, given: Any
 
 
 def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool, shown: Format) -> None:
-    from tolfl.cli.progress import follow_comparison
+    from tolfl.cli.progress import follow_jobs
     from tolfl.cli.tables import show_comparison
     from tolfl.datasets import check_name
-    from tolfl.experiments.compare import Comparing, entries
+    from tolfl.experiments.comparison import Comparing, scheme_jobs
     from tolfl.learners.layouts import check_scheme
 
     check_name(spec)
-    for entry in entries(spec, schemes):
-        check_scheme(entry.spec)
+    for job in scheme_jobs(spec, schemes):
+        check_scheme(job.spec)
     with run_directory(out, "compare", spec.data) as folder:
         comparing = Comparing(spec, schemes, out=folder, resume=resume)
-        follow_comparison(comparing, folder)
+        follow_jobs(comparing, f"tolfl compare --out {folder} --resume")
     _save_figure(comparing, folder)
     if shown is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(comparing.result.to_dict()), indent=2).decode())

@@ -121,7 +121,7 @@ def _rehearsed(request: Request, rounds: int) -> Plan:
     with progress_bar() as bar:
         task = bar.add_task("", total=rehearsal.n_cells * rounds, loss="")
         for progress in rehearsal:
-            done = progress.cells_done * rounds + progress.run.rounds_done
+            done = progress.jobs_done * rounds + progress.rounds_done
             bar.update(task, description=f"{progress.label:<27}", completed=done)
     return request.rehearsed(rehearsal)
 

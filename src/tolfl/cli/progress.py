@@ -19,8 +19,9 @@ from rich.table import Column
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tolfl.experiments.catalogue import Experiment
-    from tolfl.experiments.compare import Comparing
+    from tolfl.experiments.catalogue import RunningExperiment
+    from tolfl.experiments.comparison import Comparing
+    from tolfl.experiments.sweep import SweepProgress
     from tolfl.sim.simulation import Progress, Runs
 
 
@@ -39,36 +40,25 @@ def follow(
                 _stop(runs, f"after round {progress.rounds_done}", "simulate", out)
 
 
-def follow_comparison(comparing: Comparing, out: Path | None) -> None:
-    """Compute a comparison to its end, showing how far it is."""
-    rounds = comparing.spec.rounds
+def follow_jobs(work: Comparing | RunningExperiment, command: str) -> None:
+    """Compute jobs to their end, showing how far they are; `command` goes on with them."""
     with _interruptible() as was_interrupted, progress_bar() as bar:
-        task = bar.add_task("", total=comparing.n_rows * rounds, loss="")
-        for progress in comparing:
-            done = progress.cells_done * rounds + progress.run.rounds_done
-            bar.update(task, description=f"{progress.label:<18}", completed=done, loss=_loss(progress.run))
+        task = bar.add_task("", total=None, loss="")
+        for progress in work:
+            done = progress.jobs_done + progress.rounds_done / max(1, progress.rounds)
+            bar.update(task, description=f"{progress.label:<18}", completed=done, total=progress.n_jobs)
+            bar.update(task, loss=_loss(progress))
             if was_interrupted():
-                where = f"in row {progress.cells_done + 1} of {progress.n_cells} ({progress.label})"
-                _stop(comparing, where, "compare", out)
-
-
-def follow_experiment(experiment: Experiment, title: str, command: str) -> None:
-    """Compute an experiment to its end, showing how far it is; `command` goes on with it."""
-    with _interruptible() as was_interrupted, progress_bar() as bar:
-        task = bar.add_task(title, total=None, loss="")
-        for step in experiment:
-            bar.update(task, description=f"{step.what:<40}", completed=step.done, total=step.total)
-            if was_interrupted():
-                experiment.save_checkpoints()
-                typer.echo(f"tolfl: stopped in {step.what}; to go on: {command}", err=True)
+                work.save_checkpoints()
+                typer.echo(f"tolfl: stopped in {progress.label}; to go on: {command}", err=True)
                 raise typer.Exit(130)
 
 
-def _loss(progress: Progress) -> str:
+def _loss(progress: Progress | SweepProgress) -> str:
     return "" if progress.loss is None else f"loss {progress.loss:.4g}"
 
 
-def _stop(work: Runs | Comparing, where: str, command: str, out: Path | None) -> None:
+def _stop(work: Runs, where: str, command: str, out: Path | None) -> None:
     if out is None:
         raise KeyboardInterrupt
     work.save_checkpoints()

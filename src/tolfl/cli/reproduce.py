@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +12,11 @@ import typer
 
 from tolfl.cli import options
 from tolfl.cli.options import Format
-from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
+from tolfl.core.errors import RunDirectoryError, SpecError
 
 if TYPE_CHECKING:
-    from tolfl.experiments.catalogue import Options
-    from tolfl.experiments.report import ExperimentReport
+    from tolfl.experiments.experiment import Experiment, Options
+    from tolfl.experiments.results import ExperimentReport
 
 
 def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -30,15 +29,16 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ],
     data: Annotated[
         str,
-        typer.Option(
-            help="Data sets, with commas: all at hand, or some of comms-ml, fashion-mnist, cifar-10, cifar-100."
-        ),
+        typer.Option(help="Data sets, with commas; all: those of the experiment that are available."),
     ] = "all",
     data_dir: options.DataDir = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Everything tiny: to see that it works, not to learn from.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Where rows, tables and figures go.")] = Path("runs/reproduce"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where rows, tables and figures go. (default: runs/reproduce; quick: runs/quick)"),
+    ] = None,
     cache: Annotated[
         Path, typer.Option(help="Where finished runs are kept, by the hash of their specification.")
     ] = Path("runs/cells"),
@@ -46,7 +46,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         bool, typer.Option("--resume/--no-resume", help="Go on with what is in --cache; --no-resume wants it empty.")
     ] = True,
     on: Annotated[
-        str, typer.Option(help="Where sweeps are computed: local, ray (this machine) or ray:ADDRESS.")
+        str, typer.Option(help="Where runs are computed: local, ray (this machine) or ray:ADDRESS.")
     ] = "local",
     page: Annotated[
         list[Path] | None,
@@ -54,9 +54,9 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = None,
     format: options.HowShown = Format.TABLE,
 ) -> None:
-    """Reproduce a table or figure of the paper: mean and spread, the paper's value beside each cell, and a verdict.
+    """Reproduce a table or figure of the paper: means and spreads, the paper's value beside each, and what follows.
 
-    The tables take ten repetitions over five declared splits of each data set that is at hand; the others are named
+    The tables take ten repetitions over five declared splits of each data set that is available; the others are named
     with what to do. What is finished is never computed again: stop with Ctrl-C and call the same command to go on.
 
     Example: tolfl reproduce server --quick
@@ -65,47 +65,65 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl reproduce clean --data fashion-mnist --on ray
     """
+    folder = out or Path("runs/quick" if quick else "runs/reproduce")
     if experiment == "render":
-        _render(out, page or [])
+        _render(folder, page or [])
         return
-    from tolfl.experiments.catalogue import EXPERIMENTS, Options
-    from tolfl.experiments.paper.studies import chosen_studies
-    from tolfl.experiments.spreading import place_of
+    from tolfl.experiments.catalogue import chosen_experiments
+    from tolfl.experiments.experiment import Options
+    from tolfl.experiments.ray_cluster import check_executor
+    from tolfl.experiments.results import check_overwriting
 
-    if experiment not in EXPERIMENTS:
-        raise UnknownNameError("experiment", experiment, [*EXPERIMENTS, "render"])
+    chosen = chosen_experiments(experiment)
     if not resume and cache.exists() and any(cache.iterdir()):
         raise RunDirectoryError(cache, "is not empty; choose another --cache, or leave out --no-resume")
-    place = place_of(on)
-    studies, missing = chosen_studies(data, data_dir or "")
-    for name, why in missing.items():
-        typer.echo(f"tolfl: without {name}: {why}", err=True)
-    reports = _run(experiment, Options(studies, quick, cache, data_dir or "", place), out)
+    executor, found = check_executor(on), _available(chosen, data, data_dir or "")
+    for one in found:
+        check_overwriting(folder, one.name, quick)
+    reports = [
+        _run(one, Options(names, quick, data_dir or "", cache, executor), folder) for one, names in found.items()
+    ]
     if format is Format.JSON:
         typer.echo(msgspec.json.encode([_as_fields(report) for report in reports]).decode())
     else:
-        _show(reports, out)
+        _show(reports, folder)
 
 
-def _run(name: str, chosen: Options, out: Path) -> list[ExperimentReport]:
-    from tolfl.cli.progress import follow_experiment
-    from tolfl.experiments.catalogue import experiments
-    from tolfl.experiments.reproduce import provenance, write_report
+def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Experiment, list[str]]:
+    """Return the data sets of each experiment; of `all`, those that have none of the named ones are left out."""
+    from tolfl.experiments.paper.setups import available_data
 
-    command = " ".join(["tolfl", *_without_places(sys.argv[1:])])
-    specs = {study.data: study.spec(chosen.quick).to_toml() for study in chosen.studies}
-    reports = []
-    for title, experiment in experiments(name, chosen):
-        started = time.perf_counter()
-        follow_experiment(experiment, title, f"tolfl {' '.join(sys.argv[1:])}")
-        seconds = time.perf_counter() - started
-        for report in experiment.reports():
-            write_report(out, report, provenance(command, seconds, specs, experiment.computing_s))
-            reports.append(report)
-    return reports
+    found: dict[Experiment, list[str]] = {}
+    not_there: dict[str, str] = {}
+    for one in chosen:
+        named = data
+        if data != "all" and len(chosen) > 1:
+            named = ",".join(name for name in data.split(",") if name.strip() in one.data)
+        names, missing = available_data(named, one.data, data_dir)
+        not_there |= missing
+        if names:
+            found[one] = names
+    for name, why in not_there.items():
+        typer.echo(f"tolfl: without {name}: {why}", err=True)
+    if not found:
+        raise SpecError(f"--data {data}: no experiment is left to run")
+    return found
 
 
-def _without_places(arguments: list[str]) -> list[str]:
+def _run(experiment: Experiment, chosen: Options, folder: Path) -> ExperimentReport:
+    from tolfl.cli.progress import follow_jobs
+    from tolfl.experiments.catalogue import RunningExperiment
+    from tolfl.experiments.results import provenance, write_results
+
+    command = " ".join(["tolfl", *_without_folders(sys.argv[1:])])
+    running, started = RunningExperiment(experiment, chosen), time.perf_counter()
+    follow_jobs(running, f"tolfl {' '.join(sys.argv[1:])}")
+    seconds, report = time.perf_counter() - started, running.report
+    write_results(folder, report, provenance(command, seconds, running.computing_s, running.specs, chosen.quick))
+    return report
+
+
+def _without_folders(arguments: list[str]) -> list[str]:
     """Return a command line without the folders of this machine."""
     kept, skip = [], False
     for argument in arguments:
@@ -118,28 +136,21 @@ def _without_places(arguments: list[str]) -> list[str]:
     return kept
 
 
-def _render(out: Path, pages: list[Path]) -> None:
-    from tolfl.experiments.catalogue import EXPERIMENTS, report_of_stored
-    from tolfl.experiments.paper.tables import SCENARIOS
-    from tolfl.experiments.reproduce import read_results, write_report
+def _render(folder: Path, pages: list[Path]) -> None:
+    from tolfl.experiments.catalogue import stored_reports
+    from tolfl.experiments.results import write_results
 
-    stored = {name: read_results(out / f"{name}.json") for name in EXPERIMENTS if (out / f"{name}.json").is_file()}
+    stored = stored_reports(folder)
     if not stored:
-        raise SpecError(f"--out {out}: there are no results to render; run tolfl reproduce first")
-    in_tables = [row for name in SCENARIOS if name in stored for row in stored[name]["rows"]]
-    reports = {name: report_of_stored(name, content["rows"], in_tables) for name, content in stored.items()}
-    for name, content in stored.items():
-        report = reports[name]
-        origin = {key: value for key, value in content.items() if key not in ("rows", "verdicts", "name", "title")}
-        for path in write_report(out, report, origin):
-            typer.echo(path)
+        raise SpecError(f"--out {folder}: there are no results to render; run tolfl reproduce first")
+    n_files = sum(len(write_results(folder, report, origin)) for report, origin in stored.values())
     for path in pages:
-        _fill(path, reports)
-        typer.echo(path)
+        _fill(path, {name: report for name, (report, _) in stored.items()})
+    typer.echo(f"{folder}: {n_files} files of {len(stored)} experiments rendered; {len(pages)} pages filled")
 
 
-def _fill(page: Path, reports: Mapping[str, ExperimentReport]) -> None:
-    from tolfl.experiments.pages import filled
+def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
+    from tolfl.experiments.results import filled
     from tolfl.runs.directory import write_file
 
     def report(name: str) -> ExperimentReport:
@@ -154,7 +165,7 @@ def _fill(page: Path, reports: Mapping[str, ExperimentReport]) -> None:
     write_file(page.parent, page.name, filled(text, report).encode())
 
 
-def _show(reports: list[ExperimentReport], out: Path) -> None:
+def _show(reports: list[ExperimentReport], folder: Path) -> None:
     from rich.table import Table
 
     from tolfl.cli.tables import console_for_tables
@@ -170,10 +181,12 @@ def _show(reports: list[ExperimentReport], out: Path) -> None:
                 console.print(note, style="dim")
             console.print()
         for verdict in report.verdicts:
-            console.print(f"{verdict.word:<11}  {verdict.claim}: {verdict.evidence}")
-    console.print(f"folder: {out}  (rows as JSON, all tables as Markdown, figures)")
+            console.print(f"{verdict.text:<13}  {verdict.claim}: {verdict.evidence}")
+    names = ", ".join(report.name for report in reports)
+    n_rows = sum(len(report.rows) for report in reports)
+    console.print(f"{names}: {n_rows} rows in {folder} (JSON with specifications, Markdown, figures)", soft_wrap=True)
 
 
 def _as_fields(report: ExperimentReport) -> dict[str, Any]:
-    verdicts = [{"claim": v.claim, "held": v.held, "evidence": v.evidence} for v in report.verdicts]
+    verdicts = [{"claim": v.claim, "is_supported": v.is_supported, "evidence": v.evidence} for v in report.verdicts]
     return {"name": report.name, "title": report.title, "rows": list(report.rows), "verdicts": verdicts}

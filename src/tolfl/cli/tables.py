@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tolfl.core.records import stage_of
-from tolfl.experiments.comparison import SCORES, Comparison, Row, Statistic
+from tolfl.experiments.comparison import SCORES, Comparison, ComparisonRow, Statistic
 
 Summary = Mapping[str, Any]
 
@@ -177,7 +177,7 @@ def _comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def _in_last_round(row: Row) -> tuple[str, str]:
+def _in_last_round(row: ComparisonRow) -> tuple[str, str]:
     if row.is_plain:
         return "", ""
     devices, models = row.counts["devices_in_last_round"], row.counts["clusters_in_use"]

@@ -1,164 +1,116 @@
-"""Every experiment by name, behind one face: iterate to make it go on, then ask for its reports."""
+"""Every experiment by name: its jobs, the rows of each, and the report that rows lead to.
+
+A new experiment is a file with three functions and one `Experiment`, and its name here. The sweep gives it the cache,
+`--resume`, `--on ray`, `--data` and its own stored specifications.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from tolfl.core.errors import UnknownNameError
-from tolfl.experiments.beyond.answers import report_of as beyond_report
-from tolfl.experiments.beyond.work import Beyond
-from tolfl.experiments.liars import LiarsAgainstDefences
-from tolfl.experiments.liars import report_of as liars_report
-from tolfl.experiments.paper import communication, samples, server_figure, step_size, timing
-from tolfl.experiments.paper.studies import Study
-from tolfl.experiments.paper.tables import SCENARIOS, PaperTables
-from tolfl.experiments.paper.tables import report_of as table_report
-from tolfl.experiments.report import ExperimentReport, Row
-from tolfl.experiments.spreading import Place
-from tolfl.experiments.steps import Step
-from tolfl.experiments.sweep import Sweep
+import msgspec
 
-#: What `tolfl reproduce` offers, and what each is.
+from tolfl.core.errors import RunDirectoryError, UnknownNameError
+from tolfl.core.spec import RunSpec
+from tolfl.experiments import beyond, byzantine
+from tolfl.experiments.experiment import Experiment, Options
+from tolfl.experiments.paper import auroc_tables, communication, samples, server_figure, step_size, time_to_target
+from tolfl.experiments.ray_cluster import compute_on_ray
+from tolfl.experiments.results import ExperimentReport, read_results
+from tolfl.experiments.sweep import Job, Sweep, SweepProgress
+
 EXPERIMENTS = {
-    "clean": "AUROC of every method, nobody fails",
-    "client": "the same, a client fails half way",
-    "server": "the same, a server fails half way, with tests of significance",
-    "communication": "messages and bytes per round under every accounting",
-    "timing": "rounds and time to come within 5 % of batch training's loss",
-    "server-figure": "loss over rounds after a server failure",
-    "samples": "feature means per class",
-    "all": "all of the above",
-    "beyond": "what the paper left out: early failures, k, victims, unequal data, several failures, ...",
-    "liars": "devices that lie about their updates or their samples, with and without each defence",
-    "step-size": "how the step sizes were chosen, on held-back typical samples",
+    one.name: one
+    for one in (
+        *auroc_tables.EXPERIMENTS,
+        communication.EXPERIMENT,
+        time_to_target.EXPERIMENT,
+        server_figure.EXPERIMENT,
+        samples.EXPERIMENT,
+        beyond.EXPERIMENT,
+        byzantine.EXPERIMENT,
+        step_size.EXPERIMENT,
+    )
 }
+#: What `all` runs: what the paper shows.
+OF_THE_PAPER = ("clean", "client", "server", "communication", "timing", "server-figure", "samples")
 
 
-@dataclass(frozen=True)
-class Options:
-    """How an experiment is run."""
-
-    studies: Sequence[Study]
-    quick: bool = False
-    store: Path | None = None
-    data_dir: str = ""
-    place: Place | None = None  #: where sweeps are computed; None: here
-
-
-class Experiment(Protocol):
-    """An experiment at work."""
-
-    def __iter__(self) -> Iterator[Step]:
-        """Go on, step by step."""
-
-    def save_checkpoints(self) -> None:
-        """Keep on disk what is needed to go on later."""
-
-    def reports(self) -> list[ExperimentReport]:
-        """Return what was found."""
-
-    @property
-    def computing_s(self) -> float | None:
-        """How long the runs took on which it rests, whenever they were computed; None: it keeps no runs."""
-
-
-class _OfSweep:
-    """Tables, which are made of cells."""
-
-    def __init__(self, work: PaperTables | Beyond, options: Options) -> None:
-        self._work, self._place = work, options.place
-
-    def __iter__(self) -> Iterator[Step]:
-        sweep: Sweep = self._work.sweep
-        if self._place is not None:
-            yield from self._place.compute(sweep)
-            return
-        for progress in sweep:
-            share = progress.run.rounds_done / max(1, progress.run.rounds)
-            yield Step(progress.label, progress.cells_done + share, progress.n_cells)
-
-    def save_checkpoints(self) -> None:
-        self._work.sweep.save_checkpoints()
-
-    def reports(self) -> list[ExperimentReport]:
-        return self._work.reports()
-
-    @property
-    def computing_s(self) -> float:
-        return self._work.sweep.computing_s
-
-
-class _Alone:
-    """An experiment that makes one report and is soon computed again."""
-
-    computing_s = None
-
-    def __init__(self, make: Callable[[], _WithReport]) -> None:
-        self._work = make()
-
-    def __iter__(self) -> Iterator[Step]:
-        yield from self._work
-
-    def save_checkpoints(self) -> None:
-        """Keep nothing: it takes minutes."""
-
-    def reports(self) -> list[ExperimentReport]:
-        return [self._work.report]
-
-
-class _WithReport(Protocol):
-    def __iter__(self) -> Iterator[Step]: ...
-
-    @property
-    def report(self) -> ExperimentReport: ...
-
-
-def experiments(name: str, options: Options) -> list[tuple[str, Experiment]]:
+def chosen_experiments(name: str) -> list[Experiment]:
     """Return the experiments of a name, in the order in which they run."""
+    if name == "all":
+        return [EXPERIMENTS[one] for one in OF_THE_PAPER]
     if name not in EXPERIMENTS:
-        raise UnknownNameError("experiment", name, list(EXPERIMENTS))
-    quick, data_dir = options.quick, options.data_dir
-    if name in SCENARIOS or name == "all":
-        scenarios = tuple(SCENARIOS) if name == "all" else (name,)
-        tables = PaperTables(scenarios, options.studies, quick, options.store, data_dir)
-        found: list[tuple[str, Experiment]] = [("tables" if name == "all" else name, _OfSweep(tables, options))]
-        if name != "all":
-            return found
-        return found + [pair for other in _MAKERS for pair in experiments(other, options)]
-    if name == "beyond":
-        at_hand = [study.data for study in options.studies]
-        return [(name, _OfSweep(Beyond(at_hand, quick, options.store, data_dir), options))]
-    if name == "liars":
-        return [(name, LiarsAgainstDefences(quick, options.store, data_dir))]
-    if name == "step-size":
-        return [(name, step_size.StepSizes(options.studies, quick, data_dir, options.store))]
-    return [(name, _Alone(lambda: _MAKERS[name](quick, data_dir)))]
+        raise UnknownNameError("experiment", name, [*EXPERIMENTS, "all", "render"])
+    return [EXPERIMENTS[name]]
 
 
-_MAKERS: Mapping[str, Callable[[bool, str], _WithReport]] = {
-    "communication": lambda quick, _: communication.Communication(quick),
-    "timing": lambda quick, _: timing.TimingExperiment(quick),
-    "server-figure": lambda quick, data_dir: server_figure.ServerFigure(quick, data_dir=data_dir),
-    "samples": samples.Samples,
-}
+@dataclass
+class RunningExperiment:
+    """An experiment that is computed. Iterate to run it; then it has rows, specifications and a report."""
+
+    experiment: Experiment
+    options: Options
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    specs: dict[str, RunSpec] = field(default_factory=dict)  #: of the rows, by their `job`
+    computing_s: float = 0.0
+    _sweep: Sweep | None = None
+
+    def __iter__(self) -> Iterator[SweepProgress]:
+        """Compute jobs until the experiment, which sees the rows so far, has no further ones."""
+        known: set[tuple[str, str]] = set()
+        while new := [job for job in self._jobs() if (job.key, job.label) not in known]:
+            known |= {(job.key, job.label) for job in new}
+            self._sweep = sweep = Sweep(new, self.options.cache)
+            executor, _, address = self.options.executor.partition(":")
+            yield from compute_on_ray(sweep, address) if executor == "ray" else sweep
+            self.computing_s += sweep.computing_s
+            for job in new:
+                self._add(job, sweep)
+
+    def _jobs(self) -> list[Job]:
+        jobs = self.experiment.jobs(self.options, self.rows)
+        return [Job(job.label, located(job.spec, self.options.data_dir), job.tags, job.folder) for job in jobs]
+
+    def _add(self, job: Job, sweep: Sweep) -> None:
+        repetitions = sweep.results[job.key]
+        self.rows += self.experiment.rows(job, repetitions)
+        for one in repetitions:
+            self.specs[one.key] = job.spec if one.key == job.key else one.spec
+
+    def save_checkpoints(self) -> None:
+        """Write to disk what is needed to go on later."""
+        if self._sweep is not None:
+            self._sweep.save_checkpoints()
+
+    @property
+    def report(self) -> ExperimentReport:
+        """What was found."""
+        return self.experiment.report(self.rows)
 
 
-def report_of_stored(name: str, rows: Sequence[Row], all_rows: Sequence[Row] = ()) -> ExperimentReport:
-    """Return the report of stored rows; `all_rows` are those of the three tables together."""
-    if name in SCENARIOS:
-        return table_report(name, rows, [*rows, *(row for row in all_rows if row["scenario"] != name)])
-    others: Mapping[str, Callable[[Sequence[Row]], ExperimentReport]] = {
-        "beyond": beyond_report,
-        "liars": liars_report,
-        "step-size": step_size.report_of,
-        "communication": communication.report_of,
-        "timing": timing.report_of,
-        "server-figure": server_figure.report_of,
-        "samples": samples.report_of,
-    }
-    if name not in others:
-        raise UnknownNameError("experiment", name, [*SCENARIOS, *others])
-    return others[name](rows)
+def located(spec: RunSpec, data_dir: str) -> RunSpec:
+    """Return a specification with the folder where data sets lie."""
+    return msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=data_dir))
+
+
+def stored_reports(folder: Path) -> dict[str, tuple[ExperimentReport, dict[str, Any]]]:
+    """Return the report of every results file of a folder, made again from its rows, and where its rows come from."""
+    found = {}
+    for name, experiment in EXPERIMENTS.items():
+        path = folder / f"{name}.json"
+        if path.is_file():
+            content = read_results(path)
+            origin = {key: value for key, value in content.items() if key not in ("rows", "verdicts", "name", "title")}
+            found[name] = (_report(experiment, content["rows"], path), origin)
+    return found
+
+
+def _report(experiment: Experiment, rows: Sequence[dict[str, Any]], path: Path) -> ExperimentReport:
+    try:
+        return experiment.report(rows)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise RunDirectoryError(path, f"was edited by hand: its rows do not fit together ({error!r})") from None

@@ -1,240 +1,311 @@
 """Many runs that have rounds in common: these are trained once, and what is finished on disk is not computed again.
 
 Rounds before the first failure are the same whatever follows it, and for Tol-FL, FL and SBT they are the same models
-whatever the number of clusters (docs/decisions/0008). Repetitions of one specification are computed as one batch.
+whatever the number of clusters (docs/decisions/0008) and the links. Repetitions of one specification are computed as
+one batch; if one of them diverges, they are computed one by one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tolfl.core.errors import RunDirectoryError
-from tolfl.core.spec import RunSpec
+from tolfl.core.errors import DivergedError, RunDirectoryError, SpecError
+from tolfl.core.records import AnyRecord, decode_records
+from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, is_plain
 from tolfl.learners.training import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
 from tolfl.runs.write_lock import WriteLock
-from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
+from tolfl.sim.simulation import Runs, datasets_of, repetitions_of
 
-Summaries = list[dict[str, Any]]  #: one per repetition
-
-
-#: How often another process is asked whether it is done.
+#: How often other processes are asked whether they are done, where nothing else is left to compute.
 _WAIT_S = 0.5
 #: Fields that came when results were stored already, and change nothing unless they are set.
 _ADDED_LATER = ("dataset.window_s", "defence", "liars", "learn")
+_DIVERGED = "diverged.json"
 
 
 def spec_hash(spec: RunSpec) -> str:
-    """Return the name under which a specification's results are kept; where its data lie is not part of it."""
-    without_place = msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=""))
-    fields, usual = msgspec.toml.decode(without_place.to_toml()), msgspec.toml.decode(RunSpec().to_toml())
+    """Return the name under which a specification's results are stored; where its data lie is not part of it."""
+    without_dir = msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=""))
+    fields, defaults = msgspec.toml.decode(without_dir.to_toml()), _default_fields()
     for name in _ADDED_LATER:
         *sections, last = name.split(".")
-        place = reduce(dict.__getitem__, sections, fields)
-        if last in place and place[last] == reduce(dict.__getitem__, [*sections, last], usual):
-            del place[last]
+        section = reduce(dict.__getitem__, sections, fields)
+        if last in section and section[last] == reduce(dict.__getitem__, [*sections, last], defaults):
+            del section[last]
     return hashlib.sha256(msgspec.toml.encode(fields)).hexdigest()[:16]
 
 
+def _default_fields() -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.toml.decode(RunSpec().to_toml())
+    return fields
+
+
 @dataclass(frozen=True)
-class Cell:
-    """One specification to be computed, with all its repetitions."""
+class Job:
+    """One specification to compute, with all its repetitions, and the columns that its rows get."""
 
     label: str
     spec: RunSpec
-    folder: str = ""  #: its run directory; empty: named by scheme, policy and the hash of the specification
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""  #: its run directory; empty: named by data, scheme, policy and the hash of the specification
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """The name of its results."""
+        """The name under which its results are stored."""
         return spec_hash(self.spec)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of its run directory."""
         parts = (Path(self.spec.data).stem, self.spec.scheme, self.spec.on_head_failure, self.key)
         return self.folder or "-".join(filter(None, parts))
 
-    @property
+    @cached_property
     def shared_rounds(self) -> int:
-        """How many rounds nobody's failure can have touched, in any repetition.
+        """How many rounds no failure can have touched, in any repetition.
 
-        The last round before a failure is not among them: where a model takes longer to arrive than a death to be
-        noticed, survivors give up on it.
+        The last round before a failure is not among them: where a model takes longer to arrive than a failure to be
+        detected, survivors give up on it.
         """
         if is_plain(self.spec):
             return 0
         firsts = [failure_plan(one).first_round for one in repetitions_of(self.spec)]
         return min(self.spec.rounds if first is None else max(0, first - 1) for first in firsts)
 
-    @property
-    def trunk(self) -> str:
-        """A name that is common to all specifications with the same models until somebody fails."""
+    @cached_property
+    def shared_key(self) -> str:
+        """The same for all jobs whose models are equal until a device fails (docs/decisions/0008)."""
         same = msgspec.structs.replace(self.spec, fail="", on_head_failure="", lost_model="lost")
         # In a layout of one's own devices are added in another order; who is late depends on the layout, and so does
         # what a robust rule makes of a cluster.
         depends = same.topology or same.deadline_s is not None or same.defence.depends_on_layout
-        if not is_plain(same) and not depends:
-            # Tol-FL, FL and SBT compute the same model as long as nobody fails.
-            family = "averaging" if same.scheme in {"tol-fl", "fl", "sbt"} else same.scheme
-            same = msgspec.structs.replace(same, scheme=family)
-            if family == "averaging":
-                same = msgspec.structs.replace(same, clusters=None)
+        if is_plain(same) or depends:
+            return spec_hash(same)
+        same = msgspec.structs.replace(same, links=LinkModel(), timing="localhost")
+        if same.scheme in {"tol-fl", "fl", "sbt"}:
+            same = msgspec.structs.replace(same, scheme="averaging", clusters=None)
         return spec_hash(same)
 
 
 @dataclass(frozen=True)
+class Repetition:
+    """One finished repetition of a job."""
+
+    spec: RunSpec
+    key: str  #: of the specification it was computed from: the job's, or its own where the batch diverged
+    summary: Mapping[str, Any] | None  #: None: it diverged, and left no model
+    _records: Sequence[AnyRecord] | Path = ()
+
+    @cached_property
+    def records(self) -> Sequence[AnyRecord]:
+        """What happened, in order."""
+        if not isinstance(self._records, Path):
+            return self._records
+        try:
+            lines = (self._records / "records.jsonl").read_bytes().splitlines()
+        except OSError as error:
+            raise RunDirectoryError(self._records, f"has no records ({error.strerror}); delete its folder") from None
+        return list(decode_records(lines, source=str(self._records / "records.jsonl")))
+
+
+@dataclass(frozen=True)
 class SweepProgress:
-    """How far a sweep is."""
+    """What a sweep is computing, and how far it is."""
 
     label: str
-    cells_done: int
-    n_cells: int
-    run: Progress
+    jobs_done: int
+    n_jobs: int
+    rounds_done: int = 0
+    rounds: int = 1
+    loss: float | None = None
 
 
 class Sweep:
-    """Cells at work. Iterate to make them go on; what an earlier attempt left in `store` is used.
+    """Computes jobs. Iterate to run it; what an earlier attempt left in `store` is used.
 
     >>> clean = RunSpec(data="blobs", devices=4, clusters=2, rounds=4)
     >>> failing = msgspec.structs.replace(clean, fail="server@2")
-    >>> sweep = Sweep([Cell("clean", clean), Cell("failing", failing)])
+    >>> sweep = Sweep([Job("clean", clean), Job("failing", failing)])
     >>> len(list(sweep))  # four rounds of the first, and the last three of the second
     7
     """
 
     def __init__(
         self,
-        cells: Sequence[Cell],
+        jobs: Sequence[Job],
         store: Path | None = None,
         data: FederatedDataset | Sequence[FederatedDataset] | None = None,
         model: Model | None = None,
     ) -> None:
-        self.cells, self.store = list(cells), store
-        self.summaries: dict[str, Summaries] = {}  #: by key of a cell
+        self.jobs, self.store = list(jobs), store
+        self.results: dict[str, list[Repetition]] = {}  #: by key of a job
         self._data, self._model = data, model
         self._runs: Runs | None = None
-        self._prefixes: dict[int, list[Checkpoint]] = {}  #: of the trunk at hand, by rounds done
+        self._prefixes: dict[int, list[Checkpoint]] = {}  #: of the group that is computed, by rounds done
 
     def __iter__(self) -> Iterator[SweepProgress]:
-        """Compute cell after cell, those with rounds in common one after the other."""
-        found = groups(self.cells)
-        done, total = 0, sum(map(len, found))
-        for group in found:
-            turn = self._turn(group[0])
-            while not all(map(self.is_finished, group)) and not turn.take():
-                waiting = Progress(0, group[0].spec.rounds, None)
-                yield SweepProgress(f"{group[0].label} (another process is at it)", done, total, waiting)
+        """Compute group after group; one that another process computes is left to it, and asked for in the end."""
+        found = groups(self.jobs)
+        waiting, total = list(found), sum(map(len, found))
+        while waiting:
+            held = []
+            for group in waiting:
+                lock = self._lock(group[0])
+                if not all(map(self.is_finished, group)) and not lock.take():
+                    held.append(group)
+                    continue
+                try:
+                    yield from self._compute_group(group, total)
+                finally:
+                    lock.give_back()
+            if len(held) == len(waiting):
+                label = f"{held[0][0].label} (another process computes it)"
+                yield SweepProgress(label, sum(job.key in self.results for group in found for job in group), total)
                 time.sleep(_WAIT_S)
-            try:
-                for progress in self._compute_group(group):
-                    yield SweepProgress(progress.label, done + progress.cells_done, total, progress.run)
-            finally:
-                turn.give_back()
-            done += len(group)
+            waiting = held
         self._prefixes = {}
 
-    def _compute_group(self, group: Sequence[Cell]) -> Iterator[SweepProgress]:
-        missing = [cell for cell in group if not self.is_finished(cell)]
+    def _compute_group(self, group: Sequence[Job], total: int) -> Iterator[SweepProgress]:
+        missing = [job for job in group if not self.is_finished(job)]
         datasets = datasets_of(missing[0].spec, self._data) if missing else []
         self._prefixes = self._stored_prefixes(group[0]) if missing else {}
-        rounds = {cell.shared_rounds for cell in group}
-        done = len(group) - len(missing)
-        for place, cell in enumerate(missing):
-            for progress in self._compute(cell, datasets, rounds):
-                yield SweepProgress(cell.label, done + place, len(group), progress)
+        wanted = {job.shared_rounds for job in group}
+        for job in missing:
+            done = len(self.results)
+            for progress in self._compute(job, datasets, wanted):
+                yield replace(progress, jobs_done=done, n_jobs=total)
 
-    def _compute(self, cell: Cell, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[Progress]:
-        shared = cell.shared_rounds
-        usable = [rounds for rounds in self._prefixes if rounds <= shared]
+    def _compute(self, job: Job, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[SweepProgress]:
+        folder = None if self.store is None else self.store / job.name
+        if folder is None or not (folder / _DIVERGED).is_file():
+            try:
+                yield from self._compute_batch(job, datasets, wanted)
+            except DivergedError as error:
+                if folder is not None:
+                    write_file(folder, _DIVERGED, msgspec.json.encode({"diverged": str(error)}) + b"\n")
+            else:
+                return
+        if job.spec.repetitions == 1:
+            self.results[job.key] = [Repetition(job.spec, job.key, None)]
+            return
+        self._prefixes = {}
+        singles = [Job(job.label, job.spec.repetition(index)) for index in range(job.spec.repetitions)]
+        for single, data in zip(singles, datasets, strict=True):
+            if not self.is_finished(single):
+                yield from self._compute(single, [data], set())
+        self.results[job.key] = [self.results[single.key][0] for single in singles]
+
+    def _compute_batch(self, job: Job, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[SweepProgress]:
+        usable = [rounds for rounds in self._prefixes if rounds <= job.shared_rounds]
         known = self._prefixes[max(usable)] if usable else None
-        out = None if self.store is None else self.store / cell.name
-        self._runs = runs = Runs(cell.spec, datasets, self._model, out, resume=True, known=known)
+        folder = None if self.store is None else self.store / job.name
+        self._runs = runs = Runs(job.spec, datasets, self._model, folder, resume=True, known=known)
         for progress in runs:
-            if progress.rounds_done in wanted - set(self._prefixes) and progress.rounds_done <= shared:
-                self._keep_prefix(cell, progress.rounds_done, runs.checkpoints())
-            yield progress
+            if progress.rounds_done in wanted - set(self._prefixes) and progress.rounds_done <= job.shared_rounds:
+                self._keep_prefix(job, progress.rounds_done, runs.checkpoints())
+            yield SweepProgress(job.label, 0, 0, progress.rounds_done, progress.rounds, progress.loss)
         self._runs = None
-        self.summaries[cell.key] = [result.summary for result in runs.results]
+        self.results[job.key] = [
+            Repetition(result.spec, job.key, result.summary, _folder(folder, job.spec, index) or result.records)
+            for index, result in enumerate(runs.results)
+        ]
 
     def save_checkpoints(self) -> None:
-        """Keep on disk what is needed to go on later."""
+        """Write to disk what is needed to go on later."""
         if self._runs is not None:
             self._runs.save_checkpoints()
 
     @property
     def computing_s(self) -> float:
-        """How long the finished cells took, whenever they were computed; rounds that they share count once."""
+        """How long the finished jobs took, whenever they were computed; rounds that they share count once."""
         return sum(
-            float(self.summaries[cell.key][0]["seconds_per_round"])
-            * (cell.spec.rounds - (0 if cell is group[0] else cell.shared_rounds))
-            for group in groups(self.cells)
-            for cell in group
-            if cell.key in self.summaries
+            float((self.results[job.key][0].summary or {}).get("seconds_per_round", 0.0))
+            * (job.spec.rounds - (0 if job is group[0] else job.shared_rounds))
+            for group in groups(self.jobs)
+            for job in group
+            if job.key in self.results
         )
 
-    def _turn(self, cell: Cell) -> WriteLock:
-        """Return the right to compute a trunk, which processes with the same store have one after the other."""
-        return WriteLock(None if self.store is None else self.store / "shared" / f"{cell.trunk}.turn")
+    def _lock(self, job: Job) -> WriteLock:
+        """Return the right to compute a group, which one process at a time has in a store."""
+        return WriteLock(None if self.store is None else self.store / "shared" / f"{job.shared_key}.lock")
 
     # -- on disk ------------------------------------------------------------------------------------------------
 
-    def is_finished(self, cell: Cell) -> bool:
-        """Tell whether a cell has its results, from this attempt or an earlier one."""
-        if cell.key not in self.summaries and self.store is not None:
-            finished = read_finished(self.store / cell.name, cell.spec)
+    def is_finished(self, job: Job) -> bool:
+        """Tell whether a job has its results, from this attempt or an earlier one."""
+        if job.key not in self.results and self.store is not None:
+            finished = read_finished(self.store, job)
             if finished is not None:
-                self.summaries[cell.key] = finished
-        return cell.key in self.summaries
+                self.results[job.key] = finished
+        return job.key in self.results
 
-    def _keep_prefix(self, cell: Cell, rounds: int, prefix: list[Checkpoint]) -> None:
+    def _keep_prefix(self, job: Job, rounds: int, prefix: list[Checkpoint]) -> None:
         self._prefixes[rounds] = prefix
         if self.store is not None:
             for index, checkpoint in enumerate(prefix):
-                write_file(self.store / "shared", _prefix_file(cell, rounds, index), checkpoint.to_bytes())
+                write_file(self.store / "shared", _prefix_file(job, rounds, index), checkpoint.to_bytes())
 
-    def _stored_prefixes(self, cell: Cell) -> dict[int, list[Checkpoint]]:
+    def _stored_prefixes(self, job: Job) -> dict[int, list[Checkpoint]]:
         if self.store is None:
             return {}
         found = {}
-        for path in sorted((self.store / "shared").glob(f"{cell.trunk}-*-0.safetensors")):
+        for path in sorted((self.store / "shared").glob(f"{job.shared_key}-*-0.safetensors")):
             rounds = int(path.name.split("-")[1])
-            paths = [path.with_name(_prefix_file(cell, rounds, index)) for index in range(cell.spec.repetitions)]
+            paths = [path.with_name(_prefix_file(job, rounds, index)) for index in range(job.spec.repetitions)]
             if all(one.is_file() for one in paths):
                 found[rounds] = [Checkpoint.read(one) for one in paths]
         return found
 
 
-def groups(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return cells by trunk, in order of appearance; of each, those that go furthest without a failure first."""
-    by_trunk: dict[str, dict[str, Cell]] = {}
-    for cell in cells:
-        by_trunk.setdefault(cell.trunk, {}).setdefault(cell.key, cell)
-    return [sorted(group.values(), key=lambda cell: -cell.shared_rounds) for group in by_trunk.values()]
+def groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return jobs that share rounds together, in order of appearance; the one that shares the most rounds first."""
+    by_key: dict[str, dict[str, Job]] = {}
+    for job in jobs:
+        by_key.setdefault(job.shared_key, {}).setdefault(job.key, job)
+    return [sorted(group.values(), key=lambda job: -job.shared_rounds) for group in by_key.values()]
 
 
-def read_finished(folder: Path, spec: RunSpec) -> Summaries | None:
-    """Return the summaries of a finished cell; None if it is not finished, or was made from another specification."""
+def read_finished(store: Path, job: Job) -> list[Repetition] | None:
+    """Return the results of a job; None if it is not finished, or was made from another specification."""
+    folder = store / job.name
+    if (folder / _DIVERGED).is_file():
+        if job.spec.repetitions == 1:
+            return [Repetition(job.spec, job.key, None)]
+        singles = [read_finished(store, Job("", one)) for one in repetitions_of(job.spec)]
+        return None if None in singles else [found for single in singles if single for found in single]
     path = folder / "summary.json"
-    if not path.is_file() or spec_hash(RunSpec.from_file(folder / "spec.toml")) != spec_hash(spec):
+    if not path.is_file():
         return None
     try:
+        if spec_hash(RunSpec.from_file(folder / "spec.toml")) != job.key:
+            return None
         summary: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise RunDirectoryError(path, f"cannot be read ({error}); delete its folder to compute it again") from None
-    return summary.get("repetitions") or [summary]
+        summaries = summary.get("repetitions") or [summary]
+    except (OSError, msgspec.DecodeError, AttributeError, SpecError) as error:
+        raise RunDirectoryError(folder, f"cannot be read ({error}); delete it to compute it again") from None
+    return [
+        Repetition(job.spec.repetition(index), job.key, found, _folder(folder, job.spec, index) or ())
+        for index, found in enumerate(summaries)
+    ]
 
 
-def _prefix_file(cell: Cell, rounds: int, index: int) -> str:
-    return f"{cell.trunk}-{rounds}-{index}.safetensors"
+def _folder(folder: Path | None, spec: RunSpec, index: int) -> Path | None:
+    """Return where the records of a repetition are."""
+    return folder if folder is None or spec.repetitions == 1 else folder / f"repetition-{index}"
+
+
+def _prefix_file(job: Job, rounds: int, index: int) -> str:
+    return f"{job.shared_key}-{rounds}-{index}.safetensors"

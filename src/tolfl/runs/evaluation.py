@@ -77,7 +77,7 @@ def mean_loss(
     if not models or samples is None or not len(samples):
         return None
     losses = {name: float(np.mean(model.anomaly_score(samples), dtype=np.float64)) for name, model in models.items()}
-    return mean_over_devices(losses, holders)
+    return next(iter(losses.values())) if len(losses) == 1 else mean_over_devices(losses, holders)
 
 
 def train_loss(models: Mapping[str, Scorer], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:

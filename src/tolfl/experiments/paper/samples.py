@@ -1,13 +1,15 @@
 """What the samples look like: feature means by class for Comms-ML, class-mean pictures for the picture sets.
 
 The paper shows 20 of Comms-ML's 112 features for one class. Here are all of them, for every class, because what matters
-is where typical and anomalous ones differ.
+is where typical and anomalous ones differ. Its jobs are the plain baseline that knows such a mean: no rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -16,61 +18,56 @@ from numpy.typing import NDArray
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
 from tolfl.datasets.classes import choose
-from tolfl.datasets.loaders import CLASS_NAMES, MissingDataError, find
+from tolfl.datasets.loaders import CLASS_NAMES
 from tolfl.datasets.scaling import Moments, Scaler
-from tolfl.experiments.paper.samples_report import report_of
-from tolfl.experiments.report import ExperimentReport, Row
-from tolfl.experiments.steps import Step, finished
+from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
+from tolfl.experiments.experiment import Experiment, Options
+from tolfl.experiments.paper.published import published
+from tolfl.experiments.result_rows import Row, named, where
+from tolfl.experiments.results import ExperimentReport, Table, Verdict
+from tolfl.experiments.sweep import Job, Repetition
 
-__all__ = ["Samples", "feature_rows", "picture_rows", "report_of"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _PICTURES = {"fashion-mnist": (28, 28), "cifar-10": (32, 32), "cifar-100": (32, 32)}
 _QUICK_WINDOWS = 100  #: per region
+#: How features are called in tables and figures, with their units.
+_LABELS = {
+    "packets": "packets",
+    "gap_min_s": "shortest gap (s)",
+    "gap_max_s": "longest gap (s)",
+    "gap_mean_s": "mean gap (s)",
+    "tcp_packets": "TCP packets",
+    "udp_packets": "UDP packets",
+    "wire_min_bytes": "shortest packet (bytes)",
+    "wire_max_bytes": "longest packet (bytes)",
+    "wire_mean_bytes": "mean packet (bytes)",
+    "unique_lengths": "different lengths",
+    "unique_sources": "different sources",
+    "unique_destinations": "different destinations",
+}
+_TYPICAL_COLOURS, _ANOMALOUS_COLOURS = (BLUE, GREEN, SKY, BLACK), (VERMILION, ORANGE, PURPLE, BLACK)
+_TYPICAL_MARKS, _ANOMALOUS_MARKS = "os^v", "DPX*"
+_PER_LINE = 10  #: pictures
+_SHOWN_READINGS = 50  #: more would be a thicket
 
 
-class Samples:
-    """The experiment. Iterate to make it go on.
-
-    Parameters
-    ----------
-    quick
-        A hundred windows per region of Comms-ML, and no pictures.
-    data_dir
-        Where to look for picture sets first; those that are nowhere are left out.
-    """
-
-    def __init__(self, quick: bool = False, data_dir: str = "") -> None:
-        generated = RunSpec(data="comms-ml").comms_ml
-        if quick:
-            generated = msgspec.structs.replace(generated, windows_per_region=_QUICK_WINDOWS)
-        self.specs = [RunSpec(data="comms-ml", comms_ml=generated)]
-        if not quick:
-            names = [name for name in _PICTURES if _is_at_hand(name, data_dir)]
-            self.specs += [RunSpec(data=name, dataset=DatasetSpec(dir=data_dir)) for name in names]
-        self._report: ExperimentReport | None = None
-
-    def __iter__(self) -> Iterator[Step]:
-        """Look at one data set after the other."""
-        rows: list[Row] = []
-        for done, spec in enumerate(self.specs, start=1):
-            raw = load_raw(spec)
-            rows_of = picture_rows if spec.data in _PICTURES else feature_rows
-            rows += rows_of(raw, spec.dataset)
-            yield Step(spec.data, done, len(self.specs))
-        self._report = report_of(rows)
-
-    @property
-    def report(self) -> ExperimentReport:
-        """The finished experiment."""
-        return finished(self._report)
+def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
+    """Return one job per data set; quick: a hundred windows per region of Comms-ML, and no pictures."""
+    generated = RunSpec().comms_ml
+    if options.quick:
+        generated = msgspec.structs.replace(generated, windows_per_region=_QUICK_WINDOWS)
+    names = ["comms-ml"] if options.quick else options.data
+    return [Job(name, RunSpec(scheme="mean-vector", data=name, comms_ml=generated)) for name in names]
 
 
-def _is_at_hand(name: str, data_dir: str) -> bool:
-    try:
-        find(name, data_dir)
-    except MissingDataError:
-        return False
-    return True
+def sample_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
+    """Return one row per class of a data set."""
+    spec = job.spec
+    found = (picture_rows if spec.data in _PICTURES else feature_rows)(load_raw(spec), spec.dataset)
+    return [{**row, "job": repetitions[0].key} for row in found]
 
 
 def feature_rows(raw: RawData, spec: DatasetSpec) -> list[Row]:
@@ -119,3 +116,189 @@ def _what(raw: RawData, name: str, is_anomalous: bool) -> dict[str, Any]:
         "n_samples": int((raw.labels == name).sum()),
         "n_features": int(np.prod(raw.samples.shape[1:])),
     }
+
+
+def report(rows: Sequence[Row]) -> ExperimentReport:
+    """Return the report of rows."""
+    features = where(rows, kind="features")
+    pictures = where(rows, kind="picture")
+    tables, figures = [_data_sets(rows)], dict[str, "Callable[[], Figure]"]()
+    verdicts = [_as_published(rows)]
+    if features:
+        tables.insert(0, _means(features))
+        verdicts.append(_differ(features))
+        figures["samples"] = lambda: _plot_features(features)
+    if pictures:
+        figures["samples-pictures"] = lambda: _plot_pictures(pictures)
+    return ExperimentReport(
+        "samples", "Samples: what typical and anomalous ones look like", rows, tables, verdicts, figures
+    )
+
+
+def _n_statistics(row: Row) -> int:
+    return sum(name in _LABELS for name in row["feature_names"])
+
+
+def _means(rows: Sequence[Row]) -> Table:
+    n_statistics = _n_statistics(rows[0])
+    shown = [
+        (_LABELS[name], *(f"{row['means'][place]:.4g}" for row in rows))
+        for place, name in enumerate(rows[0]["feature_names"][:n_statistics])
+    ]
+    n_readings = len(rows[0]["means"]) - n_statistics
+    readings = (f"{float(np.mean(row['means'][n_statistics:])):.3f}" for row in rows)
+    shown.append((f"mean of the {n_readings} readings (amplitude)", *readings))
+    classes = tuple(f"{row['class']}{'*' if row['is_anomalous'] else ''}" for row in rows)
+    notes = (
+        f"* anomalous. {rows[0]['n_samples']:,} samples per class, each a window of traffic in which the router sends.",
+        "All traffic is UDP. Amplitudes: a frame is sent with mean power 1.",
+    )
+    return Table(f"Means of {rows[0]['data']}'s features, by class", ("feature", *classes), tuple(shown), notes)
+
+
+def _data_sets(rows: Sequence[Row]) -> Table:
+    data_sets = published()["data_sets"]
+    shown = []
+    for name in named(rows, "data"):
+        of_data = where(rows, data=name)
+        paper = data_sets.get(name, {})
+        n_classes = len(of_data)
+        ours = (str(of_data[0]["n_features"]), str(n_classes), f"{_per_class(of_data):,}")
+        theirs = (_shape(paper), str(paper.get("classes", "-")), f"{paper.get('samples_per_class', 0):,}")
+        shown.append((name, *(f"{a} ({b})" for a, b in zip(ours, theirs, strict=True))))
+    notes = (
+        "Comms-ML: the paper's classes are its four regions; here regions 1 to 3, and three kinds of anomaly of which "
+        "region 4 is one. Pictures: as in the files at hand; CIFAR is grey, CIFAR-100 by its 20 coarse classes.",
+    )
+    columns = ("data set", "features", "classes", "samples per class")
+    return Table("Data sets: here (in the paper)", columns, tuple(shown), notes)
+
+
+def _per_class(rows: Sequence[Row]) -> int:
+    return int(min(row["n_samples"] for row in rows))
+
+
+def _shape(paper: dict[str, Any]) -> str:
+    return " x ".join(str(length) for length in paper.get("shape", ["-"]))
+
+
+def _as_published(rows: Sequence[Row]) -> Verdict:
+    data_sets, same, differing = published()["data_sets"], [], []
+    for name in named(rows, "data"):
+        of_data, paper = where(rows, data=name), data_sets.get(name)
+        if paper is None:
+            continue
+        ours = (of_data[0]["n_features"], len(of_data), _per_class(of_data))
+        theirs = (math.prod(paper["shape"]), paper["classes"], paper["samples_per_class"])
+        if ours == theirs:
+            same.append(name)
+        else:
+            texts = [f"{classes} classes of {samples:,} with {n} features" for n, classes, samples in (ours, theirs)]
+            differing.append(f"{name}: {texts[0]}, printed {texts[1]}")
+    evidence = "; ".join([*differing, *(f"{name}: as printed" for name in same)])
+    return Verdict("Classes, samples and features are as the paper prints them", not differing, evidence)
+
+
+def _differ(rows: Sequence[Row]) -> Verdict:
+    """Look for one feature per anomaly that tells it from every typical class by its mean."""
+    typical = [row for row in rows if not row["is_anomalous"]]
+    evidence, distances = [], []
+    for row in rows:
+        if row["is_anomalous"]:
+            apart = np.min([distance(row, other) for other in typical], axis=0)
+            best = int(np.argmax(apart))
+            distances.append(float(apart[best]))
+            name = row["feature_names"][best]
+            evidence.append(f"{row['class']}: {_LABELS.get(name, name.replace('_', ' '))}, {apart[best]:.2f}")
+    claim = "Each anomaly has a feature whose mean is a standard deviation or more from that of every typical class"
+    return Verdict(claim, min(distances, default=0.0) >= 1.0, "; ".join(evidence) + " standard deviations")
+
+
+def distance(a: Row, b: Row) -> NDArray[np.float64]:
+    """Return how far apart the means of two classes are, in pooled standard deviations; 0 where nothing varies."""
+    gap: NDArray[np.float64] = np.abs(np.subtract(a["means"], b["means"]))
+    spread: NDArray[np.float64] = np.sqrt((np.square(a["stds"]) + np.square(b["stds"])) / 2)
+    return np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
+
+
+def _plot_features(rows: Sequence[Row]) -> Figure:
+    """Return the statistics as points on the scale that models see, and the readings as lines."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
+    right.set_axis_off()
+    place = right.get_subplotspec()
+    halves = place.subgridspec(2, 1) if place is not None else figure.add_gridspec(2, 1)
+    above = figure.add_subplot(halves[0])
+    below = figure.add_subplot(halves[1], sharex=above, sharey=above)
+    n_statistics = _n_statistics(rows[0])
+    for row, colour, mark, line, shift in _styles(rows):
+        label = f"{row['class']} (anomalous)" if row["is_anomalous"] else row["class"]
+        points, places = row["scaled_means"][:n_statistics], np.arange(n_statistics) + shift
+        left.plot(points, places, mark, color=colour, markersize=4, linestyle="none", label=label)
+        readings = row["means"][n_statistics : n_statistics + _SHOWN_READINGS]
+        (below if row["is_anomalous"] else above).plot(readings, color=colour, linestyle=line, linewidth=1.2)
+    _name_statistics(left, [_LABELS[name] for name in rows[0]["feature_names"][:n_statistics]])
+    above.set_title(f"first {_SHOWN_READINGS} radio readings, typical", fontsize=9)
+    below.set_title("anomalous", fontsize=9)
+    above.tick_params(labelbottom=False)
+    below.set_xlabel("reading", fontsize=9)
+    for axes in (above, below):
+        axes.set_ylabel("amplitude", fontsize=9)
+        bare(axes)
+    figure.suptitle(f"{rows[0]['data']}: feature means by class", fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def _styles(rows: Sequence[Row]) -> list[tuple[Row, str, str, str, float]]:
+    """Return each row with its colour, mark, line and place beside the others; anomalous ones are dashed."""
+    styled: list[tuple[Row, str, str, str, float]] = []
+    for is_anomalous, colours, marks in (
+        (False, _TYPICAL_COLOURS, _TYPICAL_MARKS),
+        (True, _ANOMALOUS_COLOURS, _ANOMALOUS_MARKS),
+    ):
+        alike = [row for row in rows if row["is_anomalous"] == is_anomalous]
+        for number, row in enumerate(alike):
+            shift = (len(styled) + 0.5) / len(rows) * 0.7 - 0.35
+            line = "--" if is_anomalous else "-"
+            styled.append((row, colours[number % 4], marks[number % 4], line, shift))
+    return styled
+
+
+def _name_statistics(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("mean, scaled: 0 to 1 is the typical range", fontsize=8)
+    axes.set_title("statistics of a window", fontsize=9)
+    bare(axes)
+    axes.tick_params(axis="y", length=0)
+
+
+def _plot_pictures(rows: Sequence[Row]) -> Figure:
+    """Return the mean picture of every class, one data set below the other."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
+
+    lines: list[list[Row]] = []
+    for name in named(rows, "data"):
+        of_data = where(rows, data=name)
+        lines += [of_data[start : start + _PER_LINE] for start in range(0, len(of_data), _PER_LINE)]
+    figure = Figure(figsize=(7, 0.98 * len(lines) + 0.3), layout="constrained")
+    grid = figure.subplots(len(lines), _PER_LINE, squeeze=False)
+    for axes_row, line in zip(grid, lines, strict=True):
+        for axes in axes_row:
+            axes.set_axis_off()
+        for axes, row in zip(axes_row, line, strict=False):
+            axes.imshow(
+                np.reshape(row["mean"], row["shape"]), cmap="gray_r" if row["data"].endswith("mnist") else "gray"
+            )
+            label = fill(row["name"], 13, break_long_words=False)
+            colour = VERMILION if row["is_anomalous"] else BLUE if row["is_typical"] else "0.4"
+            axes.set_title(f"{label}*" if row["is_anomalous"] else label, fontsize=5.5, color=colour, pad=2)
+    names = ", ".join(named(rows, "data"))
+    figure.suptitle(f"Class means: {names}. Blue: typical; red with *: anomalous; grey: not used", fontsize=8)
+    return figure
+
+
+EXPERIMENT = Experiment("samples", "feature means per class", ("comms-ml", *_PICTURES), jobs, sample_rows, report)

@@ -7,115 +7,225 @@ all devices, the lost one's included, dropout off; for isolated devices the mean
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tolfl.core.records import Evaluated
 from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
-from tolfl.datasets.loaders import MissingDataError, find
-from tolfl.experiments.paper.losses import ClosedLoss, Known, LossRuns
-from tolfl.experiments.paper.server_report import CURVES, report_of
-from tolfl.experiments.report import ExperimentReport, Row
-from tolfl.experiments.steps import Step, finished
-from tolfl.sim.simulation import datasets_of
+from tolfl.experiments.comparison import Statistic
+from tolfl.experiments.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band
+from tolfl.experiments.experiment import Experiment, Options
+from tolfl.experiments.result_rows import Row, mean_sd
+from tolfl.experiments.results import ExperimentReport, Table, Verdict
+from tolfl.experiments.sweep import Job, Repetition
 
-__all__ = ["ServerFigure", "mean_over_models", "report_of", "usual_specs"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _QUICK = RunSpec(data="blobs", rounds=20, repetitions=2, blobs=BlobsSpec(samples_per_device=60))
-#: The paper draws pictures ("MNIST" in its text, Fashion-MNIST in its tables); 1,000 of them keep it to minutes.
-_PICTURES = RunSpec(data="fashion-mnist", rounds=100, repetitions=5, dataset=DatasetSpec(max_train=1000, max_test=1000))
-_SERVER = 0
+#: 1,000 pictures keep it to minutes. The paper says "MNIST" in its text and Fashion-MNIST in its tables: both.
+_FEW = DatasetSpec(max_train=1000, max_test=1000)
+_SPECS = {
+    "comms-ml": RunSpec(data="comms-ml", clusters=3, rounds=100, repetitions=5),  # one cluster per typical region
+    "fashion-mnist": RunSpec(data="fashion-mnist", rounds=100, repetitions=5, dataset=_FEW),
+    "mnist": RunSpec(data="mnist", rounds=100, repetitions=5, dataset=_FEW),
+}
+
+#: Scheme and what follows the loss of the server; the paper's own curves first.
+CURVES = (("fl", "isolate"), ("sbt", "elect"), ("tol-fl", "elect"), ("tol-fl", "drop"), ("fl", "freeze"))
+_NAMES = {
+    ("fl", "isolate"): "FL, each device alone",
+    ("sbt", "elect"): "SBT",
+    ("tol-fl", "elect"): "Tol-FL, elect",
+    ("tol-fl", "drop"): "Tol-FL, drop",
+    ("fl", "freeze"): "FL, training stops",
+}
+#: Colour, line, width; the paper's own curves are the thick ones.
+_STYLES = {
+    ("fl", "isolate"): (VERMILION, "-", 2.0),
+    ("sbt", "elect"): (GREEN, "-", 2.0),
+    ("tol-fl", "elect"): (BLUE, "--", 1.3),
+    ("tol-fl", "drop"): (PURPLE, "-.", 1.3),
+    ("fl", "freeze"): (ORANGE, ":", 1.4),
+}
 
 
-class ServerFigure:
-    """The experiment. Iterate to make it go on.
+def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
+    """Return every curve of every data set; rounds before the failure are trained once."""
+    found = []
+    for spec in [_QUICK] if options.quick else [_SPECS[name] for name in options.data]:
+        for scheme, policy in CURVES:
+            # Slow to detect a failure: else the survivors give up on the server's last model while it is on its way.
+            fields: dict[str, Any] = {"fail": f"device:0@{spec.rounds // 2}", "timing": "wireless", "evaluate_every": 1}
+            own = msgspec.structs.replace(spec, scheme=scheme, on_head_failure=policy, **fields)
+            found.append(Job(f"{spec.data}, {scheme} ({policy})", own))
+    return found
 
-    Parameters
-    ----------
-    quick
-        Small generated data, two seeds and a few rounds.
-    specs
-        Data, devices, rounds and seeds of one's own, one specification per data set; the server is lost half way. By
-        default Comms-ML, and Fashion-MNIST where its files are found.
-    data_dir
-        Where to look for pictures first.
+
+def curve_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
+    """Return one curve per seed."""
+    found = []
+    for one in repetitions:
+        losses = losses_by_round([record for record in one.records if isinstance(record, Evaluated)])
+        found.append(
+            {
+                "data": job.spec.data,
+                "scheme": job.spec.scheme,
+                "policy": job.spec.on_head_failure,
+                "k": job.spec.clusters or min(5, job.spec.devices),
+                "n_devices": job.spec.devices,
+                "seed": one.spec.seed,
+                "job": one.key,
+                "rounds": job.spec.rounds,
+                "failed_after": job.spec.rounds // 2,
+                "losses": [sum(of_round.values()) / len(of_round) for of_round in losses],
+                "last_losses_by_device": losses[-1],
+            }
+        )
+    return found
+
+
+def losses_by_round(evaluated: Sequence[Evaluated]) -> list[dict[str, float]]:
+    """Return the loss of each model of a round by the device that closed it; one entry where all have the same model.
+
+    >>> alone = ((0, 0, 4), (1, 1, 3), (2, 1, 2))
+    >>> losses_by_round([Evaluated(time_s=0, device=d, round=r, auroc=None, loss=x) for d, r, x in alone])
+    [{'0': 4}, {'1': 3, '2': 2}]
     """
-
-    def __init__(self, quick: bool = False, specs: Sequence[RunSpec] | None = None, data_dir: str = "") -> None:
-        self.specs = list(specs) if specs is not None else [_QUICK] if quick else usual_specs(data_dir)
-        self._report: ExperimentReport | None = None
-
-    def __iter__(self) -> Iterator[Step]:
-        """Train one curve after the other; the rounds before the failure are trained once."""
-        rows: list[Row] = []
-        total = len(CURVES) * sum(spec.rounds for spec in self.specs)
-        before = 0
-        for spec in self.specs:
-            data = datasets_of(spec)
-            prefix: Known | None = None
-            for scheme, policy in CURVES:
-                runs = LossRuns(self._spec(spec, scheme, policy), data, known=prefix)
-                for rounds_done in runs:
-                    # One round before the failure: what follows the last one may already depend on the policy.
-                    if prefix is None and rounds_done == spec.rounds // 2 - 1:
-                        prefix = runs.known()
-                    yield Step(f"{spec.data}, {scheme} ({policy})", before + rounds_done, total)
-                before += spec.rounds
-                rows += [_row(spec, scheme, policy, seed, closed) for seed, closed in enumerate(runs.closed)]
-        yield Step("all curves", total, total)
-        self._report = report_of(rows)
-
-    def _spec(self, spec: RunSpec, scheme: str, policy: str) -> RunSpec:
-        own = msgspec.structs.replace(spec, scheme=scheme, on_head_failure=policy, topology="")
-        # Slow to notice a death: else the survivors give up on the server's last model while it is on its way to them.
-        return msgspec.structs.replace(own, fail=f"device:{_SERVER}@{spec.rounds // 2}", timing="wireless")
-
-    @property
-    def report(self) -> ExperimentReport:
-        """The finished experiment."""
-        return finished(self._report)
+    found: dict[int, dict[str, float]] = {}
+    for record in evaluated:
+        if record.loss is not None and record.round is not None:
+            found.setdefault(record.round, {})[str(record.device)] = record.loss
+    return [found[index] for index in sorted(found)]
 
 
-def usual_specs(data_dir: str = "") -> list[RunSpec]:
-    """Return the full experiment: Comms-ML, and pictures where they are at hand."""
-    specs = [RunSpec(data="comms-ml", clusters=3, rounds=100, repetitions=5)]  # one cluster per typical region
-    try:
-        find(_PICTURES.data, data_dir)
-    except MissingDataError:
-        return specs
-    dataset = msgspec.structs.replace(_PICTURES.dataset, dir=data_dir)
-    return [*specs, msgspec.structs.replace(_PICTURES, dataset=dataset)]
+def report(rows: Sequence[Row]) -> ExperimentReport:
+    """Return the report of rows."""
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    verdicts = [verdict for name in names for verdict in _verdicts([row for row in rows if row["data"] == name])]
+    title = "Server failure: the loss of those who go on alone and of those who go on together"
+    return ExperimentReport(
+        "server-figure", title, rows, [_table(rows)], verdicts, {"server-figure": lambda: _plot(rows)}
+    )
 
 
-def _row(spec: RunSpec, scheme: str, policy: str, seed: int, closed: Sequence[ClosedLoss]) -> Row:
-    return {
-        "data": spec.data,
-        "scheme": scheme,
-        "policy": policy,
-        "k": spec.clusters or min(5, spec.devices),
-        "n_devices": spec.devices,
-        "seed": spec.seed + seed,
-        "rounds": spec.rounds,
-        "failed_after": spec.rounds // 2,
-        "losses": mean_over_models(closed),
-        "last_losses_by_device": _last_by_device(closed),
-    }
+def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:
+    return [row for row in rows if (row["scheme"], row["policy"]) == curve]
 
 
-def mean_over_models(closed: Sequence[ClosedLoss]) -> list[float]:
-    """Return one loss per round: the mean over all who closed it, each with a model of its own.
-
-    >>> alone = [ClosedLoss(0, 0, 0.1, 4.0), ClosedLoss(1, 1, 0.2, 3.0), ClosedLoss(1, 2, 0.2, 2.0)]
-    >>> mean_over_models(alone)
-    [4.0, 2.5]
-    """
-    by_round: dict[int, list[float]] = {}
-    for one in closed:
-        by_round.setdefault(one.round, []).append(one.loss)
-    return [sum(losses) / len(losses) for _, losses in sorted(by_round.items())]
+def _last(rows: Sequence[Row], curve: tuple[str, str]) -> Statistic:
+    return Statistic.of([row["losses"][-1] for row in _curves(rows, curve)])
 
 
-def _last_by_device(closed: Sequence[ClosedLoss]) -> dict[str, float]:
-    """Return the loss of each model in the last round; one entry where all have the same model."""
-    last = max(one.round for one in closed)
-    return {str(one.device): one.loss for one in closed if one.round == last}
+def _at_failure(rows: Sequence[Row], curve: tuple[str, str]) -> Statistic:
+    return Statistic.of([row["losses"][row["failed_after"] - 1] for row in _curves(rows, curve)])
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    shown = []
+    for name in dict.fromkeys(row["data"] for row in rows):
+        of_data = [row for row in rows if row["data"] == name]
+        sbt = _last(of_data, ("sbt", "elect"))
+        for curve in CURVES:
+            last = _last(of_data, curve)
+            by_device = [loss for row in _curves(of_data, curve) for loss in row["last_losses_by_device"].values()]
+            extremes = f"{min(by_device):.3f} to {max(by_device):.3f}"
+            layout = f" (k = {of_data[0]['k']})" if curve[0] == "tol-fl" else ""
+            cells = (name, _NAMES[curve] + layout, _number(_at_failure(of_data, curve)), _number(last), extremes)
+            shown.append((*cells, _number(last.minus(sbt), "+.3f")))
+    first = rows[0]
+    n_seeds = len({row["seed"] for row in rows})
+    notes = (
+        f"Loss: mean of J over all typical training samples of all {first['n_devices']} devices, the lost one's "
+        f"included, dropout off; mean ± standard deviation over {n_seeds} seeds. Alone: the mean over survivors.",
+        "Device 0 is lost after half of the rounds: FL's server, and the head of a cluster of Tol-FL.",
+    )
+    columns = ("data", "curve", "loss at the failure", "loss in the end", "lowest to highest model", "end minus SBT's")
+    return Table("Loss after the server is lost", columns, tuple(shown), notes)
+
+
+def _number(statistic: Statistic, form: str = ".3f") -> str:
+    return mean_sd(statistic.values, form)
+
+
+def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    name = rows[0]["data"]
+    sbt, alone = _last(rows, ("sbt", "elect")), _last(rows, ("fl", "isolate"))
+    frozen, elect, drop = (
+        _last(rows, ("fl", "freeze")),
+        _last(rows, ("tol-fl", "elect")),
+        _last(rows, ("tol-fl", "drop")),
+    )
+    gone_on = sbt.minus(_at_failure(rows, ("sbt", "elect")))
+    largest = max(abs(value or 0.0) for value in elect.minus(sbt).values)
+    return [
+        _below(f"{name}: together (SBT) the loss ends below that of devices alone", sbt.minus(alone)),
+        _below(f"{name}: SBT goes on learning after the failure", gone_on),
+        _below(f"{name}: Tol-FL (drop, the paper's rule) ends below devices alone", drop.minus(alone)),
+        _below(f"{name}: Tol-FL (drop) ends below training that stops", drop.minus(frozen)),
+        Verdict(
+            f"{name}: Tol-FL (elect) loses what SBT loses, one device",
+            largest == 0,
+            f"largest difference of the losses in the end: {largest:g}",
+        ),
+    ]
+
+
+def _below(claim: str, differences: Statistic) -> Verdict:
+    """Return a verdict on a claim that must hold for every seed."""
+    n_below = sum((value or 0.0) < 0 for value in differences.values)
+    evidence = f"difference {_number(differences, '+.3f')}; {n_below} of {len(differences.values)} seeds"
+    return Verdict(claim, n_below == len(differences.values), evidence)
+
+
+def _plot(rows: Sequence[Row]) -> Figure:
+    """Return one panel per data set."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
+
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    figure = Figure(figsize=(3.5 * max(len(names), 1.4), 3.3), layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, name in zip(panels, names, strict=True):
+        of_data = [row for row in rows if row["data"] == name]
+        _panel(axes, of_data)
+        n_seeds = len({row["seed"] for row in of_data})
+        axes.set_title(f"{name}, {n_seeds} seeds", fontsize=9)
+    panels[0].set_ylabel("loss J, mean over typical samples", fontsize=9)
+    marks, labels = panels[0].get_legend_handles_labels()
+    figure.legend(marks, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8, columnspacing=1.2)
+    return figure
+
+
+def _panel(axes: Axes, rows: Sequence[Row]) -> None:
+    failed_after, rounds = rows[0]["failed_after"], rows[0]["rounds"]
+    shared = [row["losses"][:failed_after] for row in _curves(rows, CURVES[0])]
+    draw_band(axes, range(1, failed_after + 1), shared, "0.35", "before: the same for all", width=1.4)
+    for curve in CURVES:
+        colour, line, width = _STYLES[curve]
+        curves = [_padded(row["losses"], rounds)[failed_after - 1 :] for row in _curves(rows, curve)]
+        # Five bands on one spot cannot be told apart; the table has the spread of the thin lines.
+        is_paper = curve in CURVES[:2]
+        draw_band(axes, range(failed_after, rounds + 1), curves, colour, _NAMES[curve], line, width, is_paper)
+    axes.axvline(failed_after, color="0.5", linestyle=":", linewidth=1)
+    axes.annotate(
+        "server lost ", (failed_after, 0.98), xycoords=axes.get_xaxis_transform(), ha="right", va="top", fontsize=8
+    )
+    axes.set_xlabel("rounds done", fontsize=9)
+    axes.locator_params(axis="x", integer=True)
+    # The first rounds may be so far up that nothing else can be seen; they are not what the figure is about.
+    later = [loss for row in rows for loss in row["losses"][failed_after // 5 :]]
+    axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(later)))
+    bare(axes)
+
+
+def _padded(losses: Sequence[float], rounds: int) -> list[float]:
+    """Return a curve to the end: a model that nobody trains stays what it is."""
+    return [*losses, *[losses[-1]] * (rounds - len(losses))]
+
+
+EXPERIMENT = Experiment(
+    "server-figure", "loss over rounds after a server failure", tuple(_SPECS), jobs, curve_rows, report
+)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.experiments.paper.printed import printed
+from tolfl.experiments.paper.published import published
 from tolfl.experiments.planning.odds import SCENARIOS
 
 _AVERAGING = ("tol-fl", "sbt", "fl")
@@ -150,7 +150,7 @@ def aurocs_of_paper(data: str) -> Aurocs:
 
     Its FL isolates its devices when the server is lost, its Tol-FL drops the cluster of a lost head.
     """
-    tables = printed()["auroc"]
+    tables = published()["auroc"]
     if data not in tables["none"]:
         raise UnknownNameError("data set of the paper", data, sorted(tables["none"]))
     policies = {"fl": "isolate", "tol-fl": "drop"}

@@ -14,7 +14,7 @@ from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.planning.aurocs import Aurocs, Layout, Measurement
-from tolfl.experiments.sweep import Cell, Sweep, SweepProgress
+from tolfl.experiments.sweep import Job, Sweep, SweepProgress
 from tolfl.sim.simulation import datasets_of
 
 
@@ -63,7 +63,7 @@ class Rehearsal:
                 wanted.append(("server", layout))
         return wanted
 
-    def _cell(self, scenario: str, layout: Layout) -> Cell:
+    def _cell(self, scenario: str, layout: Layout) -> Job:
         fail = "" if scenario == "none" else f"{scenario}@{self._half}"
         spec = msgspec.structs.replace(
             self.spec,
@@ -73,14 +73,15 @@ class Rehearsal:
             on_head_failure=layout.policy if scenario == "server" else "",
         )
         labels = {"none": "nobody lost", "client": "client lost"}
-        return Cell(labels.get(scenario, f"head lost, {layout.policy}, k = {layout.clusters}"), spec)
+        return Job(labels.get(scenario, f"head lost, {layout.policy}, k = {layout.clusters}"), spec)
 
     @property
     def aurocs(self) -> Aurocs:
         """What was found."""
         found = []
         for (scenario, layout), cell in self._cells.items():
-            for summary in self._sweep.summaries[cell.key]:
+            for one in self._sweep.results[cell.key]:
+                summary = one.summary or {"auroc": None}
                 if summary["auroc"] is None:
                     raise SpecError(
                         f"data {self.spec.data}: without a test set nobody knows what a model is worth; "

@@ -13,7 +13,7 @@ import msgspec
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.datasets import FederatedDataset, check_name
-from tolfl.experiments.paper.printed import printed
+from tolfl.experiments.paper.published import published
 from tolfl.experiments.planning.aurocs import aurocs_of_files, aurocs_of_paper
 from tolfl.experiments.planning.costs import Network, model_bytes
 from tolfl.experiments.planning.odds import FailureOdds
@@ -59,7 +59,7 @@ class Request:
             aurocs = aurocs_of_paper(self.spec.data)
         else:
             aurocs = aurocs_of_files([Path(source) for source in sources], self.spec.devices, data)
-        described = printed()["data_sets"].get(aurocs.data)
+        described = published()["data_sets"].get(aurocs.data)
         if self.n_features is None and described is None:
             raise SpecError(f"data {aurocs.data}: say how many features a sample has, with --features")
         n_features = math.prod(described["shape"]) if described else 0

@@ -12,9 +12,16 @@ import tolfl
 from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
-from tolfl.experiments.compare import Comparing, Entry, entries, known_schemes, parse_schemes
-from tolfl.experiments.comparison import SCORES, Statistic, compared
-from tolfl.experiments.sweep import SweepProgress
+from tolfl.experiments.comparison import (
+    SCORES,
+    Comparing,
+    Statistic,
+    compared,
+    known_schemes,
+    parse_schemes,
+    scheme_jobs,
+)
+from tolfl.experiments.sweep import Job, SweepProgress
 from tolfl.learners.layouts import failure_plan
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import run
@@ -35,8 +42,8 @@ def changed(**changes: object) -> RunSpec:
     return msgspec.structs.replace(SPEC, **changes)
 
 
-def labels(found: list[Entry]) -> list[str]:
-    return [entry.label for entry in found]
+def labels(found: list[Job]) -> list[str]:
+    return [job.label for job in found]
 
 
 def finished(comparing: Comparing) -> list[SweepProgress]:
@@ -44,14 +51,14 @@ def finished(comparing: Comparing) -> list[SweepProgress]:
 
 
 def test_without_a_dying_head_every_scheme_is_one_row() -> None:
-    assert labels(entries(SPEC, ALL)) == list(ALL)
-    assert labels(entries(changed(fail="client@3"), ("tol-fl", "fl", "ifca"))) == ["tol-fl", "fl", "ifca"]
+    assert labels(scheme_jobs(SPEC, ALL)) == list(ALL)
+    assert labels(scheme_jobs(changed(fail="client@3"), ("tol-fl", "fl", "ifca"))) == ["tol-fl", "fl", "ifca"]
 
 
 def test_where_a_head_dies_every_policy_that_matters_is_a_row() -> None:
-    found = labels(entries(changed(fail="server@3"), ALL))
+    found = labels(scheme_jobs(changed(fail="server@3"), ALL))
     # Device 2 leads a cluster of Tol-FL and keeps a model, but FL's server is device 0.
-    other = labels(entries(changed(fail="device:2@3"), ("tol-fl", "fl", "fesem")))
+    other = labels(scheme_jobs(changed(fail="device:2@3"), ("tol-fl", "fl", "fesem")))
 
     assert found == [
         "tol-fl (elect)", "tol-fl (drop)", "sbt (elect)", "fl (isolate)", "fl (freeze)", "batch (freeze)",
@@ -64,20 +71,20 @@ def test_where_a_head_dies_every_policy_that_matters_is_a_row() -> None:
 @pytest.mark.parametrize("topology", ["", "3,2|0,1|5,4"])
 @pytest.mark.parametrize("fail", ["server@3/chain", "cluster:1@2", "device:4@1-3; cut:0,1|2,3,4,5@4", "random:0.2"])
 def test_a_plan_means_the_same_devices_for_every_scheme(fail: str, topology: str) -> None:
-    found = entries(changed(fail=fail, topology=topology, clusters=None if topology else 3), ALL)
-    plans = [failure_plan(msgspec.structs.replace(entry.spec, seed=7)) for entry in found]
+    found = scheme_jobs(changed(fail=fail, topology=topology, clusters=None if topology else 3), ALL)
+    plans = [failure_plan(msgspec.structs.replace(job.spec, seed=7)) for job in found]
 
     assert len({str(plan) for plan in plans}) == 1
     assert plans[0].failures or plans[0].cuts
 
 
-@pytest.mark.parametrize("fail", ["", "client@3", "server@3", "server@0", "device:2@2-4", "random:0.1"])
+@pytest.mark.parametrize("fail", ["server@3", "random:0.1"])
 def test_rows_that_share_their_beginning_equal_runs_of_their_own(fail: str) -> None:
     comparing = Comparing(changed(fail=fail), ("tol-fl", "sbt", "fl", "batch", "ifca", "fedgroup", "fesem"))
     finished(comparing)
 
-    for entry, row in zip(comparing.entries, comparing.result.rows, strict=False):
-        summaries = [one.summary for one in run(entry.spec)]
+    for job, row in zip(comparing.jobs, comparing.result.rows, strict=False):
+        summaries = [one.summary for one in run(job.spec)]
         assert list(row.scores["auroc"].values) == [summary["auroc"] for summary in summaries]
         assert list(row.scores["auroc_all_models"].values) == [summary["auroc_all_models"] for summary in summaries]
 
@@ -106,7 +113,7 @@ def test_layouts_of_ones_own_and_deadlines_share_within_a_scheme_only() -> None:
         assert n_computed == {"tol-fl (elect)": 6, "tol-fl (drop)": 3, "fl (isolate)": 6, "fl (freeze)": 1}
 
 
-@pytest.mark.parametrize("stops_after", [0, 1, 4, 7, 9, 12])
+@pytest.mark.parametrize("stops_after", [4, 9])
 def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
     spec, schemes = changed(fail="server@3", checkpoint_every=2), ("tol-fl", "fl", "ifca")
     whole = Comparing(spec, schemes, out=tmp_path / "whole")
@@ -140,7 +147,7 @@ def test_a_comparison_is_not_resumed_with_other_options(tmp_path: Path) -> None:
 def test_a_torn_file_of_a_comparison_is_named(tmp_path: Path) -> None:
     finished(Comparing(SPEC, ("fl",), out=tmp_path / "x"))
     (tmp_path / "x" / "fl" / "summary.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match="delete its folder to compute it again"):
+    with pytest.raises(RunDirectoryError, match="delete it to compute it again"):
         finished(Comparing(SPEC, ("fl",), out=tmp_path / "x", resume=True))
 
     (tmp_path / "x" / "compare.toml").write_text("schemes = [")

@@ -1,4 +1,4 @@
-"""What the paper printed, as data: AUROC by scenario, data set and method, and its communication costs."""
+"""What the paper published, as data: AUROC by scenario, data set and method, and its communication costs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ PAPER_POLICY = {"tol-fl": "drop", "fl": "isolate", "fedgroup": "strict", "ifca":
 
 
 @cache
-def printed() -> dict[str, Any]:
-    """Return all printed figures."""
-    content: dict[str, Any] = msgspec.json.decode((files("tolfl.experiments.paper") / "printed.json").read_bytes())
+def published() -> dict[str, Any]:
+    """Return all published figures."""
+    content: dict[str, Any] = msgspec.json.decode((files("tolfl.experiments.paper") / "published.json").read_bytes())
     return content
 
 
-def printed_auroc(scenario: str, data: str, scheme: str, policy: str, score: str) -> tuple[float, float] | None:
-    """Return the printed mean and spread; None where the paper has no such cell.
+def published_auroc(scenario: str, data: str, scheme: str, policy: str, score: str) -> tuple[float, float] | None:
+    """Return the published mean and spread; None where the paper has no such cell.
 
-    >>> printed_auroc("server", "comms-ml", "tol-fl", "drop", "auroc")
+    >>> published_auroc("server", "comms-ml", "tol-fl", "drop", "auroc")
     (0.75, 0.03)
-    >>> printed_auroc("server", "comms-ml", "tol-fl", "elect", "auroc") is None
+    >>> published_auroc("server", "comms-ml", "tol-fl", "elect", "auroc") is None
     True
     """
     if policy and policy != PAPER_POLICY.get(scheme):
@@ -34,5 +34,5 @@ def printed_auroc(scenario: str, data: str, scheme: str, policy: str, score: str
     marks = {"auroc_best": "*", "auroc_all_models": "-dagger", "auroc": ""}
     if score not in marks:
         return None
-    found = printed()["auroc"][_SCENARIOS[scenario]].get(data, {}).get(scheme + marks[score])
+    found = published()["auroc"][_SCENARIOS[scenario]].get(data, {}).get(scheme + marks[score])
     return None if found is None else (found[0], found[1])

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.test_sweep import SPEC, cells, changed, without_clock
+from tests.experiments.test_sweep import SPEC, changed, jobs, without_clock
 from tolfl.core.errors import SpecError
-from tolfl.experiments.spreading import OnRay, compute_group, place_of, take_in
-from tolfl.experiments.sweep import Cell, Sweep, groups
+from tolfl.experiments.ray_cluster import check_executor, compute_group, compute_on_ray, take_in
+from tolfl.experiments.sweep import Job, Sweep, groups
 
 ray = pytest.importorskip("ray")
 # Ray leaves sockets and files to its own processes; what its modules warn about on import is not ours either.
@@ -41,17 +41,17 @@ def worker_pids() -> set[int]:
 
 
 def test_the_rows_are_those_of_a_local_sweep(cluster: None, tmp_path: Path) -> None:
-    here, there = Sweep(cells()), Sweep(cells(), tmp_path)
+    here, there = Sweep(jobs()), Sweep(jobs(), tmp_path)
     list(here)
-    steps = list(OnRay().compute(there))
+    steps = list(compute_on_ray(there))
 
-    assert steps[-1].done == steps[-1].total == len(cells())
-    assert without_clock(there.summaries) == without_clock(here.summaries)
-    assert list(OnRay().compute(Sweep(cells(), tmp_path))) == []  # all of it is on disk
+    assert steps[-1].jobs_done == steps[-1].n_jobs == len(jobs())
+    assert without_clock(there.results) == without_clock(here.results)
+    assert list(compute_on_ray(Sweep(jobs(), tmp_path))) == []  # all of it is on disk
 
 
 def test_a_worker_that_is_killed_is_replaced(cluster: None) -> None:
-    long = [Cell(f"long {seed}", changed(seed=seed, rounds=400)) for seed in range(2)]
+    long = [Job(f"long {seed}", changed(seed=seed, rounds=400)) for seed in range(2)]
     sweep = Sweep(long)
     killed: list[int] = []
     is_over = threading.Event()
@@ -64,29 +64,29 @@ def test_a_worker_that_is_killed_is_replaced(cluster: None) -> None:
 
     killer = threading.Thread(target=kill_the_first)
     killer.start()
-    list(OnRay().compute(sweep))
+    list(compute_on_ray(sweep))
     is_over.set()
     killer.join()
 
     assert killed, "the tasks were over before one could be killed"
     alone = Sweep(long)
     list(alone)
-    assert without_clock(sweep.summaries) == without_clock(alone.summaries)
+    assert without_clock(sweep.results) == without_clock(alone.results)
 
 
 def test_a_worker_that_sends_nothing_is_named() -> None:
-    sweep = Sweep(cells())
+    sweep = Sweep(jobs())
     with pytest.raises(SpecError, match="a worker sent no result"):
-        take_in(sweep, groups(cells())[0], {})
+        take_in(sweep, groups(jobs())[0], {})
 
 
 def test_what_a_worker_sends_has_no_models() -> None:
-    from tolfl.experiments.spreading import _as_json
+    from tolfl.experiments.ray_cluster import _as_json
 
-    files = compute_group([_as_json(Cell("one", SPEC))], "")
+    files = compute_group([_as_json(Job("one", SPEC))], "")
     assert {Path(name).suffix for name in files} == {".toml", ".json", ".jsonl"}
 
 
 def test_other_places_are_refused() -> None:
     with pytest.raises(SpecError, match="say local, ray"):
-        place_of("moon")
+        check_executor("moon")

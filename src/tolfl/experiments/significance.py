@@ -1,4 +1,4 @@
-"""Statistics of paired runs. A declared split is the unit; seeds inside it are averaged or resampled, never counted.
+"""Statistics of paired runs. A declared split is the unit; seeds inside it are averaged, never counted.
 
 Two methods on one split and seed saw the same data, devices and random draws, so their difference is paired.
 """
@@ -6,52 +6,63 @@ Two methods on one split and seed saw the same data, devices and random draws, s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from tolfl.core.seeding import Purpose, rng_for
+from tolfl.experiments.result_rows import Units
 
-Units = Mapping[Hashable, Sequence[float]]  #: by unit, one value per seed
-_DRAWS = 10_000
 #: Up to so many units all sign patterns are tried; beyond, so many random ones.
 _MAX_EXACT = 20
 _RANDOM_PATTERNS = 100_000
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over units with its bootstrap interval."""
+class Interval:
+    """A mean over splits with its confidence interval; of one split there is none, and the ends are infinite."""
 
     mean: float
     low: float
     high: float
-    n_units: int
+    n_splits: int
+
+    def side(self, of: float = 0.0) -> int:
+        """Return 1 where all of it lies above a value, -1 below, 0 where that is not settled."""
+        return int(self.low > of) - int(self.high < of)
+
+    def __str__(self) -> str:
+        """Return it with signs, for differences."""
+        if self.n_splits < 2:
+            return f"{self.mean:+.3f} (one split)"
+        return f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 
-def estimate(units: Units, level: float = 0.95) -> Estimate:
-    """Return the mean of the units' means, with a percentile interval: units are resampled, then seeds inside them.
+def interval(units: Units, level: float = 0.95) -> Interval:
+    """Return the mean of the splits' means with Student's t interval over splits.
 
-    >>> estimate({"a": [0.5, 0.7], "b": [0.6, 0.6]}).mean
-    0.6
+    A test draws splits and seeds, and counts how often the interval has the true mean: 95 times of 100 with five normal
+    splits, at least 93 of 100 with flat or heavy-tailed ones.
+
+    >>> found = interval({"a": [0.5, 0.7], "b": [0.6, 0.6], "c": [0.9, 0.9]})
+    >>> f"{found.mean:.3f} {found.low:.3f} {found.high:.3f}"
+    '0.700 0.270 1.130'
     """
-    means = np.array([np.mean(values) for values in units.values()])
-    rng = rng_for(0, Purpose.STATISTICS)
-    values = list(units.values())
-    chosen = rng.integers(len(values), size=(_DRAWS, len(values)))
-    drawn = np.zeros((_DRAWS, len(values)))
-    for place, of_unit in enumerate(values):
-        resampled = np.asarray(of_unit)[rng.integers(len(of_unit), size=(_DRAWS, len(values), len(of_unit)))].mean(2)
-        drawn = np.where(chosen == place, resampled, drawn)
-    tail = 100 * (1 - level) / 2
-    low, high = np.percentile(drawn.mean(1), [tail, 100 - tail])
-    return Estimate(float(means.mean()), float(low), float(high), len(values))
+    means = [statistics.fmean(values) for values in units.values()]
+    n, mean = len(means), statistics.fmean(means)
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf, n)
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * statistics.stdev(means) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def differences(ours: Units, theirs: Units) -> dict[Hashable, list[float]]:
-    """Return differences seed by seed, for the units that both have."""
+    """Return differences seed by seed, for the splits that both have."""
     return {
         unit: [a - b for a, b in zip(values, theirs[unit], strict=True)]
         for unit, values in ours.items()

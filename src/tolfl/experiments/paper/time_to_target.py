@@ -1,20 +1,44 @@
-"""What the rows of the timing experiment say: tables, verdicts, and the loss over virtual time."""
+"""How long training takes: rounds and virtual seconds until the loss is within 5 % of batch training's.
+
+Batch's converged loss is the least that it reaches in the experiment's rounds, seed by seed; its batches are N times a
+device's, so that a round has as many updates as a device's. FL, SBT and Tol-FL compute the same model round by round
+(docs/decisions/0008), so it is trained once, and each layout only says when its rounds are closed: in virtual seconds,
+which the simulator derives from samples, bytes and links. Nothing here was measured with a clock.
+
+How fast averaging follows batch depends on who has which samples, so both are shown: one class per group of devices,
+as in the paper's text, and as many samples each, dealt out at random.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
+from tolfl.core.records import Evaluated, RoundClosed
+from tolfl.core.spec import BlobsSpec, DatasetSpec, LinkModel, RunSpec
 from tolfl.experiments.comparison import Statistic
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
-from tolfl.experiments.report import ExperimentReport, Row, Table, Verdict
+from tolfl.experiments.experiment import Experiment, Options
+from tolfl.experiments.result_rows import Row, mean_sd, named
+from tolfl.experiments.results import ExperimentReport, Table, Verdict
+from tolfl.experiments.sweep import Job, Repetition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LAYOUTS = (("batch", 1), ("fl", 1), ("tol-fl", 3), ("tol-fl", 5), ("sbt", 10))
+_UPLINKS = ("serial", "parallel")
+#: Local training per sample. At the simulator's default, a transfer takes as long as a round of training; with devices
+#: ten times as slow, training dominates.
+_SECONDS_PER_SAMPLE = (LinkModel().seconds_per_sample, 10 * LinkModel().seconds_per_sample)
+_SPEC = RunSpec(rounds=100, repetitions=5, evaluate_every=1)
+_QUICK = RunSpec(data="blobs", rounds=30, repetitions=2, evaluate_every=1, blobs=BlobsSpec(samples_per_device=60))
+#: As many samples as the devices of one region each have: four, three and three devices share a region's samples.
+_DEALT_OUT = DatasetSpec(partition="iid", sizes=(540.0,) * 4 + (720.0,) * 6)
 WITHIN = 1.05  #: the paper's 5 %
 BATCH = "batch"
 _STYLES = {
@@ -27,13 +51,57 @@ _STYLES = {
 _NAMES = {"batch": "batch", "fl": "FL", "sbt": "SBT", "tol-fl": "Tol-FL"}
 
 
+def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
+    """Return the trainings, and every layout under every condition: its rounds are the same models at other times."""
+    base = _QUICK if options.quick else _SPEC
+    dealt = DatasetSpec(partition="iid") if options.quick else _DEALT_OUT
+    trainings = {
+        BATCH: _with(base, "batch", 1),
+        "averaging, one class per group": _with(base, "fl", 1),
+        "averaging, dealt out at random": _with(base, "fl", 1, dataset=dealt),
+    }
+    found = [Job(name, spec, {"kind": "loss", "training": name}) for name, spec in trainings.items()]
+    for scheme, k in _LAYOUTS:
+        for uplink in _UPLINKS:
+            for per_sample in _SECONDS_PER_SAMPLE:
+                links = msgspec.structs.replace(base.links, uplink=uplink, seconds_per_sample=per_sample)
+                own = _with(base, scheme, k, links=links)
+                tags = {"kind": "time", "scheme": scheme, "k": k, "uplink": uplink, "seconds_per_sample": per_sample}
+                found.append(Job(f"{scheme}, k = {k}, {uplink}, {per_sample:g} s per sample", own, tags))
+    return found
+
+
+def _with(spec: RunSpec, scheme: str, k: int, **fields: Any) -> RunSpec:
+    return msgspec.structs.replace(spec, scheme=scheme, clusters=k, **fields)
+
+
+def timing_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
+    """Return the losses of each seed; of a layout, when its rounds are closed: that is the same for all seeds."""
+    if job.tags["kind"] == "time":
+        closed = [record.time_s for record in repetitions[0].records if isinstance(record, RoundClosed)]
+        clock = {"job": repetitions[0].key, "bandwidth_bps": job.spec.links.bandwidth_bps, "times_s": closed}
+        return [{**job.tags, **clock}]
+    return [
+        {
+            **job.tags,
+            "data": (one.summary or {})["data"],
+            "seed": one.spec.seed,
+            "job": one.key,
+            "n_devices": job.spec.devices,
+            "n_samples": max(record.n_samples for record in one.records if isinstance(record, RoundClosed)),
+            "losses": [record.loss for record in one.records if isinstance(record, Evaluated)],
+        }
+        for one in repetitions
+    ]
+
+
 class Timings:
     """The rows, asked as the tables ask."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._losses = [row for row in rows if row["kind"] == "loss"]
         self.clocks = [row for row in rows if row["kind"] == "time"]
-        self.trainings = list(dict.fromkeys(row["training"] for row in self._losses))
+        self.trainings = named(self._losses, "training")
         self.rounds = len(self._losses[0]["losses"])
 
     @property
@@ -74,7 +142,7 @@ class Timings:
 
     def uplinks(self) -> list[str]:
         """Return the models of uplinks."""
-        return list(dict.fromkeys(clock["uplink"] for clock in self.clocks))
+        return named(self.clocks, "uplink")
 
     def at(self, uplink: str, per_sample: float) -> list[Row]:
         """Return the clocks of one condition, a layout each."""
@@ -104,8 +172,8 @@ def round_s(clock: Row) -> float:
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else times[0]
 
 
-def report_of(rows: Sequence[Row]) -> ExperimentReport:
-    """Return the report that rows lead to."""
+def report(rows: Sequence[Row]) -> ExperimentReport:
+    """Return the report of rows."""
     timings = Timings(rows)
     figures = {
         "timing": lambda: _plot(timings, timings.averagings[0]),
@@ -121,8 +189,8 @@ def _rounds(timings: Timings) -> Table:
         needed = timings.rounds_to_target(name)
         reached = [rounds for rounds in needed if rounds is not None]
         last = [losses[-1] for losses in timings.losses(name)]
-        rounds = _number(Statistic.of(needed), "{:.1f}") if reached else f"not reached in {timings.rounds}"
-        row = (name, f"{len(reached)} of {len(needed)}", rounds, _number(Statistic.of(last), "{:.3f}"))
+        rounds = _number(Statistic.of(needed), ".1f") if reached else f"not reached in {timings.rounds}"
+        row = (name, f"{len(reached)} of {len(needed)}", rounds, _number(Statistic.of(last), ".3f"))
         shown.append(row)
     lately = [1 - losses[-1] / losses[-1 - len(losses) // 10] for losses in timings.losses(BATCH)]
     n_seeds, n_samples = len(lately), timings.first["n_samples"]
@@ -147,16 +215,17 @@ def _seconds(timings: Timings) -> Table:
                 until = [timings.seconds_to_target(clock, timings.training_of(clock, a)) for a in timings.averagings]
                 sent = "-" if clock["scheme"] == "batch" else uplink
                 cells = (f"{1000 * per_sample:g}", sent, label_of(clock), f"{round_s(clock):.3f}")
-                shown.append((*cells, *(_number(seconds, "{:.1f}") for seconds in until)))
+                shown.append((*cells, *(_number(seconds, ".1f") for seconds in until)))
     mbit = timings.clocks[0]["bandwidth_bps"] / 1e6
     notes = (
-        f"Virtual seconds: links of {mbit:g} Mbit/s; a round ends when its model is closed, and a device starts the "
-        "next one when the model is there. serial: a receiver takes one model at a time; parallel: all at once.",
+        "The clock is virtual: these are seconds of the simulator, computed from samples, bytes and links; none of "
+        f"them was measured. Links have {mbit:g} Mbit/s; a round ends when its model is closed, and a device starts "
+        "the next one when the model is there. serial: a receiver takes one model at a time; parallel: all at once.",
         "Times of the seeds that get there; a dash: none does.",
     )
     placed = (f"s, {_placing(averaging)}" for averaging in timings.averagings)
     columns = ("training, ms per sample", "uplink", "scheme", "s per round", *placed)
-    return Table("Seconds until the loss is within 5 % of batch's", columns, tuple(shown), notes)
+    return Table("Virtual seconds until the loss is within 5 % of batch's", columns, tuple(shown), notes)
 
 
 def _placing(averaging: str) -> str:
@@ -165,10 +234,7 @@ def _placing(averaging: str) -> str:
 
 
 def _number(statistic: Statistic, form: str) -> str:
-    if statistic.mean is None:
-        return "-"
-    spread = "" if statistic.std is None else f" ± {form.format(statistic.std)}"
-    return form.format(statistic.mean) + spread
+    return mean_sd(statistic.values, form)
 
 
 def _verdicts(timings: Timings) -> list[Verdict]:
@@ -254,3 +320,13 @@ def _panel(axes: Axes, timings: Timings, averaging: str, uplink: str, per_sample
     axes.axhline(target, color="0.4", linewidth=0.9, label="batch's least + 5 %")
     axes.set_xscale("log")
     bare(axes)
+
+
+EXPERIMENT = Experiment(
+    "timing",
+    "rounds and virtual time to come within 5 % of batch training's loss",
+    ("comms-ml",),
+    jobs,
+    timing_rows,
+    report,
+)

@@ -8,25 +8,24 @@ typical regions are given, a split is another draw of the traffic and the radio 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from tolfl.core.errors import DataError, UnknownNameError
 from tolfl.core.spec import RunSpec
-from tolfl.datasets import load_raw
+from tolfl.datasets.loaders import find
 
 
 @dataclass(frozen=True)
-class Study:
+class Setup:
     """One data set as the tables use it."""
 
     data: str
     clusters: int
     lr: float
     max_train: int | None = None  #: of all typical classes together, a tenth of it held back
-    shown_as: str = ""
+    title: str = ""
 
     def spec(self, quick: bool = False, **fields: Any) -> RunSpec:
         """Return the specification of its runs; `fields` replace some of it."""
@@ -37,7 +36,7 @@ class Study:
             "splits": 5,
             "train": {"lr": self.lr},
             "dataset": {} if self.max_train is None else {"max_train": self.max_train},
-            # So fast that no model is still on its way when a death is noticed: 50 updates are done before the failure.
+            # So fast that no model is still on its way when a failure is detected: 50 updates are done before it.
             "links": {"bandwidth_bps": 1e9},
         }
         if quick:
@@ -47,35 +46,32 @@ class Study:
 
 
 #: In the order of the tables. Fashion-MNIST: 2,016 pictures per class train; CIFAR: all that are there.
-STUDIES = {
-    study.data: study
-    for study in (
-        Study("comms-ml", clusters=3, lr=0.008, shown_as="Comms-ML"),
-        Study("fashion-mnist", clusters=5, lr=0.002, max_train=11_200, shown_as="Fashion-MNIST"),
-        Study("cifar-10", clusters=5, lr=0.001, shown_as="CIFAR-10"),
-        Study("cifar-100", clusters=5, lr=0.00025, shown_as="CIFAR-100"),
+SETUPS = {
+    setup.data: setup
+    for setup in (
+        Setup("comms-ml", clusters=3, lr=0.008, title="Comms-ML"),
+        Setup("fashion-mnist", clusters=5, lr=0.002, max_train=11_200, title="Fashion-MNIST"),
+        Setup("cifar-10", clusters=5, lr=0.001, title="CIFAR-10"),
+        Setup("cifar-100", clusters=5, lr=0.00025, title="CIFAR-100"),
     )
 }
+_GENERATED = ("comms-ml", "blobs")
 
 
-def chosen_studies(names: str, data_dir: str = "") -> tuple[list[Study], dict[str, str]]:
-    """Return the studies that are asked for (`all`: those at hand), and why the others are missing."""
-    asked = list(STUDIES) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+def available_data(names: str, known: Sequence[str], data_dir: str = "") -> tuple[list[str], dict[str, str]]:
+    """Return the data sets that are requested (`all`: those of `known` that are available), and why others are not."""
+    requested = list(known) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
     found, missing = [], {}
-    for name in asked:
-        if name not in STUDIES:
-            raise UnknownNameError("data set of the tables", name, ["all", *STUDIES])
+    for name in requested:
+        if name not in known:
+            raise UnknownNameError("data set of this experiment", name, ["all", *known])
         try:
-            load_raw(RunSpec.from_fields({"data": name, "dataset": {"dir": data_dir}}))
+            if name not in _GENERATED:
+                find(name, data_dir)
         except DataError as error:
             if names != "all":
                 raise
             missing[name] = str(error)
         else:
-            found.append(STUDIES[name])
+            found.append(name)
     return found, missing
-
-
-def with_place(spec: RunSpec, data_dir: str) -> RunSpec:
-    """Return the specification with the folder where data sets lie."""
-    return msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=data_dir))

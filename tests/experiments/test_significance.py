@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import permutation_test
+from numpy.typing import NDArray
+from scipy.stats import permutation_test, ttest_1samp
 
-from tolfl.experiments.statistics import differences, estimate, holm, sign_flip_p
-
-VALUES = st.floats(-1, 1, allow_nan=False, width=32)
-
-
-def test_the_interval_resamples_splits_not_seeds() -> None:
-    # Two splits far apart: however many seeds each has, the interval spans them both.
-    found = estimate({"low": [0.1] * 50, "high": [0.9] * 50})
-    assert (found.mean, found.low, found.high) == pytest.approx((0.5, 0.1, 0.9))
-    assert found.n_units == 2
+from tolfl.experiments.significance import differences, holm, interval, sign_flip_p
 
 
-def test_splits_count_the_same_however_many_seeds_they_have() -> None:
-    assert estimate({"a": [0.0, 0.0, 0.0], "b": [1.0]}).mean == 0.5
+def test_the_interval_is_students_over_splits_however_many_seeds_they_have() -> None:
+    means = [0.1, 0.4, 0.9]
+    found = interval({"a": [0.1] * 50, "b": [0.3, 0.5], "c": [0.9]})
+    theirs = ttest_1samp(means, 0.0).confidence_interval(0.95)
+
+    assert found.mean == pytest.approx(np.mean(means))
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
+    assert found.n_splits == 3
 
 
-@given(st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=1, max_size=5))
-def test_an_interval_lies_within_the_values(values: list[list[float]]) -> None:
-    found = estimate(dict(enumerate(values)))
-    flat = [value for of_unit in values for value in of_unit]
-    assert min(flat) - 1e-9 <= found.low <= found.high <= max(flat) + 1e-9
+def test_one_split_settles_nothing() -> None:
+    assert interval({"a": [0.5, 0.7]}).side() == 0
+    assert str(interval({"a": [0.5, 0.7]})) == "+0.600 (one split)"
+    assert [interval({0: [low], 1: [low + 0.001]}).side() for low in (-0.5, 0.5)] == [-1, 1]
+
+
+def normal(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.float64]:
+    return rng.normal(size=size)
+
+
+def flat(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.float64]:
+    return rng.uniform(-1, 1, size=size)
+
+
+def heavy_tailed(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.float64]:
+    return rng.standard_t(5, size=size)
+
+
+@pytest.mark.parametrize("over_seeds", [0.2, 1.0])
+@pytest.mark.parametrize("draw", [normal, flat, heavy_tailed])
+def test_of_100_intervals_over_five_splits_and_two_seeds_93_have_the_true_mean(
+    draw: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]], over_seeds: float
+) -> None:
+    rng, n = np.random.default_rng(22), 4000
+    splits, seeds = draw(rng, (n, 5, 1)), draw(rng, (n, 5, 2)) * over_seeds
+    values = 0.7 + splits + seeds
+    found = [interval(dict(enumerate(of_run.tolist()))) for of_run in values]
+
+    assert np.mean([one.low <= 0.7 <= one.high for one in found]) >= 0.93
 
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=8))

@@ -1,0 +1,67 @@
+"""How far one has to walk to follow a command: its functions, files and depth in tolfl's own code.
+
+`python -m benchmarks.walk` walks through a simulation, a fit, a score, an experiment and a report;
+`python -m benchmarks.walk plan --auroc-from paper` through a command of your choice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+import tolfl
+from tolfl.cli import main
+
+_ROOT = str(Path(tolfl.__file__).parent)
+_TABLE = "\n".join(["site,power,state", *(f"s{i % 3},{i % 17}.{i % 10},ok" for i in range(90))])
+_COMMANDS = (
+    "simulate --data blobs --devices 4 --rounds 2 --out run",
+    "fit readings.csv --device-column site --label-column state --typical ok --out detector.tolfl",
+    "score detector.tolfl readings.csv",
+    "reproduce communication --quick",
+    "report run",
+)
+
+
+def walk(arguments: list[str]) -> tuple[int, int, int, object]:
+    """Run a command; return how many functions and files it goes through, how deep, and its exit code."""
+    seen: set[tuple[str, str]] = set()
+    depth, deepest = 0, 0
+
+    def follow(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal depth, deepest
+        if not frame.f_code.co_filename.startswith(_ROOT) or event not in ("call", "return"):
+            return
+        depth = max(0, depth + (1 if event == "call" else -1))
+        deepest = max(deepest, depth)
+        seen.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    before, sys.argv, code = sys.argv, ["tolfl", *arguments], 0
+    sys.setprofile(follow)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            main()
+    except SystemExit as exit_:
+        code = exit_.code or 0  # type: ignore[assignment]
+    finally:
+        sys.setprofile(None)
+        sys.argv = before
+    return len(seen), len({file for file, _ in seen}), deepest, code
+
+
+def _print_walks(commands: list[list[str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("readings.csv").write_text(_TABLE)
+        print("| command | functions | files | depth | exit |\n|---|---|---|---|---|")
+        for arguments in commands:
+            print(f"| {' '.join(arguments)} | {' | '.join(str(found) for found in walk(arguments))} |", flush=True)
+
+
+if __name__ == "__main__":
+    _print_walks([sys.argv[1:]] if sys.argv[1:] else [command.split() for command in _COMMANDS])

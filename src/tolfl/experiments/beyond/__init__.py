@@ -1,1 +1,0 @@
-"""What the paper left out: questions that its tables do not answer, asked with the same machinery."""

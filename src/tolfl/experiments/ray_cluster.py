@@ -1,0 +1,104 @@
+"""A sweep on a Ray cluster, with the same rows as here.
+
+Ray gets one task per group of jobs that share rounds (`sweep.groups`): the specifications as JSON, and the files of
+finished jobs come back as bytes. Nothing is pickled by us, no shared folder is needed, and a task whose worker dies is
+started again by Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tolfl.core.errors import SpecError
+from tolfl.core.spec import RunSpec
+from tolfl.experiments.sweep import Job, Sweep, SweepProgress, groups, read_finished
+from tolfl.runs.directory import write_file
+
+#: A worker that dies is replaced so often; a task that fails because of its data is not repeated.
+_RETRIES = 5
+
+
+def check_executor(text: str) -> str:
+    """Return `local`, `ray` or `ray:ADDRESS`, or say that it is none of them, or that Ray is not installed.
+
+    >>> check_executor("local")
+    'local'
+    """
+    if text != "local" and text.partition(":")[0] != "ray":
+        raise SpecError(f"--on {text}: say local, ray (this machine) or ray:ADDRESS (a cluster)")
+    if text != "local":
+        _ray()
+    return text
+
+
+def _ray() -> Any:
+    try:
+        import ray  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise SpecError("--on ray needs Ray; install it with: pip install 'tolfl[ray]'") from None
+    return ray
+
+
+def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[SweepProgress]:
+    """Compute what is missing on as many workers as there are; without an address, on a cluster of this machine."""
+    missing = [[job for job in group if not sweep.is_finished(job)] for group in groups(sweep.jobs)]
+    todo = [group for group in missing if group]
+    total, done = len(sweep.jobs), len(sweep.jobs) - sum(len(group) for group in todo)
+    if not todo:
+        return
+    ray = _ray()
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(address or "local", logging_level="error", log_to_driver=False)
+    try:
+        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(compute_group)
+        data_dir = os.environ.get("TOLFL_DATA", "")
+        waiting = {task.remote([_as_json(job) for job in group], data_dir): group for group in todo}
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1)
+            group = waiting.pop(ready[0])
+            take_in(sweep, group, ray.get(ready[0]))
+            done += len(group)
+            yield SweepProgress(group[-1].label, done, total)
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _as_json(job: Job) -> bytes:
+    return msgspec.json.encode({"label": job.label, "folder": job.folder, "spec": job.spec})
+
+
+def compute_group(jobs: list[bytes], data_dir: str) -> dict[str, bytes]:
+    """Compute jobs in a folder of their own; return what they left, but for models and checkpoints."""
+    if data_dir:
+        os.environ.setdefault("TOLFL_DATA", data_dir)
+    fields = [msgspec.json.decode(job) for job in jobs]
+    requested = [Job(one["label"], RunSpec.from_fields(one["spec"]), folder=one["folder"]) for one in fields]
+    with tempfile.TemporaryDirectory(prefix="tolfl-") as folder:
+        store = Path(folder)
+        for _ in Sweep(requested, store):
+            pass
+        kept = [path for path in sorted(store.rglob("*")) if path.suffix in (".toml", ".jsonl", ".json")]
+        return {str(path.relative_to(store)): path.read_bytes() for path in kept}
+
+
+def take_in(sweep: Sweep, group: list[Job], files: Mapping[str, bytes]) -> None:
+    """Add what a worker computed to the sweep, and to its store if it has one; summaries last, they say finished."""
+    with tempfile.TemporaryDirectory(prefix="tolfl-") as scratch:
+        store = sweep.store or Path(scratch)
+        for name in sorted(files, key=lambda name: (name.count("/") == 1 and name.endswith("summary.json"), name)):
+            write_file(store, name, files[name])
+        for job in group:
+            finished = read_finished(store, job)
+            if finished is None:
+                raise SpecError(f"{job.label}: a worker sent no result; compute it here, with --on local")
+            for repetition in finished if sweep.store is None else []:
+                _ = repetition.records if repetition.summary else ()  # its folder is about to go
+            sweep.results[job.key] = finished

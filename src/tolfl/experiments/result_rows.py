@@ -1,0 +1,137 @@
+"""Rows: one line of plain values per run, as results are stored and as tables, statistics and figures read them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tolfl.experiments.sweep import Job, Repetition
+from tolfl.learners.layouts import PLAIN
+
+Row = Mapping[str, Any]  #: plain values, as JSON has them
+Units = Mapping[Hashable, Sequence[float]]  #: by data set and split, one value per seed
+
+_KEPT = (
+    *("auroc", "auroc_best", "auroc_chosen", "auroc_all_models", "average_precision", "train_loss", "clusters_in_use"),
+    *("devices_in_last_round", "devices_lost_with_head", "rounds_done", "stall_s", "bytes", "model_sha256"),
+)
+_SCORES = {"auroc_best": "best single*", "auroc_all_models": "all models", "auroc_chosen": "chosen"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A line of a table: a scheme under a policy, and which of its scores."""
+
+    scheme: str
+    policy: str = ""
+    score: str = "auroc"
+
+    @property
+    def label(self) -> str:
+        """How tables call it."""
+        if self.scheme in PLAIN:
+            return f"{self.scheme} (plain)"
+        return " ".join(filter(None, (self.scheme, self.policy, _SCORES.get(self.score))))
+
+
+def rows_of(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
+    """Return one row per repetition of a job, with the columns of the job; one that diverged has no scores."""
+    spec, rows = job.spec, []
+    for index, one in enumerate(repetitions):
+        row: dict[str, Any] = {
+            "data": spec.data,
+            "scheme": spec.scheme,
+            "policy": spec.on_head_failure,
+            "fail": spec.fail,
+            "devices": spec.devices,
+            "clusters": one.summary and one.summary["n_clusters"],
+            "rounds": spec.rounds,
+            "split": index % spec.splits,
+            "seed": one.spec.seed,
+            "job": one.key,
+        }
+        rows.append({**job.tags, **row, **{name: one.summary and one.summary[name] for name in _KEPT}})
+    return rows
+
+
+def plain_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
+    """Return the rows of the plain baselines, which saw the data of a job's repetitions."""
+    spec = job.spec
+    return [
+        {
+            **job.tags,
+            "data": spec.data,
+            "scheme": name,
+            "policy": "",
+            "fail": "",
+            "devices": spec.devices,
+            "split": index % spec.splits,
+            "seed": one.spec.seed,
+            "job": one.key,
+            "auroc": value,
+        }
+        for index, one in enumerate(repetitions)
+        for name, value in (one.summary or {"baselines": {}})["baselines"].items()
+    ]
+
+
+def named(rows: Iterable[Row], column: str) -> list[Any]:
+    """Return the different values of a column, in order of appearance."""
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def where(rows: Iterable[Row], **values: object) -> list[Row]:
+    """Return the rows that have these values."""
+    return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
+
+
+def by_split(rows: Iterable[Row], method: Method, **values: object) -> dict[Hashable, list[float]]:
+    """Return a method's scores by data set and split, one per seed, in the order of the seeds."""
+    units: dict[Hashable, list[tuple[int, float]]] = {}
+    for row in where(rows, scheme=method.scheme, policy=method.policy, **values):
+        if row.get(method.score) is not None:
+            units.setdefault((row["data"], row["split"]), []).append((row["seed"], row[method.score]))
+    return {unit: [value for _, value in sorted(found)] for unit, found in sorted(units.items())}
+
+
+def mean_sd(values: Sequence[float | None], form: str = ".3f") -> str:
+    """Return mean and standard deviation over seeds as text; a dash where there is nothing.
+
+    >>> mean_sd([0.5, 0.7, None]), mean_sd([0.5]), mean_sd([])
+    ('0.600 ± 0.141', '0.500', '-')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    spread = f" ± {statistics.stdev(known):{form.lstrip('+')}}" if len(known) > 1 else ""
+    return f"{statistics.fmean(known):{form}}{spread}"
+
+
+def mean_spreads(units: Units) -> str:
+    """Return the mean, the spread of splits' means and the spread of seeds inside a split, as text.
+
+    >>> mean_spreads({0: [0.5, 0.7], 1: [0.8, 0.8]}), mean_spreads({0: [0.5, 0.7]}), mean_spreads({})
+    ('0.700 ±0.141/0.100', '0.600 ±-/0.141', '-')
+    """
+    if not units:
+        return "-"
+    means = [statistics.fmean(values) for values in units.values()]
+    inside = [statistics.variance(values) for values in units.values() if len(values) > 1]
+    over_splits = f"{statistics.stdev(means):.3f}" if len(means) > 1 else "-"
+    over_seeds = f"/{statistics.fmean(inside) ** 0.5:.3f}" if inside else ""
+    spread = f" ±{over_splits}{over_seeds}" if over_splits != "-" or over_seeds else ""
+    return f"{statistics.fmean(means):.3f}{spread}"
+
+
+def pivot(
+    rows: Sequence[Row], down: str, across: str, cell: Callable[[list[Row]], str]
+) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
+    """Return the values of a column to stand across, and one line per value of another, each cell made of its rows."""
+    columns = named(rows, across)
+    lines = tuple(
+        (str(value), *(cell(where(rows, **{down: value, across: column})) for column in columns))
+        for value in named(rows, down)
+    )
+    return [str(column) for column in columns], lines

@@ -1,0 +1,121 @@
+"""What every experiment promises: rows with their own specification, the same report from stored rows, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tolfl.core.errors import RunDirectoryError
+from tolfl.experiments.catalogue import EXPERIMENTS, RunningExperiment, stored_reports
+from tolfl.experiments.experiment import Options
+from tolfl.experiments.results import ExperimentReport, check_overwriting, provenance, read_results, write_results
+
+QUICK_ONES = ("communication", "samples", "server-figure")
+ALL = [pytest.param(name, marks=[] if name in QUICK_ONES else pytest.mark.slow) for name in EXPERIMENTS]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cells")
+
+
+def computed(name: str, store: Path) -> RunningExperiment:
+    experiment = EXPERIMENTS[name]
+    data = [one for one in experiment.data if one in ("comms-ml", "blobs")]
+    running = RunningExperiment(experiment, Options(data, quick=True, cache=store))
+    for _ in running:
+        pass
+    return running
+
+
+def written(running: RunningExperiment, folder: Path) -> ExperimentReport:
+    report = running.report
+    write_results(folder, report, provenance("tolfl reproduce x", 1.0, 1.0, running.specs, is_quick=True))
+    return report
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_row_names_its_specification_and_stored_rows_give_the_same_report(
+    name: str, store: Path, tmp_path: Path
+) -> None:
+    running = computed(name, store)
+    report = written(running, tmp_path)
+
+    assert {row["job"] for row in running.rows} == set(running.specs)
+    assert str(tmp_path) not in (tmp_path / f"{name}.json").read_text()
+    again, origin = stored_reports(tmp_path)[name]
+    assert again.to_markdown() == report.to_markdown()
+    assert origin["is_quick"] is True
+    for figure in report.figures:
+        assert (tmp_path / f"{figure}.png").stat().st_size > 5_000
+    from_cache = RunningExperiment(running.experiment, running.options)
+    assert list(from_cache) == []  # all of it is on disk
+    assert from_cache.rows == running.rows
+
+
+@pytest.fixture(scope="module")
+def stored(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    written(computed("communication", store), folder)
+    return folder
+
+
+def edited(stored: Path, folder: Path, old: str, new: str) -> Path:
+    text = (stored / "communication.json").read_text()
+    assert old in text
+    (folder / "communication.json").write_text(text.replace(old, new, 1))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"rows": 5', '"rows": ', "holds no results that can be read"),
+        ('"schema": 2', '"schema": 1', "has schema 1; this version reads 2, so compute it again"),
+        ('"rounds":5', '"rounds":6', "was edited by hand: job .* has not the specification it names"),
+        ('"job":"', '"job":"0', "was edited by hand: job 0.* has not the specification it names"),
+        ('"scheme":"fl","data"', '"schema":"fl","data"', "edited by hand, or is of another version"),
+        ('"n_devices":10,', "", "was edited by hand: its rows do not fit together"),
+    ],
+    ids=["torn", "schema", "specification", "job", "unknown-field", "row"],
+)
+def test_a_results_file_that_was_edited_is_named_and_left_as_it_is(
+    stored: Path, tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    if old == '"rows": 5':
+        (tmp_path / "communication.json").write_bytes((stored / "communication.json").read_bytes()[:-9])
+    else:
+        edited(stored, tmp_path, old, new)
+    before = (tmp_path / "communication.json").read_bytes()
+    with pytest.raises(RunDirectoryError, match=words) as raised:
+        stored_reports(tmp_path)
+
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["communication.json"]
+    assert (tmp_path / "communication.json").read_bytes() == before
+
+
+def test_quick_results_never_overwrite_full_ones(stored: Path, tmp_path: Path) -> None:
+    check_overwriting(stored, "communication", is_quick=True)  # quick ones are
+    edited(stored, tmp_path, '"is_quick": true', '"is_quick": false')
+    report, origin = stored_reports(stored)["communication"]
+
+    for attempt in (
+        lambda: check_overwriting(tmp_path, "communication", is_quick=True),
+        lambda: write_results(tmp_path, report, origin),
+    ):
+        with pytest.raises(RunDirectoryError, match="full results, which --quick does not overwrite"):
+            attempt()
+    check_overwriting(tmp_path, "communication", is_quick=False)
+    assert json.loads((tmp_path / "communication.json").read_text())["is_quick"] is False
+
+
+def test_results_say_what_computes_them(stored: Path) -> None:
+    content = read_results(stored / "communication.json")
+    assert content["specs"][content["rows"][1]["job"]] == {
+        **{"scheme": "sbt", "data": "blobs", "clusters": 10, "rounds": 5},
+        "blobs": {"samples_per_device": 4, "n_features": 112, "n_test": 4, "n_validation": 0},
+        "ifca": {"warm_rounds": 1, "trial_rounds": 2},
+    }

@@ -73,8 +73,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("cli.data", "_LONGEST_RECORDING_S", ""),
     ],
     "Detectors": [
-        ("detect.statistics_rounds", "MAX_FEATURES", ""),
-        ("detect.choosing", "_MAX_COMPONENTS", "principal components that are tried"),
+        ("detect.detector_learner", "MAX_FEATURES", ""),
         ("detect.drift", "SIGNIFICANCE", ""),
         ("detect.saved", "FORMAT", ""),
     ],

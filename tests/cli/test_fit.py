@@ -85,7 +85,16 @@ def test_a_false_alarm_budget_may_be_given_per_day() -> None:
         "fit", "typical.csv", *ROLES, *PCA, "--alarms-per-day", "36", "--windows-per-day", "1440", "--format", "json"
     )
 
-    assert json.loads(done.out)["thresholds"]["budget"] == pytest.approx(0.025)
+    assert json.loads(done.out)["thresholds"]["fleet"]["budget"] == pytest.approx(0.025)
+
+
+def test_training_goes_on_from_a_file() -> None:
+    first = run("fit", "typical.csv", *ROLES, "--out", "first")
+    done = run("fit", "typical.csv", *ROLES, "--continue", "first", "--out", "second", "--format", "json")
+
+    assert (first.code, done.code) == (0, 0), done.err
+    before, after = (one["n_samples"] for one in json.loads(done.out)["trainings"])
+    assert after == 2 * before
 
 
 def test_a_data_set_goes_by_its_name() -> None:
@@ -148,8 +157,8 @@ def test_odd_but_usable_tables_are_used(folder: Path) -> None:
         (("typical.csv", *ROLES, "--contamination", "much"), 2, "setting of the detector is wrong"),
         (("typical.csv", *ROLES, "--set", "colour=3"), 2, "a detector has no such field"),
         (("typical.csv", *ROLES, "--clusters", "9", *PCA), 2, "9 clusters for 3 devices"),
-        (("typical.csv", *ROLES, "--continue", "nothing"), 2, "does not go on training a detector; fit anew"),
-        (("typical.csv", *ROLES, "--model", "auto"), 2, "use mahalanobis"),
+        (("typical.csv", *ROLES, "--continue", "nothing"), 1, "there is no such file; tolfl fit makes one"),
+        (("typical.csv", *ROLES, "--model", "auto"), 2, "model 'auto' is gone"),
         (("typical.csv", *ROLES, "--out", "typical.csv"), 2, "is there already"),
         (("typical.csv", *ROLES, "--out", "."), 2, "is a folder"),
         (("typical.csv", *ROLES, "--out", "typical.csv/x"), 1, "cannot be written"),

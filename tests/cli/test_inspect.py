@@ -14,20 +14,21 @@ def test_a_detector_says_what_it_is(tmp_path: Path) -> None:
     done = run("inspect", path)
 
     assert (done.code, done.err) == (0, "")
-    assert f"{detector.choice.name}: 5 features;" in done.out
+    assert f"{detector.model.name}: 5 features;" in done.out
     assert "temp [C], humidity [%], co2 [ppm], fan, power [kW]" in done.out
     assert "round 1: west lost; last heard of in scaling 0" in done.out
     assert "lost on the way" in done.out
-    assert "at most 0.01 of typical rows raise an alarm" in done.out
+    assert "of typical rows expected to raise an alarm; at most 1.00% guaranteed, on average" in done.out
 
 
 def test_the_same_as_json(tmp_path: Path) -> None:
     detector = small_detector()
     found = json.loads(run("inspect", detector.save(tmp_path / "model"), "--format", "json").out)
 
-    assert found["thresholds"]["threshold"] == detector.thresholds.threshold
+    assert found["thresholds"]["fleet"]["value"] == detector.thresholds.threshold
+    assert found["thresholds"]["fleet"]["expected_rate"] == detector.thresholds.fleet.expected_rate
     assert found["features"][2] == {"name": "co2", "unit": "ppm"}
-    assert "levels" not in found["thresholds"]
+    assert "levels" not in found["thresholds"]["fleet"]
 
 
 def test_what_is_no_detector_gets_a_sentence(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_bad_row_gets_a_sentence_and_all_others_a_score(model: Path, tmp_path:
 
 def test_a_missing_value_can_be_taken_as_the_mean(model: Path, detector: Detector) -> None:
     done = run("score", model, "-", "--fill-missing", "--format", "jsonl", stdin='{"temp": 20.5, "co2": 612}\n')
-    row = detector.scaler.fill.copy()
+    row = detector.model.fill.copy()
     row[[0, 2]] = 20.5, 612
 
     assert done.code == 0

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DetectorStages, detector_learner
 from tolfl.learners import Fleet
 
@@ -29,19 +28,6 @@ def off_the_plane(n_rows: int, seed: int = 0, n_features: int = 6) -> Rows:
 
 def fleet(sizes: tuple[int, ...], seed: int = 0) -> dict[str, Rows]:
     return {f"site-{device}": near_a_plane(size, seed + 10 * device) for device, size in enumerate(sizes)}
-
-
-def with_models_of(*detectors: Detector) -> Detector:
-    """Return the first detector with the models of all: what a fleet whose devices went on alone leaves."""
-    learned = [one.learned for one in detectors]
-    names = [f"device-{device}" for device in range(1, len(detectors) + 1)]
-    both = replace(
-        learned[0],
-        params={name: one.params["global"] for name, one in zip(names, learned, strict=True)},
-        n_samples={name: one.n_samples["global"] for name, one in zip(names, learned, strict=True)},
-    )
-    networks = {name: one.networks["global"] for name, one in zip(names, detectors, strict=True)}
-    return replace(detectors[0], learned=both, networks=networks)
 
 
 def detector_for(fleet: Fleet, learn: Mapping[str, object]) -> DetectorStages:

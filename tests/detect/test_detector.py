@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tests.detect.rows import near_a_plane, off_the_plane, with_models_of
+from tests.detect.rows import near_a_plane, off_the_plane
 from tolfl.detect import FederatedDetector, NoFurtherTrainingError
 from tolfl.detect.spec import DetectorSpec
 
@@ -31,9 +30,9 @@ SMALL = {"hidden": (8,), "code": 2, "rounds": 5}
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
-        FederatedDetector(model="pca"),
-        FederatedDetector(model="mahalanobis"),
-        FederatedDetector(model="autoencoder", rounds=2, hidden=(4,), code=2),
+        FederatedDetector(),
+        FederatedDetector(model="pca", false_alarm_rate=0.05),
+        FederatedDetector(model="autoencoder", rounds=2, hidden=(4,), code=2, false_alarm_rate=0.05),
     ]
 )
 def test_the_estimator_keeps_the_contract_of_scikit_learn(
@@ -46,7 +45,7 @@ def test_the_defaults_of_the_estimator_are_those_of_the_specification() -> None:
     assert FederatedDetector().spec() == DetectorSpec()
 
 
-@pytest.mark.parametrize("model", ["pca", "mahalanobis"])
+@pytest.mark.parametrize("model", ["pca", "mahalanobis", "cells"])
 def test_scores_verdicts_and_signs_go_together(model: str) -> None:
     detector = FederatedDetector(model=model).fit(X, devices=DEVICES)
     scores = detector.anomaly_score(TEST)
@@ -89,21 +88,11 @@ def test_losing_a_head_costs_that_device_and_no_more() -> None:
     training = killed.detector_.trainings[0]
 
     assert training.survivors == ("b", "c")
-    assert [device.rounds for device in training.devices] == [1, 8, 8]
+    assert [device.rounds for device in training.devices] == [1, 4, 4]
     assert training.n_samples == 160
-    assert set(killed.detector_.thresholds.per_device) == {"b", "c"}
+    assert set(killed.detector_.thresholds.devices) == {"b", "c"}
     # Who is held back is drawn by a device's number, and b is number 1 in one fleet and 0 in the other.
     assert np.corrcoef(killed.anomaly_score(TEST), without.anomaly_score(TEST))[0, 1] > 0.999
-
-
-def test_of_several_models_the_least_error_counts() -> None:
-    alone = [FederatedDetector(model="pca", n_components=2, scaling="none").fit(X[d == DEVICES]) for d in "bc"]
-    fitted = with_models_of(*(one.detector_ for one in alone))
-    scaled = fitted.scaler(TEST)
-
-    assert set(fitted.networks) == {"device-1", "device-2"}
-    lowest = np.min([network.errors(scaled) for network in fitted.networks.values()], axis=0)
-    assert fitted.anomaly_score(TEST).tolist() == lowest.astype(float).tolist()
 
 
 def test_each_device_can_be_judged_by_its_own_threshold() -> None:
@@ -149,16 +138,17 @@ def test_a_fitted_estimator_can_be_cloned_and_copied() -> None:
         clone(detector).predict(TEST)
 
 
-def test_training_does_not_go_on_and_says_so(tmp_path: Path) -> None:
-    detector = FederatedDetector(model="pca").fit(X, devices=DEVICES)
-    before, path = detector.detector_, detector.save(tmp_path / "one.tolfl")
+def test_training_goes_on_with_cells_and_only_with_those() -> None:
+    detector = FederatedDetector().fit(X, devices=DEVICES)
+    more = deepcopy(detector).fit_more(near_a_plane(300, seed=3), devices=DEVICES)
+    pca = FederatedDetector(model="pca").fit(X, devices=DEVICES)
+    before = pca.detector_
 
-    for refused in (FederatedDetector(warm_start=True), FederatedDetector(start_from=path)):
-        with pytest.raises(NoFurtherTrainingError, match="fit anew"):
-            refused.fit(X)
-    with pytest.raises(NoFurtherTrainingError, match="does not go on training"):
-        detector.fit_more(X, devices=DEVICES)
-    assert detector.detector_ is before
+    assert [training.n_samples for training in more.detector_.trainings] == [240, 480]
+    assert roc_auc_score(IS_ANOMALOUS, more.anomaly_score(TEST)) > 0.99
+    with pytest.raises(NoFurtherTrainingError, match="pca does not go on from where it is; fit anew"):
+        pca.fit_more(X, devices=DEVICES)
+    assert pca.detector_ is before
 
 
 @pytest.mark.parametrize("model", ["mahalanobis", "autoencoder"])
@@ -169,11 +159,3 @@ def test_drift_is_found(model: str) -> None:
     assert not same.is_drifting
     assert moved.is_higher
     assert moved.drifting_devices == ("a", "b", "c")
-
-
-def test_thresholds_are_agreed_anew_for_a_fleet_that_has_changed() -> None:
-    detector = FederatedDetector(model="pca").fit(X, devices=DEVICES)
-    detector.agree(near_a_plane(400, seed=4), devices=np.repeat(["c", "d"], 200))
-
-    assert set(detector.detector_.thresholds.per_device) == {"c", "d"}
-    assert detector.detector_.thresholds.n_scores == 400

@@ -63,8 +63,8 @@ def test_a_device_with_one_row_takes_part() -> None:
     detector = FederatedDetector(model="pca").fit(X, devices=devices)
     shares = {share.name: share for share in detector.detector_.trainings[0].devices}
 
-    assert (shares["one"].n_trained, shares["one"].n_held_back, shares["one"].rounds) == (1, 0, 9)
-    assert not detector.detector_.thresholds.per_device["one"].is_own
+    assert (shares["one"].n_trained, shares["one"].n_held_back, shares["one"].rounds) == (1, 0, 4)
+    assert detector.thresholds_.devices["one"].own is None
 
 
 def test_a_device_that_is_not_known_has_the_threshold_of_the_fleet() -> None:

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.detect.rows import fleet, near_a_plane, off_the_plane, with_models_of
+from tests.detect.rows import fleet, near_a_plane, off_the_plane
 from tolfl.core.errors import TolFLError
-from tolfl.detect import Detector, DetectorSpec, fit_detector
-from tolfl.detect.network import Dense, ScoringNetwork
+from tolfl.detect import Detector, DetectorSpec, Features, fit_detector
 from tolfl.detect.onnx_export import export_onnx, largest_difference, onnx_scores, to_int8, to_onnx
+from tolfl.detect.reconstruction import Dense, Reconstruction
 from tolfl.detect.small_scorer import SmallScorer
 from tolfl.runs.extras import MissingExtraError, module_of_extra
 
@@ -31,7 +31,7 @@ def detector_of(model: str, **more: object) -> Detector:
     return fit_detector(fleet((200, 200)), spec)
 
 
-@pytest.fixture(scope="module", params=["pca", "mahalanobis", "autoencoder"])
+@pytest.fixture(scope="module", params=["cells", "pca", "mahalanobis", "autoencoder"])
 def detector(request: pytest.FixtureRequest) -> Detector:
     return detector_of(request.param)
 
@@ -57,17 +57,22 @@ def test_any_number_of_components_is_exported(n_components: int) -> None:
     assert largest_difference(detector, to_onnx(detector), ROWS) < 1e-5
 
 
-def test_of_several_models_the_one_that_explains_a_row_best_counts() -> None:
-    specs = [DetectorSpec(model="autoencoder", rounds=4, hidden=(8,), code=2, seed=seed) for seed in (0, 1)]
-    detector = with_models_of(*(fit_detector(fleet((100, 100, 100)), spec) for spec in specs))
+def test_columns_of_words_and_missing_values_are_exported() -> None:
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 9, 400).astype(float)
+    rows = np.column_stack([near_a_plane(400), words, np.full(400, 3.0)])
+    names = [*"abcdef", "mode (rarity)", "constant"]
+    detector = fit_detector({"a": rows[:200], "b": rows[200:]}, DetectorSpec(), Features.named(names))
+    new = rows[:50] + 0.3
+    new[:, 6] = rng.integers(0, 256, 50)
+    new[::3, 2] = new[::4, 6] = np.nan
 
-    assert len(detector.networks) == 2
-    assert largest_difference(detector, to_onnx(detector), ROWS) < 1e-5
+    assert largest_difference(detector, to_onnx(detector), new) < 1e-5
 
 
-@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans())
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
-def test_any_chain_of_layers_is_exported(n_layers: int, width: int, seed: int, is_residual: bool) -> None:
+def test_any_chain_of_layers_is_exported(n_layers: int, width: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     base = _base()
     n = base.features.n
@@ -76,7 +81,8 @@ def test_any_chain_of_layers_is_exported(n_layers: int, width: int, seed: int, i
         Dense(rng.normal(size=(b, a)).astype(np.float32), rng.normal(size=b).astype(np.float32), bool(rng.integers(2)))
         for a, b in pairwise(sizes)
     )
-    detector = replace(base, networks={"only": ScoringNetwork(layers, is_residual)})
+    assert isinstance(base.model, Reconstruction)
+    detector = replace(base, model=replace(base.model, layers=layers))
 
     assert largest_difference(detector, to_onnx(detector), ROWS[:50]) < 1e-5
 
@@ -106,12 +112,12 @@ def test_the_small_scorer_agrees_in_scores_p_values_and_thresholds(detector: Det
 
     assert scorer.scores(ROWS) == pytest.approx(scores, rel=1e-5)
     assert (scorer.p_values(scores) == detector.p_values(ROWS)).all()
-    assert scorer.threshold_of("site-1") == detector.thresholds.per_device["site-1"].threshold
+    assert scorer.threshold_of("site-1") == detector.thresholds.limit_for("site-1").value
     assert scorer.threshold_of("nobody") == scorer.threshold_of(None) == detector.thresholds.threshold
 
 
-def test_eight_bits_keep_the_order_of_far_and_near(detector: Detector) -> None:
-    content = to_int8(to_onnx(detector))
+def test_eight_bits_keep_the_order_of_far_and_near() -> None:
+    content = to_int8(to_onnx(detector_of("autoencoder")))
     scores = onnx_scores(content, ROWS)
 
     assert np.isfinite(scores).all()

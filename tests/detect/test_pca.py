@@ -5,41 +5,39 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from tests.detect.rows import Rows, detector_for, near_a_plane
 from tests.learners.play import Present, play
 from tolfl.core.spec import RunSpec
-from tolfl.detect.pca import Subspace, statistics_of, subspace_of
+from tolfl.detect.reconstruction import Reconstruction
+from tolfl.detect.statistics_learner import statistics_of, subspace_of
 from tolfl.learners.learner import Fleet
 
 
-def learned(slices: list[Rows], present: Present | None = None) -> Subspace:
+def learned(slices: list[Rows], n_components: int, present: Present | None = None) -> Reconstruction:
     """Return what a fleet learns whose devices hold float32."""
     fleet = Fleet(RunSpec(devices=len(slices)), (slices[0].shape[1],))
-    learner = detector_for(fleet, {"model": "pca", "scaling": "none", "held_back": 0.0})
+    learn = {"model": "pca", "scaling": "none", "held_back": 0.0, "n_components": n_components}
+    learner = detector_for(fleet, learn)
     rows = {device: own.astype(np.float32) for device, own in enumerate(slices)}
-    found = learner.detector(play(learner, rows, present))
-    assert found is not None
-    assert list(found.learned.params) == ["global"]
-    return found.learned.subspaces()["global"]
+    found = learner.model(play(learner, rows, present))
+    assert isinstance(found, Reconstruction)
+    return found
 
 
-def assert_is_pca_of(subspace: Subspace, pooled: Rows, n_components: int) -> None:
-    """Compare with scikit-learn: mean, variances, the subspace (its projector) and the errors of reconstruction."""
+def assert_is_pca_of(found: Reconstruction, pooled: Rows, n_components: int) -> None:
+    """Compare with scikit-learn: mean, the subspace (its projector) and the errors of reconstruction."""
     rows = pooled.astype(np.float32).astype(np.float64)
     expected = PCA(n_components, svd_solver="full").fit(rows)
-    directions = subspace.directions[:n_components]
+    down, up = found.layers
     scale = max(1.0, float(np.abs(rows).max()) ** 2)
 
-    np.testing.assert_allclose(subspace.mean, rows.mean(axis=0), atol=1e-9 * scale)
-    variances = expected.explained_variance_ * (len(rows) - 1) / len(rows)
-    np.testing.assert_allclose(subspace.variances[:n_components], variances, atol=1e-9 * scale)
+    np.testing.assert_allclose(up.bias, rows.mean(axis=0), atol=1e-6 * scale)
     errors = np.square(rows - expected.inverse_transform(expected.transform(rows))).sum(axis=1)
-    np.testing.assert_allclose(subspace.errors(rows, [n_components])[0], errors, atol=1e-8 * scale)
+    np.testing.assert_allclose(found.scores(rows), errors, atol=1e-5 * scale)
     np.testing.assert_allclose(
-        directions.T @ directions, expected.components_.T @ expected.components_, atol=1e-7 * scale
+        down.weight.T @ down.weight, expected.components_.T @ expected.components_, atol=1e-6 * scale
     )
 
 
@@ -63,7 +61,7 @@ def test_one_round_is_the_pca_of_the_pooled_rows_for_any_partition_and_k(
 ) -> None:
     slices, _ = drawn
 
-    found = learned(slices)
+    found = learned(slices, n_components)
 
     pooled = np.concatenate(slices)
     gaps = -np.diff(np.linalg.eigvalsh(np.cov(pooled.T))[::-1])
@@ -76,7 +74,7 @@ def test_one_round_is_the_pca_of_the_pooled_rows_for_any_partition_and_k(
 def test_whoever_dies_takes_only_its_own_rows_along(dead: int, when: int) -> None:
     slices = [near_a_plane(10 + device, seed=device) for device in range(6)]
 
-    found = learned(slices, lambda round_index: [d for d in range(6) if d != dead or round_index < when])
+    found = learned(slices, 2, lambda round_index: [d for d in range(6) if d != dead or round_index < when])
 
     left = [rows for device, rows in enumerate(slices) if device != dead or when > 1]
     assert_is_pca_of(found, np.concatenate(left), 2)
@@ -85,17 +83,17 @@ def test_whoever_dies_takes_only_its_own_rows_along(dead: int, when: int) -> Non
 def test_a_device_that_dies_after_the_round_of_statistics_is_in_the_model() -> None:
     slices = [near_a_plane(10, seed=device) for device in range(4)]
 
-    found = learned(slices, lambda round_index: range(4 if round_index < 2 else 3))
+    found = learned(slices, 2, lambda round_index: range(4 if round_index < 2 else 3))
 
     assert_is_pca_of(found, np.concatenate(slices), 2)
 
 
 def test_an_origin_near_the_rows_saves_the_digits_of_far_away_ones() -> None:
-    far = [1e4 + near_a_plane(40, seed=device, noise=0.5) for device in range(2)]
-    near = learned(far)
-    rows = np.concatenate(far).astype(np.float32).astype(np.float64)
+    rows = 1e4 + near_a_plane(80, noise=0.5)
+    origin = rows.mean(axis=0).round()
+    found = subspace_of(statistics_of(rows, origin), origin)
 
-    np.testing.assert_allclose(near.variances, np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1], rtol=1e-9)
+    np.testing.assert_allclose(found.variances, np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1], rtol=1e-9)
 
 
 def test_statistics_worked_out_by_hand() -> None:
@@ -109,12 +107,3 @@ def test_statistics_worked_out_by_hand() -> None:
     assert subspace.mean.tolist() == [2.0, 1.0]
     np.testing.assert_allclose(subspace.variances, [2.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(np.abs(subspace.directions[0]), [0.5**0.5] * 2)
-
-
-def test_a_network_scores_as_the_subspace_does() -> None:
-    rows = near_a_plane(50)
-    subspace = subspace_of(statistics_of(rows, np.zeros(6)), np.zeros(6))
-    exact: NDArray[np.float64] = subspace.errors(rows, [2])[0]
-    network = subspace.network(2)
-
-    np.testing.assert_allclose(network.errors(rows.astype(np.float32)), exact, rtol=1e-3, atol=1e-6)

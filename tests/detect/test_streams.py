@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.detect.rows import fleet, near_a_plane, with_models_of
+from tests.detect.rows import fleet, near_a_plane
 from tolfl.core.errors import DataError, SpecError
 from tolfl.detect import Detector, DetectorSpec, fit_detector
 from tolfl.detect.features import Features
@@ -144,18 +144,20 @@ def test_a_folder_has_one_device_per_file(detector: Detector, tmp_path: Path) ->
 
 def detectors() -> dict[str, Detector]:
     """Return detectors of three sites, one of them with two models."""
-    small = [DetectorSpec(model="autoencoder", rounds=4, hidden=(8,), code=2, seed=seed) for seed in (0, 1)]
-    specs = [DetectorSpec(model="pca"), DetectorSpec(model="mahalanobis"), *small]
-    plane, distance, *both = [fit_detector(fleet((120, 120, 120)), spec, Features.named(NAMES)) for spec in specs]
-    return {"pca": plane, "distance": distance, "two-models": with_models_of(*both)}
+    small = DetectorSpec(model="autoencoder", rounds=4, hidden=(8,), code=2)
+    specs = {"cells": DetectorSpec(), "pca": DetectorSpec(model="pca"), "autoencoder": small}
+    slices = {**fleet((120, 120)), "large": near_a_plane(700, seed=9)}
+    return {name: fit_detector(slices, spec, Features.named(NAMES)) for name, spec in specs.items()}
 
 
-@pytest.mark.parametrize("name", ["pca", "distance", "two-models"])
+@pytest.mark.parametrize("name", ["cells", "pca", "autoencoder"])
 def test_what_is_said_of_many_rows_is_what_is_said_of_each(name: str) -> None:
     detector = detectors()[name]
-    devices = np.array(["site-0", "nobody"] * 20)
+    if name == "cells":
+        detector = detector.with_own_cells({"nobody": 3 + near_a_plane(20, seed=4)})
+    devices = np.array(["site-0", "nobody", "large", "site-1"] * 10)
     scored = score_rows(detector, ROWS, devices, n_top=4)
-    alone = [detector.explain(row) for row in ROWS]
+    alone = [detector.explain(row, device) for row, device in zip(ROWS, devices.tolist(), strict=True)]
 
     assert scored.scores.tolist() == [one.score for one in alone]
     assert scored.p_values.tolist() == [one.p_value for one in alone]

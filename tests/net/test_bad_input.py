@@ -372,7 +372,7 @@ def test_thresholds_without_held_back_rows_promise_nothing(case: str, tmp_path: 
             spec = msgspec.structs.replace(spec, fail="device:0@thresholds:4")
     detector = both(spec, tmp_path)
 
-    assert not detector.thresholds.is_guaranteed
+    assert not detector.thresholds.fleet.is_guaranteed
     assert detector.thresholds.calibrated_on in {"training samples", "no samples"}
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Flags that are fields of a detector's specification, and those that say which data.
 _DETECTOR = (
-    "model", "scheme", "clusters", "rounds", "fail", "on_head_failure", "contamination", "false_alarm_rate",
+    "model", "cells", "scheme", "clusters", "rounds", "fail", "on_head_failure", "contamination", "false_alarm_rate",
     "alarms_per_day", "windows_per_day", "trim", "seed",
 )  # fmt: skip
 _DATA = (
@@ -59,7 +59,8 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         int | None, typer.Option("--devices", "-n", help="How many devices. (default: as the table has; else 10)")
     ] = None,
     partition: options.Partition = None,
-    model: Annotated[str | None, typer.Option(help="autoencoder, mahalanobis or pca. (default: mahalanobis)")] = None,
+    model: Annotated[str | None, typer.Option(help="cells, mahalanobis, autoencoder or pca. (default: cells)")] = None,
+    cells: Annotated[int | None, typer.Option(help="At most so many cells. (default: 32)")] = None,
     scheme: Annotated[str | None, typer.Option(help="How devices train together. (default: tol-fl)")] = None,
     clusters: options.Clusters = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds of the autoencoder. (default: 100)")] = None,
@@ -74,12 +75,12 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     alarms_per_day: Annotated[float | None, typer.Option(help="In its place: so many false alarms a day ...")] = None,
     windows_per_day: Annotated[float | None, typer.Option(help="... of so many rows a day.")] = None,
     trim: Annotated[
-        float | None, typer.Option(help="Share of rows that may be anomalous; only 0 is possible yet. (default: 0)")
+        float | None, typer.Option(help="Share of rows that may be anomalous, to be left out of cells. (default: 0)")
     ] = None,
     fill_missing: FillMissing = False,
     seed: options.Seed = None,
     continue_from: Annotated[
-        Path | None, typer.Option("--continue", help="Refused: this version fits anew only.")
+        Path | None, typer.Option("--continue", help="A detector of cells to go on from, with new typical rows.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file for the detector. (default: DATA.tolfl)")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
@@ -102,17 +103,16 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl fit router.pcap --window 10 --out model
     """
     asked = dict(locals())
+    from tolfl.detect import Detector
     from tolfl.detect.gathering import gather
-    from tolfl.detect.problems import NoFurtherTrainingError
 
-    if continue_from is not None:
-        raise NoFurtherTrainingError
+    before = None if continue_from is None else Detector.load(continue_from)
     target = _target(out, data, force)
     detector_spec, data_spec = _specs(asked)
     gathered = gather(data_spec, devices, fill_missing)
     for note in gathered.notes:
         typer.echo(f"tolfl: {note}", err=True)
-    detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem))
+    detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem), before)
     detector.save(target)
     _show(detector, target, quality, format)
 
@@ -178,14 +178,14 @@ def _value(text: str) -> object:
 
 
 def _trained(
-    gathered: Gathered, spec: DetectorSpec, track: tuple[str | None, str | None, str]
+    gathered: Gathered, spec: DetectorSpec, track: tuple[str | None, str | None, str], before: Detector | None = None
 ) -> tuple[Detector, dict[str, float]]:
     """Train, showing and tracking what happens; return the detector and how good it is, where that can be known."""
     from contextlib import nullcontext
 
     from tolfl.cli.progress import progress_bar
     from tolfl.core.metrics import auroc, average_precision
-    from tolfl.detect import fit_detector
+    from tolfl.detect import fit_detector, fit_more
     from tolfl.detect.watching import Seen, watched_by
     from tolfl.runs.tracking import tracker_for
 
@@ -206,7 +206,11 @@ def _trained(
             _tell(tracker, seen)
 
         with watched_by(watch):
-            detector = fit_detector(gathered.slices, spec, gathered.features)
+            if before is None:
+                detector = fit_detector(gathered.slices, spec, gathered.features)
+            else:
+                before.features.check_same(gathered.features)
+                detector = fit_more(before, gathered.slices, spec)
         quality: dict[str, float] = {}
         if gathered.test is not None:
             rows, truth = gathered.test

@@ -15,7 +15,7 @@ from tolfl.cli.options import Format
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tolfl.detect import Detector
+    from tolfl.detect import Detector, Limit
 
 Model = Annotated[Path, typer.Argument(help="A saved detector (tolfl fit).")]
 
@@ -39,17 +39,17 @@ def inspect(model: Model, format: options.HowShown = Format.TABLE) -> None:
 def description_of(detector: Detector) -> dict[str, Any]:
     """Return what a detector says of itself, as plain values."""
     thresholds: dict[str, Any] = msgspec.to_builtins(detector.thresholds)
-    for name in ("levels", "n_at_least", "n_higher"):  # hundreds of numbers that p-values are read from
-        del thresholds[name]
+    own = [one["own"] for one in thresholds["devices"].values() if one["own"] is not None]
+    for limit, found in zip([thresholds["fleet"], *own], _limits(detector), strict=True):
+        for name in ("levels", "n_at_least"):  # hundreds of numbers that p-values are read from
+            del limit[name]
+        limit |= {"expected_rate": found.expected_rate, "promise": found.promise}
+    arrays = detector.model.arrays()
     return {
-        "name": detector.choice.name,
-        "model": detector.choice.model,
-        "code": detector.choice.code,
-        "n_models": len(detector.networks),
-        "n_parameters": sum(
-            layer.weight.size + layer.bias.size for layer in next(iter(detector.networks.values())).layers
-        ),
-        "choice": msgspec.to_builtins(detector.choice),
+        "name": detector.model.name,
+        "model": detector.spec.model,
+        "n_numbers": sum(array.size for array in arrays.values()),
+        "own_cells": {name: len(cells) for name, cells in detector.own_cells.items()},
         "features": [
             {"name": name, "unit": unit}
             for name, unit in zip(detector.features.names, detector.features.units, strict=True)
@@ -60,18 +60,20 @@ def description_of(detector: Detector) -> dict[str, Any]:
     }
 
 
+def _limits(detector: Detector) -> list[Limit]:
+    return [detector.thresholds.fleet, *(one.own for one in detector.thresholds.devices.values() if one.own)]
+
+
 def show_description(found: Mapping[str, Any], is_complete: bool = False) -> None:
     """Print a description as people read it."""
     from tolfl.cli.tables import console_for_tables
 
     console = console_for_tables()
     last = found["trainings"][-1]
-    several = f", {found['n_models']} models" if found["n_models"] > 1 else ""
     trained = (
         f"{last['n_samples']} rows of {len(last['devices'])} device(s), {last['rounds']} round(s) of {last['scheme']}"
     )
-    console.print(f"{found['name']}{several}: {len(found['features'])} features; {trained}", soft_wrap=True)
-    console.print(f"why: {found['choice']['reason']}", soft_wrap=True)
+    console.print(f"{found['name']}: {len(found['features'])} features; {trained}", soft_wrap=True)
     if is_complete:
         names = [one["name"] + (f" [{one['unit']}]" if one["unit"] else "") for one in found["features"]]
         more = f", ... ({len(names) - 20} more)" if len(names) > 20 else ""
@@ -92,14 +94,17 @@ def _devices(found: Mapping[str, Any]) -> Table:
     from rich.table import Table
 
     table = Table("device", "rows trained", "held back", "rounds", "threshold", "", box=None, padding=(0, 2, 0, 0))
-    own = found["thresholds"]["per_device"]
+    limits = found["thresholds"]["devices"]
     devices = found["trainings"][-1]["devices"]
     for device in devices[:20]:
-        threshold = own.get(device["name"])
+        limit = limits.get(device["name"])
         note = "" if device["is_survivor"] else "lost on the way"
-        if threshold is not None and not threshold["is_own"]:
-            note = "the fleet's threshold: too few held-back rows for one of its own"
-        shown = "-" if threshold is None else f"{threshold['threshold']:.4g}"
+        shown = "-"
+        if limit is not None:
+            shown = f"{(limit['own'] or found['thresholds']['fleet'])['value']:.4g}"
+            note = limit["own"]["promise"] if limit["own"] else "the fleet's: too few held-back rows for its own"
+        if device["name"] in found["own_cells"]:
+            note = f"{note + '; ' if note else ''}{found['own_cells'][device['name']]} cells of its own"
         numbers = (str(device[key]) for key in ("n_trained", "n_held_back", "rounds"))
         table.add_row(device["name"], *numbers, shown, note)
     if len(devices) > 20:
@@ -108,12 +113,9 @@ def _devices(found: Mapping[str, Any]) -> Table:
 
 
 def _promise(thresholds: Mapping[str, Any]) -> str:
-    promise = (
-        f"threshold {thresholds['threshold']:.4g}, agreed on {thresholds['n_scores']} {thresholds['calibrated_on']}"
-    )
-    budget = f"{thresholds['budget']:.3g}"
-    if thresholds["calibrated_on"] == "all samples":
-        return f"{promise}: {budget} of the training rows are above it"
-    if thresholds["is_guaranteed"]:
-        return f"{promise}: at most {budget} of typical rows raise an alarm"
-    return f"{promise}; too few, or not drawn at random: {budget} false alarms are hoped for, not promised"
+    fleet = thresholds["fleet"]
+    found = f"threshold {fleet['value']:.4g}, from {fleet['n_scores']} {thresholds['calibrated_on']}"
+    if thresholds["calibrated_on"] == "all rows":
+        return f"{found}: {fleet['budget']:.3g} of the training rows are above it"
+    odd = ", ".join(f"{name}: {one['n_odd']}" for name, one in thresholds["devices"].items() if one["n_odd"])
+    return f"{found}: {fleet['promise']}" + (f" (odd rows by device: {odd})" if odd else "")

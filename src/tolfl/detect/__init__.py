@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tolfl.detect.choosing import Candidate, Choice
     from tolfl.detect.detector import FederatedDetector
     from tolfl.detect.drift import Drift, drift_of
     from tolfl.detect.explaining import Explanation, FeatureShare
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
     from tolfl.detect.fitting import fit_detector, fit_more
     from tolfl.detect.problems import DetectorFileError, DriftWarning, NoFurtherTrainingError, NoModelError
     from tolfl.detect.spec import DetectorSpec
-    from tolfl.detect.thresholds import Thresholds
+    from tolfl.detect.thresholds import Limit, Thresholds
 
 __all__ = [
-    "Candidate",
-    "Choice",
     "Detector",
     "DetectorFileError",
     "DetectorSpec",
@@ -32,6 +29,7 @@ __all__ = [
     "FeatureShare",
     "Features",
     "FederatedDetector",
+    "Limit",
     "NoFurtherTrainingError",
     "NoModelError",
     "Thresholds",
@@ -42,7 +40,6 @@ __all__ = [
 
 #: Where each name is: scoring must not wait for what only training needs.
 _MODULES = {
-    "choosing": ("Candidate", "Choice"),
     "detector": ("FederatedDetector",),
     "drift": ("Drift", "drift_of"),
     "explaining": ("Explanation", "FeatureShare"),
@@ -51,7 +48,7 @@ _MODULES = {
     "fitting": ("fit_detector", "fit_more"),
     "problems": ("DetectorFileError", "DriftWarning", "NoFurtherTrainingError", "NoModelError"),
     "spec": ("DetectorSpec",),
-    "thresholds": ("Thresholds",),
+    "thresholds": ("Limit", "Thresholds"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

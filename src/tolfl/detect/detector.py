@@ -15,14 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tolfl.core.errors import SpecError
 from tolfl.datasets.raw import in_order
 from tolfl.datasets.unscaled import THE_DEVICE
-from tolfl.detect.choosing import Choice
 from tolfl.detect.drift import Drift, drift_of
 from tolfl.detect.explaining import Explanation
 from tolfl.detect.features import Features, Rows, as_rows, check_finite, column_names
-from tolfl.detect.fitted import Detector, device_labels
+from tolfl.detect.fitted import Detector, device_labels, names_of
 from tolfl.detect.fitting import fit_detector, fit_more
-from tolfl.detect.problems import NoFurtherTrainingError
 from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.thresholds import Thresholds
 
 
 class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -35,33 +34,33 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     Parameters
     ----------
     model
-        "mahalanobis" scores by the squared distance to the mean in units of the spread along all principal components
-        (shrunk, with nothing to choose), "pca" by what some of them leave unexplained, "autoencoder" by what a trained
-        network leaves unexplained. "auto" is refused: it compares no kinds of models yet.
+        "cells" scores by the distance to the nearest of at most 32 cells that the typical rows were divided into, all
+        with one shrunk covariance; "mahalanobis" is that with one cell. "pca" and "autoencoder" score by what they
+        leave unexplained.
+    cells
+        At most so many; None: 32, and never more than one for ten rows.
     n_components
-        Of PCA; None: chosen on held-back rows.
+        Of PCA; None: as many as explain 90 % of the variance.
     hidden, code, dropout, lr
         Of the autoencoder and its training. The code is no wider than half of the features.
     scheme, clusters, rounds, fail, on_head_failure
         How the devices train, and what goes wrong meanwhile, as in `tolfl.simulate`. Devices are numbered in the order
         of their names; `rounds` are those of the autoencoder (100). A failure plan counts the rounds of all stages:
-        scaling takes one (two for "standard"), PCA and the distance one, the choice of components one, thresholds six.
+        those of cells are scaling (5), cells (14, or 1 for one cell), scatter (1) and thresholds (2).
     scaling
-        "min-max", "standard" or "none"; fitted on training rows, test values are not clipped.
+        Of PCA and the autoencoder: "min-max", "standard" or "none". Cells have a scaling of their own.
     held_back
         Share of each device's rows that nobody trains on.
     trim
-        Share of the rows that may be anomalous; only 0 is possible yet.
+        Share of the rows that may be anomalous: the most distant ones are left out of cells and covariance.
     false_alarm_rate
         The share of typical rows that may raise an alarm, or `alarms_per_day` out of `windows_per_day` rows. It becomes
-        a threshold by a quantile of the held-back scores.
+        a threshold by the held-back scores; `promise_` says what is expected of it, and whether that is guaranteed.
     contamination
         "auto", or a share: then the threshold is such that this share of the training rows themselves is anomalous, as
         in scikit-learn's own detectors, and `false_alarm_rate` is not used.
     features, units
         Names and units of the columns, where X does not bring them (a frame's columns, an Arrow field's metadata).
-    warm_start, start_from
-        To go on from the last fit, or from a saved detector; refused: this version fits anew only.
     seed
         Of everything that is drawn.
 
@@ -69,7 +68,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 1)) @ [[1.0, 2.0, 3.0]] + 0.01 * rng.normal(size=(300, 3))
-    >>> detector = FederatedDetector(model="pca", fail="server@0").fit(X, devices=np.arange(300) % 3)
+    >>> detector = FederatedDetector(fail="server@0").fit(X, devices=np.arange(300) % 3)
     >>> detector.predict([[1.0, 2.0, 3.0], [1.0, 2.0, -3.0]]).tolist()
     [1, -1]
     >>> detector.explain([1.0, 2.0, -3.0]).features[0].name
@@ -79,7 +78,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def __init__(  # noqa: PLR0913  (scikit-learn: every setting is an argument)
         self,
         *,
-        model: str = "mahalanobis",
+        model: str = "cells",
+        cells: int | None = None,
         n_components: int | None = None,
         hidden: tuple[int, ...] = (128, 64),
         code: int = 32,
@@ -99,11 +99,10 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         contamination: float | str = "auto",
         features: Sequence[str] | None = None,
         units: Mapping[str, str] | Sequence[str] | None = None,
-        warm_start: bool = False,
-        start_from: str | Path | Detector | None = None,
         seed: int = 0,
     ) -> None:
         self.model = model
+        self.cells = cells
         self.n_components = n_components
         self.hidden = hidden
         self.code = code
@@ -123,22 +122,18 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.contamination = contamination
         self.features = features
         self.units = units
-        self.warm_start = warm_start
-        self.start_from = start_from
         self.seed = seed
 
     # -- training -----------------------------------------------------------------------------------------------
 
     def fit(self, X: object, y: object = None, devices: ArrayLike | None = None) -> FederatedDetector:  # noqa: ARG002
         """Train on typical rows; `devices` says whose each is (any names or numbers)."""
-        if self.warm_start or self.start_from is not None:
-            raise NoFurtherTrainingError
         features, rows = self._rows(X, reset=True)
         self.detector_ = fit_detector(by_device(rows, devices), self.spec(), features)
         return self
 
     def fit_more(self, X: object, y: object = None, devices: ArrayLike | None = None) -> FederatedDetector:  # noqa: ARG002
-        """Refuse to go on training on new rows, and say what to do instead; the detector stays as it is."""
+        """Go on with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
         _, rows = self._rows(X, reset=False)
         self.detector_ = fit_more(self._fitted(), by_device(rows, devices), self.spec())
         return self
@@ -150,10 +145,13 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         detector = self._fitted()
         return drift_of({name: detector.scores_of(own) for name, own in slices.items()}, detector.thresholds)
 
-    def agree(self, X: object, devices: ArrayLike | None = None) -> FederatedDetector:
-        """Agree on thresholds anew, on typical rows that nobody trained on: for a fleet that has changed."""
+    def adapt(self, X: object, devices: ArrayLike | None = None) -> FederatedDetector:
+        """Learn cells of their own for devices that were lost, or are new, from at least ten typical rows of each.
+
+        They serve the rows of these devices alone; the model and the thresholds of the others stay.
+        """
         _, rows = self._rows(X, reset=False)
-        self.detector_ = self._fitted().with_thresholds_from(by_device(rows, devices), self.spec().budget)
+        self.detector_ = self._fitted().with_own_cells(by_device(rows, devices))
         return self
 
     def fit_predict(self, X: object, y: object = None, devices: ArrayLike | None = None) -> NDArray[np.int64]:
@@ -167,31 +165,32 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: object) -> NDArray[np.float64]:
-        """Return one score per row: the higher, the more anomalous."""
+    def anomaly_score(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return one score per row: the higher, the more anomalous; with devices, by cells of their own, too."""
         _, rows = self._rows(X, reset=False)
-        return self._fitted().scores_of(rows).astype(np.float64)
+        return self._fitted().scores_of(rows, names_of(devices, len(rows))).astype(np.float64)
 
-    def score_samples(self, X: object) -> NDArray[np.float64]:
+    def score_samples(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return one score per row in scikit-learn's sense: the higher, the more normal."""
-        return -self.anomaly_score(X)
+        return -self.anomaly_score(X, devices)
 
     def decision_function(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return how far each row is on the typical side, negative if anomalous; with devices, by their own."""
-        scores = self.anomaly_score(X)
-        return self._fitted().thresholds_for(len(scores), devices) - scores
+        scores = self.anomaly_score(X, devices)
+        return self._fitted().limits(len(scores), devices) - scores
 
     def predict(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.int64]:
         """Return 1 for typical rows and -1 for anomalous ones."""
         return np.where(self.decision_function(X, devices) >= 0, 1, -1)
 
-    def p_values(self, X: object) -> NDArray[np.float64]:
-        """Return for each row how likely a typical one is to score as high or higher."""
-        return self._fitted().thresholds.p_values(self.anomaly_score(X))
+    def p_values(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""
+        scores = self.anomaly_score(X, devices)
+        return self._fitted().thresholds.p_values(scores, names_of(devices, len(scores)))
 
-    def explain(self, x: object) -> Explanation:
-        """Return which features make one row's score."""
-        return self._fitted().explain(x)
+    def explain(self, x: object, device: str | None = None) -> Explanation:
+        """Return which features make one row's score; with its device, by the limit of its verdict."""
+        return self._fitted().explain(x, device)
 
     # -- what was found -----------------------------------------------------------------------------------------
 
@@ -206,9 +205,14 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return self._fitted().thresholds.threshold
 
     @property
-    def choice_(self) -> Choice:
-        """Which model is used, and why."""
-        return self._fitted().choice
+    def thresholds_(self) -> Thresholds:
+        """Thresholds of the fleet and of each device, with the rate expected of each and whether it is guaranteed."""
+        return self._fitted().thresholds
+
+    @property
+    def promise_(self) -> str:
+        """What the fleet's threshold promises, in a sentence."""
+        return self._fitted().thresholds.fleet.promise
 
     @property
     def devices_(self) -> tuple[str, ...]:

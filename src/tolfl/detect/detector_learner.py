@@ -1,4 +1,4 @@
-"""A detector as a learner: scaling, statistics or an autoencoder, perhaps a choice, thresholds; then one file.
+"""A detector as a learner: the stages of its model, then thresholds; then one file.
 
 Everything in the file follows from the state after the last round, from what all devices know of the fleet and from
 the specification: every device that has the state writes the same bytes.
@@ -13,30 +13,33 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import GLOBAL, Contribution
+from tolfl.core.contribution import Contribution
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
-from tolfl.detect.autoencoder_rounds import AutoencoderTraining
-from tolfl.detect.choosing import Choice, name_of
+from tolfl.detect.autoencoder_learner import AutoencoderTraining, autoencoder_for
+from tolfl.detect.cells import Cells
+from tolfl.detect.cells_learner import cell_stages
 from tolfl.detect.detector_stage import flat, scaler_of
 from tolfl.detect.features import Features
 from tolfl.detect.fitted import Detector
-from tolfl.detect.learning import Learned, code_for
 from tolfl.detect.provenance import Training, device_shares, losses
+from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.saved import to_bytes
 from tolfl.detect.scaling_rounds import Scaling
-from tolfl.detect.spec import DetectorSpec
-from tolfl.detect.statistics_rounds import ComponentChoice, Statistics, choice_of
-from tolfl.detect.threshold_rounds import Agreement, scoring_network
+from tolfl.detect.spec import OF_CELLS, DetectorSpec
+from tolfl.detect.statistics_learner import StatisticsRound
+from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
 
 #: What `[learn]` may say; the rest of a detector's specification is that of the run.
 LEARN_KEYS = (
-    "model", "n_components", "hidden", "code", "dropout", "lr", "scaling", "held_back", "false_alarm_rate",
-    "alarms_per_day", "windows_per_day", "contamination",
+    "model", "cells", "trim", "n_components", "hidden", "code", "dropout", "lr", "scaling", "held_back",
+    "false_alarm_rate", "alarms_per_day", "windows_per_day",
 )  # fmt: skip
 
+#: Products of more features than this are too much to send: 2,000 features are 16 MB.
+MAX_FEATURES = 2000
 DETECTOR_FILE = "detector.tolfl"
 
 
@@ -59,25 +62,32 @@ class DetectorResult:
 class DetectorStages(Stages):
     """The stages of a detector. The state also has who contributed to how many rounds, and in which one last."""
 
-    def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
-        self.fleet, self.spec = fleet, spec
-        self._agreement = Agreement(fleet, spec)
+    def __init__(self, fleet: Fleet, spec: DetectorSpec, prior: Detector | None = None) -> None:
+        self.fleet, self.spec, self.prior = fleet, spec, prior
+        if spec.model != "autoencoder" and fleet.n_features > MAX_FEATURES:
+            raise SpecError(
+                f"{spec.model} would send the products of {fleet.n_features} features; use at most {MAX_FEATURES} "
+                "features, or the model autoencoder"
+            )
         self._training: AutoencoderTraining | None = None
-        stages: dict[str, Learner] = {"scaling": Scaling(fleet, spec)}
-        if spec.model == "autoencoder":
-            self._training = AutoencoderTraining(fleet, spec)
-            stages["autoencoder"] = self._training
+        stages: dict[str, Learner]
+        if spec.model in OF_CELLS:
+            stages, arrays = cell_stages(fleet, spec, prior is not None), ["root"]
+        elif spec.model == "pca":
+            stages = {"scaling": Scaling(fleet, spec), "statistics": StatisticsRound(fleet, spec)}
+            arrays = ["pca/directions"]
         else:
-            stages["statistics"] = Statistics(fleet, spec)
-        if spec.model == "pca" and spec.n_components is None:
-            stages["choice"] = ComponentChoice(fleet, spec)
-        super().__init__({**stages, "thresholds": self._agreement})
+            self._training = AutoencoderTraining(fleet, spec)
+            stages = {"scaling": Scaling(fleet, spec), "autoencoder": self._training}
+            arrays = ["autoencoder"]
+        self._thresholds = ThresholdRounds(fleet, spec, self._scorer, arrays)
+        super().__init__({**stages, "thresholds": self._thresholds})
 
     def start(self, state: State) -> State:
         """Return what the first stage starts from, and that nobody has contributed yet."""
         n_devices = self.fleet.n_devices
         nobody = {"provenance/rounds": np.zeros(n_devices, np.int64), "provenance/last": np.full(n_devices, -1)}
-        return super().start({**state, **nobody})
+        return super().start({**state, **nobody, **({} if self.prior is None else prior_state(self.prior))})
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Return the state after a round, with who was in it."""
@@ -101,36 +111,50 @@ class DetectorStages(Stages):
 
     def detector(self, state: State) -> Detector | None:
         """Return the detector that a state holds; None: there are no thresholds yet."""
-        scaler, network = scaler_of(state), scoring_network(self._agreement, state)
-        if scaler is None or network is None or "threshold" not in state:
+        model, thresholds = self.model(state), self._thresholds.thresholds(state, self._names)
+        if model is None or thresholds is None:
             return None
-        learned, choice = self._learned(state), self._choice(state)
-        thresholds = self._agreement.thresholds(state, self._names)
-        training = self._provenance(state, learned)
-        return Detector(self.spec, self._features, scaler, learned, {GLOBAL: network}, thresholds, choice, (training,))
+        trainings = () if self.prior is None else self.prior.trainings
+        training = self._provenance(state, model)
+        return Detector(self.spec, self._features, model, thresholds, (*trainings, training))
 
-    def _learned(self, state: State) -> Learned:
-        if self._training is not None:
-            code = code_for(self.fleet.n_features, self.spec)
-            n_samples = int(state["autoencoder/n"][0])
-            return Learned("autoencoder", {GLOBAL: state["autoencoder"]}, code, {GLOBAL: n_samples})
-        n_samples, code = int(state["statistics/n"][0]), self._choice(state).code
-        return Learned(self.spec.model, {GLOBAL: state["statistics"]}, code, {GLOBAL: n_samples}, state["origin"])
+    def model(self, state: State) -> Cells | Reconstruction | None:
+        """Return the model that a state holds; None: there is none yet."""
+        if self.spec.model in OF_CELLS:
+            return Cells.from_arrays(state) if "root" in state else None
+        scaler = scaler_of(state)
+        if scaler is None:
+            return None
+        low, high = state["scaler/low"], state["scaler/high"]
+        if self._training is None:
+            if "pca/mean" not in state:
+                return None
+            directions = state["pca/directions"].reshape(-1, self.fleet.n_features)
+            return Reconstruction.of_subspace(scaler, low, high, state["pca/mean"], directions)
+        if not state.get("autoencoder/n", np.zeros(1))[0]:
+            return None
+        network = autoencoder_for(self.fleet.n_features, self.spec)
+        return Reconstruction.of_autoencoder(scaler, low, high, network, state["autoencoder"])
 
-    def _choice(self, state: State) -> Choice:
-        if self._training is not None:
-            return Choice("autoencoder", code_for(self.fleet.n_features, self.spec), "autoencoder was asked for")
-        return choice_of(self.spec, state)
+    def _scorer(self, state: State) -> ScoreRows | None:
+        model = self.model(state)
+        return None if model is None else model.scores
 
-    def _provenance(self, state: State, learned: Learned) -> Training:
+    def _n_samples(self, state: State) -> int:
+        key = "scaling/n" if self.spec.model in OF_CELLS else f"{self.spec.model}/n"
+        if self.prior is not None:
+            return self.prior.trainings[-1].n_samples + int(state["sizes"][::2].sum())
+        return int(state[key][0])
+
+    def _provenance(self, state: State, model: Cells | Reconstruction) -> Training:
         sizes = [(int(trained), int(held_back)) for trained, held_back in state["sizes"].reshape(-1, 2)]
         rounds, last = (state[f"provenance/{what}"].tolist() for what in ("rounds", "last"))
         last_round = max(last)
         return Training(
             scheme=self.spec.scheme,
-            model=name_of(learned.kind, learned.code),
+            model=model.name,
             rounds=last_round + 1,
-            n_samples=learned.n_samples[GLOBAL],
+            n_samples=self._n_samples(state),
             devices=device_shares(self._names, sizes, rounds, last, last_round),
             events=losses(self._names, last, last_round, self.stage),
             ended="over" if last_round + 1 == self.rounds else f"in {self.stage(last_round)[0]}",
@@ -146,13 +170,31 @@ class DetectorStages(Stages):
         return Features.named(self.fleet.columns or [f"x{place}" for place in range(self.fleet.n_features)])
 
 
+def prior_state(detector: Detector) -> State:
+    """Return what further training goes on from: scaling and cells, their counts, sums and scatter, and the scores."""
+    model, fleet = detector.model, detector.thresholds.fleet
+    assert isinstance(model, Cells)
+    arrays = model.arrays()
+    kept = {key: array for key, array in arrays.items() if key.startswith(("scaling/", "words/", "cells/"))}
+    n_at_least = np.array([*fleet.n_at_least, 0])
+    return {
+        **kept,
+        "prior/counts": arrays["cells/counts"],
+        "prior/centres": arrays["cells/centres"],
+        "prior/scatter": arrays["scatter"],
+        "prior/scatter-n": arrays["scatter/n"],
+        "prior/bins": np.array(fleet.levels, dtype=np.int64),
+        "prior/bin-counts": n_at_least[:-1] - n_at_least[1:],
+    }
+
+
 def detector_learner(fleet: Fleet) -> DetectorStages:
     """Return the learner of a detector, with the settings that `[learn]` gives.
 
     >>> run = RunSpec(devices=4, learn={"what": "detector", "model": "pca", "n_components": 2})
     >>> learner = detector_learner(Fleet(run, (6,)))
     >>> learner.rounds, [learner.stage(place)[0] for place in range(3)]
-    (8, ['scaling', 'statistics', 'thresholds'])
+    (4, ['scaling', 'statistics', 'thresholds'])
     """
     return DetectorStages(fleet, spec_for_run(fleet.spec))
 

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 
 from tolfl.core.errors import DataError
-from tolfl.detect.quantiles import Scores, counts_at
-from tolfl.detect.thresholds import Thresholds
+from tolfl.detect.thresholds import Counts, Scores, Thresholds, count_bins
 
 #: A check with every update must not cry wolf: one in a thousand without drift.
 SIGNIFICANCE = 0.001
@@ -54,28 +53,34 @@ class Drift(msgspec.Struct, frozen=True):
 
 def drift_of(scores: Mapping[str, Scores], thresholds: Thresholds) -> Drift:
     """Return how far the scores of each device's new typical samples have moved, together and one by one."""
-    by_id = dict(enumerate(scores.values()))
-    n_samples = sum(map(len, by_id.values()))
-    if not n_samples:
+    counts = {name: count_bins(values) for name, values in scores.items() if len(values)}
+    if not counts:
         raise DataError("no device has a sample to look for drift in")
-    distance, is_higher, p_value = _test(by_id, thresholds)
-    alarms = sum(int((values > thresholds.threshold).sum()) for values in by_id.values())
-    alone = {name: _test({0: values}, thresholds)[2] for name, values in scores.items() if len(values)}
+    total = np.sum(list(counts.values()), axis=0)
+    distance, is_higher, p_value = _test(total, thresholds)
+    n_samples = int(total.sum())
+    alarms = sum(int((values > thresholds.threshold).sum()) for values in scores.values())
+    alone = {name: _test(own, thresholds)[2] for name, own in counts.items()}
     return Drift(n_samples, distance, p_value, is_higher, alarms / n_samples, thresholds.budget, alone)
 
 
-def _test(scores: Mapping[int, Scores], thresholds: Thresholds) -> tuple[float, bool, float]:
-    n_new, n_old = sum(map(len, scores.values())), thresholds.n_scores
-    levels = np.asarray(thresholds.levels, dtype=np.float32)
-    at_least, higher = counts_at(scores, levels)
+def _test(counts: Counts, thresholds: Thresholds) -> tuple[float, bool, float]:
+    fleet, n_new = thresholds.fleet, int(counts.sum())
+    levels = np.array(fleet.levels, dtype=np.int64)
+    if not len(levels):
+        return 0.0, False, 1.0
+    at_least = np.cumsum(counts[::-1])[::-1]
+    # At the lower edge of each level and of the bin after it; odd rows count, too: they were held back.
+    before = np.array([*fleet.n_at_least, 0]) + fleet.n_odd
+    now = np.append(at_least, 0)
     gaps = np.concatenate(
         [
-            at_least / n_new - np.asarray(thresholds.n_at_least) / n_old,
-            higher / n_new - np.asarray(thresholds.n_higher) / n_old,
+            now[levels] / n_new - before[:-1] / fleet.n_scores,
+            now[levels + 1] / n_new - before[1:] / fleet.n_scores,
         ]
     )
     largest = float(gaps[np.argmax(np.abs(gaps))])
-    size = n_new * n_old / (n_new + n_old)
+    size = n_new * fleet.n_scores / (n_new + fleet.n_scores)
     return abs(largest), largest > 0, _kolmogorov(abs(largest) * np.sqrt(size))
 
 

@@ -21,8 +21,8 @@ class FeatureShare(msgspec.Struct, frozen=True):
     unit: str
     share: float  #: of the whole score, from 0 to 1
     value: float
-    #: In the feature's own unit: the model's reconstruction; with `mahalanobis`, what the other features lead to (the
-    #: conditional mean of a normal distribution with the fleet's shrunk covariance).
+    #: In the feature's own unit, and never outside of what the fleet has seen: the model's reconstruction; with cells,
+    #: what the other features lead to in the nearest cell.
     expected: float
 
     def __str__(self) -> str:
@@ -37,13 +37,13 @@ class Explanation(msgspec.Struct, frozen=True):
     """A score taken apart."""
 
     score: float
-    threshold: float
+    threshold: float  #: that the row's verdict goes by: its device's own, or the fleet's
     p_value: float
     features: tuple[FeatureShare, ...]  #: the largest share first
 
     @property
     def is_alarm(self) -> bool:
-        """Whether the score is above the fleet's threshold."""
+        """Whether the score is above the threshold."""
         return self.score > self.threshold
 
     def plot(self, n_features: int = 15) -> Figure:

@@ -65,6 +65,13 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_finite(rows, self.names)
         return rows
 
+    def check_same(self, other: Features) -> None:
+        """Say which feature of other rows is not one of these."""
+        if unknown := [name for name in self.names if name not in other.names]:
+            raise DataError(f"the new rows have no column {unknown[0]!r}; give the columns that the detector has")
+        if other.names != self.names:
+            raise DataError(f"the new rows have other columns, or another order; the detector has {_some(self.names)}")
+
     def check_names(self, X: object) -> None:
         """Say which column of a table is another one than in training; an array has no names."""
         given = Features.named(column_names(X) or ()).names

@@ -1,29 +1,29 @@
-"""A detector that has been trained: scaling, model, thresholds, names, and where it all comes from.
+"""A detector that has been trained: model, thresholds, names, and where it all comes from.
 
 It knows nothing of scikit-learn, so commands, exports and devices can use it as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import DataError
-from tolfl.datasets.scaling import Scaler
-from tolfl.detect.choosing import Choice
+from tolfl.detect.cells import Cells, Floats, Floats32
 from tolfl.detect.explaining import Explanation, explanation_of
 from tolfl.detect.features import Features, Rows
-from tolfl.detect.learning import Learned
-from tolfl.detect.network import Floats32, ScoringNetwork, lowest_errors
 from tolfl.detect.provenance import Training
+from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.spec import DetectorSpec
-from tolfl.detect.thresholds import Thresholds, agree
+from tolfl.detect.thresholds import Thresholds, calibrate
 
-_ROWS_AT_ONCE = 4096
+#: Rows of a device from which it makes one cell of its own.
+ROWS_PER_OWN_CELL = 10
+Names = NDArray[np.str_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,77 +32,99 @@ class Detector:
 
     spec: DetectorSpec
     features: Features
-    scaler: Scaler
-    learned: Learned
-    networks: dict[str, ScoringNetwork]
+    model: Cells | Reconstruction
     thresholds: Thresholds
-    choice: Choice
     trainings: tuple[Training, ...]  #: the first one, and each that went on from it
+    #: Cells of devices that were lost or are new, from their own typical rows; for their rows only.
+    own_cells: Mapping[str, Floats] = field(default_factory=dict)
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: object) -> NDArray[np.float64]:
-        """Return one score per sample: the higher, the more anomalous. An empty stream has no scores."""
-        return self.scores_of(self.features.check(X)).astype(np.float64)
+    def anomaly_score(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return one score per row: the higher, the more anomalous. An empty stream has no scores."""
+        rows = self.features.check(X)
+        return self.scores_of(rows, names_of(devices, len(rows))).astype(np.float64)
 
-    def scores_of(self, rows: Rows) -> Floats32:
-        """Return the scores of rows that have been checked."""
-        networks = list(self.networks.values())
-        scores = np.empty(len(rows), np.float32)
-        for first, last in _chunks(len(rows)):
-            scores[first:last] = lowest_errors(networks, self.scaler(rows[first:last]))
+    def scores_of(self, rows: Rows, devices: Names | None = None) -> Floats32:
+        """Return the scores of rows that have been checked; of a device with cells of its own, by those too."""
+        scores = self.model.scores(rows)
+        for name, own in self._own_among(devices).items():
+            scores[own] = self.model.scores(rows[own], self.own_cells[name])
         return scores
 
-    def p_values(self, X: object) -> NDArray[np.float64]:
-        """Return for each sample how likely a typical one is to score as high or higher."""
-        return self.thresholds.p_values(self.anomaly_score(X))
+    def taken_apart(self, rows: Rows, devices: Names | None = None) -> tuple[Floats, Floats]:
+        """Return what is expected in place of each value, in its own unit, and what it adds to the score."""
+        expected, gains = self.model.taken_apart(rows)
+        for name, own in self._own_among(devices).items():
+            expected[own], gains[own] = self.model.taken_apart(rows[own], self.own_cells[name])
+        return expected, gains
+
+    def _own_among(self, devices: Names | None) -> dict[str, NDArray[np.int64]]:
+        """Return the rows of each device that has cells of its own."""
+        if devices is None or not self.own_cells:
+            return {}
+        found = {name: np.flatnonzero(devices == name) for name in self.own_cells}
+        return {name: rows for name, rows in found.items() if len(rows)}
+
+    def p_values(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return for each row how likely a typical one is to score as high or higher, by the limit of its row."""
+        rows = self.features.check(X)
+        names = names_of(devices, len(rows))
+        return self.thresholds.p_values(self.scores_of(rows, names), names)
 
     def verdicts(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.bool_]:
-        """Return which samples raise an alarm: by the fleet's threshold, or by that of each sample's device."""
-        return self.anomaly_score(X) > self.thresholds_for(len_of(X), devices)
+        """Return which rows raise an alarm: by the fleet's threshold, or by that of each row's device."""
+        rows = self.features.check(X)
+        names = names_of(devices, len(rows))
+        return self.scores_of(rows, names) > self.thresholds.limits(len(rows), names)
 
-    def thresholds_for(self, n_rows: int, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def limits(self, n_rows: int, devices: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the threshold of each row; a device that is not known has the fleet's."""
-        if devices is None:
-            return np.full(n_rows, self.thresholds.threshold)
-        names = device_labels(devices, n_rows)
-        return self.thresholds.of_devices(names.tolist())
+        return self.thresholds.limits(n_rows, names_of(devices, n_rows))
 
     # -- explaining ---------------------------------------------------------------------------------------------
 
-    def explain(self, x: object) -> Explanation:
-        """Return why one sample scores as it does: which features are off, by how much, and what was expected."""
+    def explain(self, x: object, device: str | None = None) -> Explanation:
+        """Return why one row scores as it does; with its device, by the threshold that its verdict goes by."""
         rows = self.features.check(x if np.ndim(x) != 1 else np.asarray(x).reshape(1, -1))  # type: ignore[arg-type]
         if len(rows) != 1:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
-        scaled = self.scaler(rows)
-        best = min(self.networks.values(), key=lambda network: float(network.errors(scaled)[0]))
-        expected = best.reconstructed(scaled)
-        score = float(self.scores_of(rows)[0])
-        p_value = float(self.thresholds.p_values([score])[0])
-        return explanation_of(
-            self.features,
-            rows[0],
-            expected[0] / self.scaler.factor + self.scaler.shift,
-            best.feature_errors(scaled)[0],
-            score,
-            self.thresholds.threshold,
-            p_value,
-        )
+        names = None if device is None else np.array([str(device)])
+        score = float(self.scores_of(rows, names)[0])
+        expected, gains = self.taken_apart(rows, names)
+        limit = self.thresholds.limit_for(None if device is None else str(device))
+        p_value = float(limit.p_values([score])[0])
+        return explanation_of(self.features, rows[0], expected[0], gains[0], score, limit.value, p_value)
 
-    # -- thresholds ---------------------------------------------------------------------------------------------
+    # -- devices ------------------------------------------------------------------------------------------------
+
+    def with_own_cells(self, slices: Mapping[str, object]) -> Detector:
+        """Return a detector that also knows typical rows of devices that were lost, or were never there.
+
+        One cell for each ten rows; ten will do, fifty are better. Nothing is sent, and the thresholds stay.
+        """
+        if not isinstance(self.model, Cells):
+            raise DataError(f"{self.model.kind} has no cells to add to; fit with the model cells")
+        own = dict(self.own_cells)
+        for name, X in slices.items():
+            rows = self.features.check(X)
+            if len(rows) < ROWS_PER_OWN_CELL:
+                raise DataError(f"device {name}: {len(rows)} rows; give at least {ROWS_PER_OWN_CELL} typical ones")
+            own[str(name)] = self.model.own_cells(rows, ROWS_PER_OWN_CELL)
+        return replace(self, own_cells=own)
 
     def with_thresholds_from(
-        self, slices: Mapping[str, object], budget: float | None = None, calibrated_on: str = "held-back samples"
+        self, slices: Mapping[str, object], budget: float | None = None, calibrated_on: str = "held-back rows"
     ) -> Detector:
-        """Return a detector whose devices agreed anew, on typical samples that nobody trained on.
+        """Return a detector whose devices agreed anew, on typical rows that nobody trained on.
 
-        For a fleet that has changed: name the devices that are left (or new) with their samples.
+        For a fleet that has changed: name the devices that are left (or new) with their rows.
         """
-        scores = {name: self.scores_of(self.features.check(X)) for name, X in slices.items()}
-        if not sum(map(len, scores.values())):
+        rows = {name: self.features.check(X) for name, X in slices.items()}
+        if not sum(map(len, rows.values())):
             raise DataError("no device has a sample to agree on thresholds with")
-        return replace(self, thresholds=agree(scores, budget or self.thresholds.budget, calibrated_on))
+        scores = {name: self.scores_of(own, np.full(len(own), name)) for name, own in rows.items()}
+        return replace(self, thresholds=calibrate(scores, budget or self.thresholds.budget, calibrated_on))
 
     # -- taking it away -----------------------------------------------------------------------------------------
 
@@ -121,23 +143,17 @@ class Detector:
 
     def __repr__(self) -> str:
         n_devices = len(self.trainings[-1].devices)
-        return f"<Detector {self.choice.name}: {self.features.n} features, {n_devices} device(s)>"
+        return f"<Detector {self.model.name}: {self.features.n} features, {n_devices} device(s)>"
 
 
-def device_labels(devices: ArrayLike, n_rows: int) -> NDArray[np.str_]:
+def names_of(devices: ArrayLike | None, n_rows: int) -> Names | None:
+    """Return the name of each row's device, as text; None: nobody says."""
+    return None if devices is None else device_labels(devices, n_rows)
+
+
+def device_labels(devices: ArrayLike, n_rows: int) -> Names:
     """Return the name of each row's device, as text."""
     labels = np.asarray(devices)
     if labels.shape != (n_rows,):
         raise DataError(f"devices has shape {labels.shape} for {n_rows} rows; give one device per row")
     return labels.astype(str)
-
-
-def len_of(X: object) -> int:
-    """Return how many rows a table has."""
-    rows = getattr(X, "num_rows", None)  # Arrow's length is that of its columns, which is the same, but not for batches
-    return int(rows) if rows is not None else len(X)  # type: ignore[arg-type]
-
-
-def _chunks(n_rows: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, n_rows, _ROWS_AT_ONCE):
-        yield first, min(first + _ROWS_AT_ONCE, n_rows)

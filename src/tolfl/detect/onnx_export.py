@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import TolFLError
+from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, N_HASHES, Cells
 from tolfl.detect.features import Rows
 from tolfl.detect.fitted import Detector
-from tolfl.detect.network import ScoringNetwork
+from tolfl.detect.reconstruction import Reconstruction
 from tolfl.runs.directory import write_file
 from tolfl.runs.extras import module_of_extra
 
@@ -59,11 +60,8 @@ def to_onnx(detector: Detector) -> bytes:
     onnx = module_of_extra("onnx", EXTRA)
     helper, kinds = onnx.helper, onnx.TensorProto
     graph = _Graph(onnx)
-    shifted = graph.node("Sub", "samples", graph.constant(detector.scaler.shift))
-    scaled = graph.node("Cast", graph.node("Mul", shifted, graph.constant(detector.scaler.factor)), to=kinds.FLOAT)
-    scaled = graph.node("Cast", scaled, to=kinds.DOUBLE)
-    errors = [_errors(graph, network, scaled) for network in detector.networks.values()]
-    lowest = errors[0] if len(errors) == 1 else graph.node("Min", *errors)
+    model = detector.model
+    lowest = _distance(graph, model, kinds) if isinstance(model, Cells) else _errors(graph, model, kinds)
     graph.nodes.append(helper.make_node("Cast", [lowest], ["score"], name="score", to=kinds.FLOAT))
     whole = helper.make_graph(
         graph.nodes,
@@ -72,12 +70,12 @@ def to_onnx(detector: Detector) -> bytes:
         [helper.make_tensor_value_info("score", kinds.FLOAT, ["n_samples"])],
         graph.constants,
     )
-    model = helper.make_model(
+    exported = helper.make_model(
         whole, producer_name="tolfl", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
     )
-    helper.set_model_props(model, {"tolfl": msgspec.json.encode(metadata_of(detector)).decode()})
-    onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString(deterministic=True)
+    helper.set_model_props(exported, {"tolfl": msgspec.json.encode(metadata_of(detector)).decode()})
+    onnx.checker.check_model(exported)
+    content: bytes = exported.SerializeToString(deterministic=True)
     return content
 
 
@@ -85,17 +83,12 @@ def metadata_of(detector: Detector) -> dict[str, object]:
     """Return what a scorer needs beside the graph: names, thresholds, and the levels that p-values come from."""
     thresholds = detector.thresholds
     return {
-        "format": 1,
-        "model": detector.choice.name,
+        "format": 2,
+        "model": detector.model.name,
         "features": detector.features.names,
         "units": detector.features.units,
-        "budget": thresholds.budget,
-        "threshold": thresholds.threshold,
-        "per_device": {name: one.threshold for name, one in thresholds.per_device.items()},
-        "n_scores": thresholds.n_scores,
-        "levels": thresholds.levels,
-        "n_at_least": thresholds.n_at_least,
-        "n_higher": thresholds.n_higher,
+        "fleet": msgspec.to_builtins(thresholds.fleet),
+        "devices": {name: msgspec.to_builtins(one.own) for name, one in thresholds.devices.items() if one.own},
     }
 
 
@@ -150,16 +143,62 @@ def largest_difference(detector: Detector, content: bytes, rows: Rows | None = N
 
 def made_up_rows(detector: Detector) -> Rows:
     """Return rows in and around the range of the training rows."""
-    rng = np.random.default_rng(0)
-    inside = rng.uniform(-0.5, 1.5, (_CHECKED_ROWS, detector.features.n))
-    rows: NDArray[np.float64] = inside / detector.scaler.factor + detector.scaler.shift
+    rng, model = np.random.default_rng(0), detector.model
+    low, high = (model.scaling.low, model.scaling.high) if isinstance(model, Cells) else (model.low, model.high)
+    rows: NDArray[np.float64] = low + rng.uniform(-0.5, 1.5, (_CHECKED_ROWS, detector.features.n)) * (high - low)
     return rows
 
 
-def _errors(graph: _Graph, network: ScoringNetwork, scaled: str) -> str:
+def _distance(graph: _Graph, model: Cells, kinds: Any) -> str:
+    """Add the distance to the nearest cell: shape `(n_samples,)`."""
+    scaling = model.scaling
+    samples = _with_rarities(graph, model, kinds)
+    off = graph.node("Sub", samples, graph.constant(scaling.median))
+    usual = graph.node("Div", off, graph.constant(np.where(scaling.is_constant, 1.0, scaling.spread)))
+    size = graph.node("Abs", usual)
+    knee = graph.constant(np.array(KNEE))
+    beyond = graph.node("Mul", graph.node("Log", graph.node("Div", graph.node("Max", size, knee), knee)), knee)
+    bent = graph.node("Mul", graph.node("Sign", usual), graph.node("Add", graph.node("Min", size, knee), beyond))
+    is_off = graph.node("Greater", graph.node("Abs", off), graph.constant(LEAST_STEP * np.abs(scaling.median)))
+    step = graph.node("Mul", graph.node("Sign", off), graph.constant(np.array(scaling.constant_step)))
+    stepped = graph.node("Mul", graph.node("Cast", is_off, to=kinds.DOUBLE), step)
+    z = graph.node("Where", graph.constant(scaling.is_constant), stepped, bent)
+    grid = graph.constant(np.array(GRID))
+    z = graph.node("Div", graph.node("Round", graph.node("Mul", z, grid)), grid)
+    z = graph.node("Where", graph.node("IsNaN", z), graph.constant(np.array(0.0)), z)
+    turned = graph.node("MatMul", z, graph.constant(model.root))
+    centres = model.centres @ model.root
+    squares = graph.node("ReduceSum", graph.node("Mul", turned, turned), graph.constant(np.array([1])), keepdims=1)
+    products = graph.node("MatMul", turned, graph.constant(-2 * centres.T))
+    added = graph.constant(np.square(centres).sum(axis=1) + model.penalty)
+    distances = graph.node("Add", graph.node("Add", products, added), squares)
+    return graph.node("Max", graph.node("ReduceMin", distances, axes=[1], keepdims=0), graph.constant(np.array(0.0)))
+
+
+def _with_rarities(graph: _Graph, model: Cells, kinds: Any) -> str:
+    """Replace hashes of words by how rare they are, column by column."""
+    scaling, samples = model.scaling, "samples"
+    for column, counts in zip(scaling.word_columns.tolist(), scaling.word_counts, strict=True):
+        rarity = graph.constant(-np.log((counts + 0.5) / (counts.sum() + 1.0)))
+        hashes = graph.node("Gather", "samples", graph.constant(np.array([column])), axis=1)
+        is_missing = graph.node("IsNaN", hashes)
+        known = graph.node("Where", is_missing, graph.constant(np.array(0.0)), hashes)
+        known = graph.node("Min", graph.node("Max", known, graph.constant(np.array(0.0))),
+                           graph.constant(np.array(N_HASHES - 1.0)))  # fmt: skip
+        found = graph.node("Gather", rarity, graph.node("Cast", known, to=kinds.INT64))
+        found = graph.node("Where", is_missing, hashes, found)
+        is_column = graph.constant(np.arange(model.n_features) == column)
+        samples = graph.node("Where", is_column, found, samples)
+    return samples
+
+
+def _errors(graph: _Graph, model: Reconstruction, kinds: Any) -> str:
     """Add a model's score, the sum of its squared errors: shape `(n_samples,)`."""
+    shifted = graph.node("Sub", "samples", graph.constant(model.scaler.shift))
+    scaled = graph.node("Cast", graph.node("Mul", shifted, graph.constant(model.scaler.factor)), to=kinds.FLOAT)
+    scaled = graph.node("Cast", scaled, to=kinds.DOUBLE)
     out: str | None = scaled
-    for layer in network.layers:
+    for layer in model.layers:
         bias = graph.constant(layer.bias.astype(np.float64))
         if not len(layer.weight):
             out = None  # PCA of no component: what comes after is the mean alone
@@ -171,6 +210,6 @@ def _errors(graph: _Graph, network: ScoringNetwork, scaled: str) -> str:
         out = graph.node("Add", product, bias)
         if layer.has_relu:
             out = graph.node("Relu", out)
-    gap = str(out) if network.is_residual else graph.node("Sub", str(out), scaled)
+    gap = graph.node("Sub", str(out), scaled)
     square = graph.node("Mul", gap, gap)
     return graph.node("ReduceSum", square, graph.constant(np.array([1], np.int64)), keepdims=0)

@@ -26,8 +26,9 @@ class NoModelError(TolFLError, RuntimeError):
 class NoFurtherTrainingError(SpecError):
     """A detector was to go on training from where it is."""
 
-    def __init__(self) -> None:
-        super().__init__("this version does not go on training a detector; fit anew, on the old rows and the new ones")
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"{kind} does not go on from where it is; fit anew, on the old rows and the new ones")
+        self.kind = kind
 
 
 class DriftWarning(UserWarning):

@@ -16,21 +16,20 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from tolfl.datasets.scaling import Scaler
-from tolfl.detect.choosing import Choice
+from tolfl.detect.cells import Cells
 from tolfl.detect.features import Features
 from tolfl.detect.fitted import Detector
-from tolfl.detect.learning import Learned
-from tolfl.detect.network import Dense, ScoringNetwork
 from tolfl.detect.problems import DetectorFileError
 from tolfl.detect.provenance import Training
-from tolfl.detect.spec import FROM_STATISTICS, DetectorSpec
+from tolfl.detect.reconstruction import Reconstruction
+from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds
 from tolfl.runs.directory import write_file
 
 #: Raised when a file can no longer be read by what was written for the one before.
-FORMAT = 1
+FORMAT = 2
 _KEY = "tolfl"  #: of the header's entry
+_OWN = "own/"  #: before the name of a device that has cells of its own
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -52,12 +51,8 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     spec: DetectorSpec
     features: Features
-    kind: Literal["autoencoder", "mahalanobis", "pca"]
-    code: int
-    n_samples: dict[str, int]  #: behind each model
-    relus: dict[str, tuple[bool, ...]]  #: of each model, layer by layer
+    kind: Literal["autoencoder", "cells", "pca"]
     thresholds: Thresholds
-    choice: Choice
     trainings: tuple[Training, ...]
 
 
@@ -70,22 +65,19 @@ def save(detector: Detector, path: Path) -> Path:
 
 def to_bytes(detector: Detector) -> bytes:
     """Return a detector as the content of a file."""
-    learned = detector.learned
     content = msgspec.json.encode(
         _Content(
             FORMAT,
             detector.spec,
             detector.features,
-            learned.kind,  # type: ignore[arg-type]  # checked when it is read
-            learned.code,
-            learned.n_samples,
-            {name: tuple(layer.has_relu for layer in one.layers) for name, one in detector.networks.items()},
+            detector.model.kind,  # type: ignore[arg-type]  # checked when it is read
             detector.thresholds,
-            detector.choice,
             detector.trainings,
         )
     )
-    return sealed(content, {name: np.ascontiguousarray(array) for name, array in _tensors(detector).items()})
+    own = {_OWN + name: cells for name, cells in detector.own_cells.items()}
+    tensors = {**detector.model.arrays(), **own}
+    return sealed(content, {name: np.ascontiguousarray(array) for name, array in tensors.items()})
 
 
 def sealed(content: bytes, tensors: Tensors) -> bytes:
@@ -100,7 +92,9 @@ def load(path: Path) -> Detector:
     content, tensors = _read(path)
     try:
         version = msgspec.json.decode(content, type=_Version).format
-        if version != FORMAT:
+        if version < FORMAT:
+            raise DetectorFileError(path, f"was saved by an older tolfl (format {version}); fit it again, on its rows")
+        if version > FORMAT:
             raise DetectorFileError(path, f"has format {version}, this version of tolfl reads {FORMAT}; update tolfl")
         return _detector(msgspec.json.decode(content, type=_Content), tensors)
     except (msgspec.DecodeError, KeyError, ValueError) as error:
@@ -141,47 +135,11 @@ def _digest(content: bytes, tensors: Tensors) -> str:
     return digest.hexdigest()
 
 
-def _tensors(detector: Detector) -> Tensors:
-    scaler, learned = detector.scaler, detector.learned
-    tensors: Tensors = {"scaler/shift": scaler.shift, "scaler/factor": scaler.factor, "scaler/fill": scaler.fill}
-    if learned.origin is not None:
-        tensors["origin"] = learned.origin
-    for name, params in learned.params.items():
-        tensors[f"params/{name}"] = params
-    for name, network in detector.networks.items():
-        for place, layer in enumerate(network.layers):
-            tensors[f"network/{name}/{place}/weight"] = layer.weight
-            tensors[f"network/{name}/{place}/bias"] = layer.bias
-    return tensors
-
-
 def _detector(content: _Content, tensors: Tensors) -> Detector:
-    is_residual = content.kind == "mahalanobis"
-    networks = {name: _network(name, relus, tensors, is_residual) for name, relus in content.relus.items()}
-    params = {name: tensors[f"params/{name}"] for name in content.relus}
-    origin = tensors["origin"] if content.kind in FROM_STATISTICS else None
-    scaler = Scaler(tensors["scaler/shift"], tensors["scaler/factor"], tensors["scaler/fill"])
+    own = {name.removeprefix(_OWN): cells for name, cells in tensors.items() if name.startswith(_OWN)}
+    model = Cells.from_arrays(tensors) if content.kind == "cells" else Reconstruction.from_arrays(content.kind, tensors)
     n_features = content.features.n
-    widths = {scaler.shift.size, scaler.factor.size, *(one.n_features for one in networks.values())}
-    if not networks or widths != {n_features}:
+    widths = {model.n_features, len(model.fill), *(cells.shape[1] for cells in own.values())}
+    if widths != {n_features}:
         raise ValueError(f"{n_features} features have names, the arrays are for {sorted(widths)}")
-    return Detector(
-        content.spec,
-        content.features,
-        scaler,
-        Learned(content.kind, params, content.code, content.n_samples, origin),
-        networks,
-        content.thresholds,
-        content.choice,
-        content.trainings,
-    )
-
-
-def _network(name: str, relus: tuple[bool, ...], tensors: Tensors, is_residual: bool) -> ScoringNetwork:
-    layers = []
-    for place, has_relu in enumerate(relus):
-        weight, bias = (tensors[f"network/{name}/{place}/{part}"] for part in ("weight", "bias"))
-        if weight.ndim != 2 or bias.shape != weight.shape[:1] or weight.dtype != np.float32:
-            raise ValueError(f"layer {place} of model {name!r} has shapes {weight.shape} and {bias.shape}")
-        layers.append(Dense(weight, bias, has_relu))
-    return ScoringNetwork(tuple(layers), is_residual)
+    return Detector(content.spec, content.features, model, content.thresholds, content.trainings, own)

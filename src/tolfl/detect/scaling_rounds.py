@@ -71,6 +71,8 @@ class Scaling(DetectorStage):
             "scaler/shift": scaler.shift,
             "scaler/factor": scaler.factor,
             "scaler/fill": scaler.fill,
+            "scaler/low": np.where(moments.counts > 0, moments.lowest, 0.0),
+            "scaler/high": np.where(moments.counts > 0, moments.highest, 0.0),
             "origin": scaler(moments.means[None, :])[0].astype(np.float64),
             "sizes": found["sizes"],
         }
@@ -95,7 +97,7 @@ class Scaling(DetectorStage):
 
     def nbytes(self, round_index: int) -> tuple[int, int]:
         """Return the bytes of the moments, and of the scaling with the numbers of rows."""
-        n_columns = 1 if round_index else 4
+        n_columns = 1 if round_index else 6
         down = 8 * (n_columns * self.fleet.n_features + (0 if round_index else 2 * self.fleet.n_devices))
         return size_of(self._shapes(round_index).values()), down
 

@@ -66,16 +66,16 @@ def score_rows(
     only_alarms
         Whether features are named for alarms only, which takes less time; those of other rows are not to be used.
     """
-    scores = detector.scores_of(rows).astype(np.float64)
-    thresholds = detector.thresholds_for(len(rows), devices)
-    p_values = detector.thresholds.p_values(scores)
+    scores = detector.scores_of(rows, devices).astype(np.float64)
+    thresholds = detector.limits(len(rows), devices)
+    p_values = detector.thresholds.p_values(scores, devices)
     n_top = min(n_top, detector.features.n)
     top = np.zeros((len(rows), n_top), np.int64)
     shares, values, expected = (np.zeros((len(rows), n_top)) for _ in range(3))
     named = scores > thresholds if only_alarms else np.ones(len(rows), bool)
     if n_top and named.any():
         own = rows[named]
-        reconstructed, errors = _taken_apart(detector, own)
+        reconstructed, errors = detector.taken_apart(own, None if devices is None else devices[named])
         order = np.argsort(-errors, axis=1, kind="stable")[:, :n_top]
         total = errors.sum(axis=1, keepdims=True)
         parts = np.divide(errors, total, out=np.zeros_like(errors), where=total > 0)
@@ -83,18 +83,3 @@ def score_rows(
         for into, of in ((shares, parts), (values, own), (expected, reconstructed)):
             into[named] = np.take_along_axis(of, order, axis=1)
     return ScoredRows(detector.features, scores, p_values, thresholds, top, shares, values, expected)
-
-
-def _taken_apart(detector: Detector, rows: Rows) -> tuple[Floats, Floats]:
-    """Return what the best model expects of each row, in the features' own units, and what each feature adds."""
-    scaled = detector.scaler(rows)
-    first, *others = detector.networks.values()
-    expected, errors = first.reconstructed(scaled), first.feature_errors(scaled)
-    lowest = first.errors(scaled)
-    for network in others:
-        scores = network.errors(scaled)
-        is_better = scores < lowest
-        lowest = np.where(is_better, scores, lowest)
-        expected[is_better] = network.reconstructed(scaled)[is_better]
-        errors[is_better] = network.feature_errors(scaled)[is_better]
-    return expected / detector.scaler.factor + detector.scaler.shift, errors

@@ -38,33 +38,43 @@ class SmallScorer:
             raise ValueError(f"{path} is no detector that tolfl exported")
         self.about: dict[str, Any] = json.loads(stored)
         self.features: list[str] = self.about["features"]
-        self.threshold: float = self.about["threshold"]
+        self.threshold: float = self.about["fleet"]["value"]
 
     def scores(self, rows: Any) -> Any:
         """Return one score per row, rows as `(n_rows, n_features)`."""
         samples = np.asarray(rows, dtype=np.float64).reshape(-1, len(self.features))
         return self._session.run(["score"], {"samples": samples})[0]
 
-    def p_values(self, scores: Any) -> Any:
-        """Return how likely a typical row is to score so high."""
-        about, values = self.about, np.asarray(scores, dtype=np.float32)
-        levels = np.asarray(about["levels"], dtype=np.float32)
-        place = np.searchsorted(levels, values, side="right") - 1
-        at_least = np.array([*about["n_at_least"], about["n_scores"]])[place]
-        higher = np.array([*about["n_higher"], about["n_scores"]])[place]
-        is_level = (place >= 0) & (levels[place] == values)
-        return (1.0 + np.where(is_level, at_least, higher)) / (about["n_scores"] + 1.0)
+    def p_values(self, scores: Any, device: str | None = None) -> Any:
+        """Return how likely a typical row is to score so high, by the limit of its device."""
+        limit, values = self.limit_of(device), np.asarray(scores, dtype=np.float32)
+        lowest, highest = (int(np.float32(edge).view(np.uint32)) >> 16 for edge in (2.0**-32, 2.0**64))
+        bins = np.clip(np.maximum(values, np.float32(0)).view(np.uint32).astype(np.int64) >> 16, lowest, highest)
+        if limit["is_extrapolated"]:
+            bottoms = (bins << 16).astype(np.uint32).view(np.float32).astype(np.float64)
+            steps = np.log(bottoms / limit["median"]) / limit["tail"]
+            p = np.clip(0.5 * np.exp(-np.clip(steps, -1.0, 700.0)), 0.0, 1.0)
+        else:
+            place = np.searchsorted(np.array(limit["levels"]), bins - lowest, side="left")
+            p = (1.0 + np.array([*limit["n_at_least"], 0])[place]) / (limit["n_scores"] - limit["n_odd"] + 1.0)
+        budget, is_alarm = limit["budget"], values > np.float32(limit["value"])
+        return np.where(is_alarm, np.minimum(p, budget), np.maximum(p, np.nextafter(budget, 1.0)))
+
+    def limit_of(self, device: str | None) -> dict[str, Any]:
+        """Return a device's own limit, the fleet's where it has none."""
+        own: dict[str, Any] = self.about["devices"].get(device, self.about["fleet"])
+        return own
 
     def threshold_of(self, device: str | None) -> float:
         """Return a device's own threshold, the fleet's where it has none."""
-        return float(self.about["per_device"].get(device, self.threshold))
+        return float(self.limit_of(device)["value"])
 
     def judge(self, row: dict[str, Any], device: str | None = None) -> dict[str, Any]:
         """Return score, p-value and verdict of one row, given by the names of its features."""
         values = [self._value(row, name) for name in self.features]
         score = float(self.scores([values])[0])
         verdict = "alarm" if score > self.threshold_of(device) else "typical"
-        return {"score": score, "p_value": float(self.p_values([score])[0]), "verdict": verdict}
+        return {"score": score, "p_value": float(self.p_values([score], device)[0]), "verdict": verdict}
 
     @staticmethod
     def _value(row: dict[str, Any], name: str) -> float:

@@ -10,10 +10,11 @@ import msgspec
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.learners.layouts import SCHEMES
 
-MODELS = ("autoencoder", "mahalanobis", "pca")
+MODELS = ("cells", "mahalanobis", "autoencoder", "pca")
+#: Models that are a distance to cells; `mahalanobis` has one cell.
+OF_CELLS = ("cells", "mahalanobis")
+MOST_CELLS = 32
 SCALINGS = ("min-max", "standard", "none")
-#: Models that are worked out from the fleet's mean and products, in one round.
-FROM_STATISTICS = ("mahalanobis", "pca")
 #: Schemes with one model for everybody.
 ONE_MODEL = ("tol-fl", "fl", "sbt")
 #: Rounds of an autoencoder. Statistics are exact after one.
@@ -27,8 +28,9 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     True
     """
 
-    model: Literal["auto", "autoencoder", "mahalanobis", "pca"] = "mahalanobis"  #: "auto" is read, but not fitted
-    n_components: int | None = None  #: of PCA; None: chosen on held-back samples
+    model: Literal["cells", "mahalanobis", "autoencoder", "pca"] = "cells"
+    cells: int | None = None  #: at most so many; None: 32, and never more than one for ten rows
+    n_components: int | None = None  #: of PCA; None: as many as explain 90 % of the variance
     hidden: tuple[int, ...] = (128, 64)  #: of the autoencoder, as the three below
     code: int = 32
     dropout: float = 0.2
@@ -38,9 +40,9 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: int | None = None  #: of the autoencoder; None: 100
     fail: str = ""  #: a failure plan over the rounds of all stages; devices are numbered in the order of their names
     on_head_failure: str = ""  #: empty: the scheme's default
-    scaling: Literal["min-max", "standard", "none"] = "min-max"
-    held_back: float = 0.2  #: share of each device's samples that nobody trains on: for thresholds and for the choice
-    trim: float = 0.0  #: share of all samples that may be anomalous; only 0 is fitted
+    scaling: Literal["min-max", "standard", "none"] = "min-max"  #: of the autoencoder and PCA; cells have their own
+    held_back: float = 0.2  #: share of each device's samples that nobody trains on: for thresholds
+    trim: float = 0.0  #: share of all samples that may be anomalous, and that cells are to leave out
     false_alarm_rate: float = 0.01  #: of typical samples
     alarms_per_day: float | None = None  #: with `windows_per_day`, in place of `false_alarm_rate`
     windows_per_day: float | None = None
@@ -53,6 +55,11 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.alarms_per_day is None or self.windows_per_day is None:
             return self.false_alarm_rate
         return self.alarms_per_day / self.windows_per_day
+
+    @property
+    def most_cells(self) -> int:
+        """How many cells there may be."""
+        return 1 if self.model == "mahalanobis" else self.cells or MOST_CELLS
 
     def check(self) -> DetectorSpec:
         """Return the specification itself, or say in one sentence what is wrong with it."""
@@ -68,10 +75,12 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, share in (("held_back", self.held_back), ("trim", self.trim)):
             if not 0 <= share <= 0.5:
                 raise SpecError(f"{name} {share:g}; use a share from 0 to 0.5")
-        if self.trim:
-            raise SpecError(
-                f"trim {self.trim:g}: this version trains on all rows; remove anomalous ones, and use trim 0"
-            )
+        if self.trim and self.model not in OF_CELLS:
+            raise SpecError(f"trim {self.trim:g}: {self.model} trains on all rows; use the model cells, or trim 0")
+        if self.cells is not None and not 1 <= self.cells <= 256:
+            raise SpecError(f"cells {self.cells}; use from 1 to 256")
+        if self.cells is not None and self.model != "cells":
+            raise SpecError(f"cells {self.cells}: {self.model} has no cells to choose; use the model cells")
         if (self.alarms_per_day is None) != (self.windows_per_day is None):
             raise SpecError("alarms_per_day and windows_per_day go together; give both or neither")
         if not (0 < self.budget < 1 and math.isfinite(self.budget)):
@@ -84,7 +93,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def check_model(name: str) -> None:
     """Say in one sentence why a model cannot be fitted, where it cannot."""
     if name == "auto":
-        raise SpecError("model 'auto' compares no kinds of models yet (one recipe for all data comes); use mahalanobis")
+        raise SpecError("model 'auto' is gone: cells does better than choosing did; use cells")
     _one_of("model", name, MODELS)
 
 

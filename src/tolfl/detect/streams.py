@@ -89,7 +89,7 @@ class Reader:
         self._detector, self.roles = detector, roles or ColumnRoles()
         self._fill = fill_missing
         self._matchings: dict[tuple[str, ...], Matching] = {}
-        self._known = frozenset(detector.thresholds.per_device)
+        self._known = frozenset(detector.thresholds.devices)
         self.unknown_devices: dict[str, int] = {}
         self.n_filled = 0
 
@@ -164,7 +164,7 @@ class Reader:
         if self._fill:
             is_missing[list(problems)] = False
             self.n_filled += int(is_missing.sum())
-            rows[is_missing] = np.broadcast_to(self._detector.scaler.fill, rows.shape)[is_missing]
+            rows[is_missing] = np.broadcast_to(self._detector.model.fill, rows.shape)[is_missing]
             return
         for row in np.flatnonzero(is_missing.any(axis=1)).tolist():
             name = self._detector.features.names[int(np.argmax(is_missing[row]))]

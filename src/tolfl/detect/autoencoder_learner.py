@@ -12,9 +12,9 @@ from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import DivergedError
 from tolfl.core.spec import TrainSettings
 from tolfl.detect.detector_stage import DetectorStage, scaled_together, scaler_of, size_of
-from tolfl.detect.learning import autoencoder_for
 from tolfl.detect.spec import DetectorSpec
 from tolfl.kernel import TrainJob, Update
+from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 #: A round in which training diverged leaves the model as it is, and divides the step by this.
@@ -128,3 +128,12 @@ def _parts(turn: Turn, update: Update | None) -> dict[str, Part]:
     if update is None:
         return {"diverged": turn.total(np.ones(1, np.int64))}
     return {"delta": turn.mean(update.delta, update.loss, weight=update.n_samples)}
+
+
+def autoencoder_for(n_features: int, spec: DetectorSpec) -> Autoencoder:
+    """Return the autoencoder; its code is half of the features at most, or there is nothing to learn.
+
+    >>> autoencoder_for(10, DetectorSpec(code=32)).code
+    5
+    """
+    return Autoencoder(n_features, spec.hidden, min(spec.code, max(1, n_features // 2)), spec.dropout)

@@ -1,0 +1,745 @@
+"""Cells in rounds: medians and spreads, k-means that starts with one cell and splits, and the scatter about the cells.
+
+Everything that travels is a count, a sum or an extreme, and what is more (a median, a split, the root of a matrix) is
+worked out by whoever closes the round. Any device may be lost in any round: what it gave before stays.
+
+Of more than `MOST_ROWS` rows of a fleet, each device takes every so many-th, drawn at random, and counts it as often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.contribution import Contribution, Part
+from tolfl.detect.cells import (
+    GRID,
+    LEAST_ROWS,
+    LEAST_STEP,
+    N_HASHES,
+    SIGMA,
+    Cells,
+    CellScaling,
+    CellSums,
+    Floats32,
+    Rows,
+    filled_up,
+    full,
+    one_thread,
+    root_of,
+    scaling_from,
+    split,
+    up_to,
+    with_rarities,
+    word_columns,
+)
+from tolfl.detect.detector_stage import DetectorStage, flat, size_of
+from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.thresholds import N_BINS, bins_of, top_of
+from tolfl.learners.learner import Closing, Fleet, Learner, Shape, State, Turn
+
+MOST_ROWS = 20_000  #: of a fleet, from which medians, cells and scatter are worked out
+FEWEST_ROWS = 500  #: of a device that has as many: never fewer are taken
+ROWS_PER_CELL = 10
+ROUNDS_PER_DOUBLING, LAST_ROUNDS = 2, 4  #: of k-means
+
+_BITS, _BITS_PER_ROUND, _MEDIAN_ROUNDS = 32, 8, 4
+_LOG_GRID = 2.0**30  #: sums of logarithms on a grid are exact, in whatever order rows come
+_HIGHEST = np.finfo(np.float64).max  #: infinities do not travel
+_BLOCK_ROWS = 256
+_SCATTER_ROWS = 2048
+_MOST_BINS = 2**22  #: counted at once
+
+
+class Recall:
+    """What was worked out from rows and arrays that are the same in every round; it can always be worked out again."""
+
+    def __init__(self, max_bytes: int = 2**30) -> None:
+        self._max_bytes, self._n_bytes = max_bytes, 0
+        #: With the arrays whose addresses are in the key: as long as they are held, nothing else has these.
+        self._kept: dict[Hashable, tuple[NDArray[Any], object]] = {}
+
+    def __call__(
+        self, what: str, turns: Sequence[Turn], arrays: Sequence[NDArray[Any]], make: Callable[[], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """Return what `make` returns, or returned for the same rows and arrays."""
+        key = (what, *map(_place_of, turns), *map(id, arrays))
+        if key in self._kept:
+            return self._kept[key][0]
+        found = make()
+        while self._kept and self._n_bytes + found.nbytes > self._max_bytes:
+            self._n_bytes -= self._kept.pop(next(iter(self._kept)))[0].nbytes
+        if found.nbytes <= self._max_bytes:
+            self._kept[key] = found, ([turn.rows for turn in turns], list(arrays))
+            self._n_bytes += found.nbytes
+        return found
+
+    def forget(self, what: str) -> None:
+        """Drop what a later round does not need."""
+        for key in [key for key in self._kept if isinstance(key, tuple) and key[0] == what]:
+            self._n_bytes -= self._kept.pop(key)[0].nbytes
+
+
+def _place_of(turn: Turn) -> Hashable:
+    rows = turn.rows
+    return turn.seed, turn.device, rows.__array_interface__["data"][0], rows.shape, rows.strides
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Numbers of several devices in one array: each has the rows from one bound to the next."""
+
+    rows: NDArray[Any]
+    bounds: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """Return the rows of one device after the other."""
+        return (self.rows[first:last] for first, last in pairwise(self.bounds))
+
+    @property
+    def whose(self) -> NDArray[np.int64]:
+        """Which device each row belongs to, in the order of the turns."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
+
+
+class CellStage(DetectorStage):
+    """A stage of cells. With a prefix it is part of a pass that only tells which rows are left out of the next."""
+
+    def __init__(self, fleet: Fleet, spec: DetectorSpec, prefix: str = "", cut: str | None = None) -> None:
+        super().__init__(fleet, spec)
+        self.prefix, self.cut = prefix, cut
+        self.recall = Recall()
+        self.words = word_columns(fleet.columns)
+
+    def part_of(self, state: State) -> State:
+        """Return the arrays of this pass, by their plain names."""
+        if not self.prefix:
+            return state
+        return {key.removeprefix(self.prefix): array for key, array in state.items() if key.startswith(self.prefix)}
+
+    def with_part(self, state: State, **arrays: NDArray[Any]) -> State:
+        """Return the state with further arrays of this pass; `__` stands for a slash."""
+        return {**state, **{self.prefix + name.replace("__", "/"): array for name, array in arrays.items()}}
+
+    def rows_of(self, turn: Turn) -> Rows:
+        """Return the rows of a device that train in this pass."""
+        rows = self.training_rows(turn)
+        if self.cut is None or f"{self.cut}cut" not in turn.state:
+            return rows
+        arrays = {key.removeprefix(self.cut): one for key, one in turn.state.items() if key.startswith(self.cut)}
+        kept: Rows = rows[Cells.from_arrays(arrays).scores(rows) <= turn.state[f"{self.cut}cut"][0]]
+        return kept
+
+    def sampled_rows(self, turn: Turn) -> tuple[Rows, int]:
+        """Return some of the rows that train, and how often each counts."""
+        rows = self.rows_of(turn)
+        most = max(FEWEST_ROWS, MOST_ROWS // self.fleet.n_devices)
+        often = -(-len(rows) // most)
+        if often <= 1:
+            return rows, 1
+        order = np.random.default_rng([turn.seed, turn.device, len(rows)]).permutation(len(rows))
+        return rows[np.sort(order[: len(rows) // often])], often
+
+    def weights(self, turns: Sequence[Turn]) -> NDArray[np.int64]:
+        """Return how often each device's rows count."""
+        return self.recall(
+            "weights", turns, self._cut_arrays(turns), lambda: np.array([self.sampled_rows(turn)[1] for turn in turns])
+        )
+
+    def _cut_arrays(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
+        return [] if self.cut is None else [turn.state[f"{self.cut}cut"] for turn in turns]
+
+    def pool(self, turns: Sequence[Turn], what: str, number: Callable[[Rows], NDArray[Any]], *keys: str) -> Pool:
+        """Return what `number` makes of the sampled rows of each device; the arrays of the state it takes are named."""
+        sizes = self.recall(
+            "sizes", turns, self._cut_arrays(turns),
+            lambda: np.array([len(self.sampled_rows(turn)[0]) for turn in turns]),
+        )  # fmt: skip
+        arrays = [turns[0].state[self.prefix + key] for key in keys] + self._cut_arrays(turns)
+        rows = self.recall(
+            what, turns, arrays, lambda: number(np.concatenate([self.sampled_rows(turn)[0] for turn in turns]))
+        )
+        return Pool(rows, tuple(np.cumsum([0, *sizes]).tolist()))
+
+    def by_state(self, turns: Sequence[Turn]) -> Iterator[list[int]]:
+        """Yield the places of turns that have one state."""
+        places: dict[int, list[int]] = {}
+        for place, turn in enumerate(turns):
+            places.setdefault(id(turn.state), []).append(place)
+        yield from places.values()
+
+    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what each device adds to its round."""
+        found: list[dict[str, Part]] = [{} for _ in turns]
+        for places in self.by_state(turns):
+            together = [turns[place] for place in places]
+            if self.is_ready(self.part_of(together[0].state)):
+                with one_thread.limit(limits=1):
+                    parts = self.parts(together)
+                for place, own in zip(places, parts, strict=True):
+                    found[place] = own
+        return found
+
+    def is_ready(self, part: State) -> bool:
+        """Tell whether the stages before have left what this one takes."""
+        raise NotImplementedError
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what devices with one state add to a round."""
+        raise NotImplementedError
+
+
+# -- words ----------------------------------------------------------------------------------------------------------
+
+
+class WordCounts(CellStage):
+    """How often each hash of a word occurs in a column, over all rows that train."""
+
+    @property
+    def rounds(self) -> int:  # type: ignore[override]  # known from the columns
+        """One, where there are columns of words."""
+        return 1 if len(self.words) else 0
+
+    def start(self, state: State) -> State:
+        """Return the state with no word counted."""
+        return self.with_part(
+            state, words__columns=self.words, words__counts=np.zeros(len(self.words) * N_HASHES, np.int64)
+        )
+
+    def is_ready(self, part: State) -> bool:  # noqa: ARG002
+        """Tell that nothing comes before."""
+        return True
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return the counts of each device."""
+        found = []
+        for turn in turns:
+            hashes = self.rows_of(turn)[:, self.words]
+            counts = [
+                np.bincount(one[np.isfinite(one)].astype(np.int64).clip(0, N_HASHES - 1), minlength=N_HASHES)
+                for one in hashes.T
+            ]
+            found.append({"words": turn.total(np.concatenate(counts))})
+        return found
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
+        """Return the state with the counts."""
+        if "words" not in total.parts:
+            return state
+        return self.with_part(state, words__counts=total.parts["words"].vector)
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:  # noqa: ARG002
+        """Return the counts alone."""
+        return {"words": Shape("sum", "i8", len(self.words) * N_HASHES)}
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the bytes of the counts, which travel compressed."""
+        n_bytes = 2 * len(self.words) * N_HASHES
+        return n_bytes, n_bytes
+
+
+# -- scaling --------------------------------------------------------------------------------------------------------
+
+
+class CellScalingRounds(CellStage):
+    """The median of each column, eight bits in each of four rounds; then its spread, its extremes, and sizes."""
+
+    rounds = _MEDIAN_ROUNDS + 1
+
+    def start(self, state: State) -> State:
+        """Return the state with no bit of a median known."""
+        prefixes = np.zeros(self.fleet.n_features, np.int64)
+        return self.with_part(state, prefixes=prefixes)
+
+    def is_ready(self, part: State) -> bool:
+        """Tell whether columns of words, if any, have been counted."""
+        return "prefixes" in part or "scaling/median" in part
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return counts for the medians; in the last round, what the spread follows from."""
+        if turns[0].round < _MEDIAN_ROUNDS:
+            return self._median_parts(turns)
+        self.recall.forget("keys")
+        return [self._spread_parts(turn) for turn in turns]
+
+    def _with_rarities(self, part: State) -> Callable[[Rows], NDArray[np.float64]]:
+        counts = part["words/counts"].reshape(-1, N_HASHES)
+        return lambda rows: with_rarities(flat(rows), self.words, counts)
+
+    def _median_parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        part, n_features = self.part_of(turns[0].state), self.fleet.n_features
+        prepared = self._with_rarities(part)
+        pool = self.pool(turns, "keys", lambda rows: _sortable(prepared(rows)), "words/counts")
+        weights = self.weights(turns)
+        shift = np.uint32(_BITS - _BITS_PER_ROUND * (turns[0].round + 1))
+        prefixes = part["prefixes"].astype(np.uint32)
+        step = max(1, _MOST_BINS // (N_HASHES * n_features))
+        found = []
+        for first in range(0, len(turns), step):
+            bounds = np.array(pool.bounds[first : first + step + 1])
+            counts = _counts(pool.rows[bounds[0] : bounds[-1]], bounds - bounds[0], prefixes, shift)
+            found += [
+                {"medians": turn.total(own * weight)}
+                for turn, own, weight in zip(
+                    turns[first : first + step], counts, weights[first : first + step], strict=True
+                )
+            ]
+        return found
+
+    def _spread_parts(self, turn: Turn) -> dict[str, Part]:
+        part = self.part_of(turn.state)
+        median, prepared = part["scaling/median"], self._with_rarities(part)
+        n_features = len(median)
+        n, moved = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
+        logs = np.zeros(n_features)
+        low, high = np.full(n_features, _HIGHEST), np.full(n_features, -_HIGHEST)
+        rows = self.rows_of(turn)
+        step = max(1, 2**17 // max(1, n_features))
+        for first in range(0, len(rows), step):
+            values = prepared(rows[first : first + step])
+            low, high = np.fmin(low, np.fmin.reduce(values)), np.fmax(high, np.fmax.reduce(values))
+            n += len(values)
+            if np.isnan(values).any():
+                n -= np.isnan(values).sum(axis=0)
+            values -= median
+            np.abs(values, out=values)
+            has_moved = values > LEAST_STEP * np.abs(median)
+            moved += has_moved.sum(axis=0)
+            values[~has_moved] = 1.0
+            logs += np.rint(np.log(values, out=values) * _LOG_GRID).sum(axis=0)
+        return {
+            "counts": turn.total(np.concatenate([n, moved])),
+            "logs": turn.total(logs),
+            "low": turn.total(low, "min"),
+            "high": turn.total(high, "max"),
+            "sizes": turn.total(self.sizes(turn)),
+        }
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state with more bits of the medians, or with the scaling."""
+        found = {key: part.vector for key, part in total.parts.items()}
+        part, n_features = self.part_of(state), self.fleet.n_features
+        if closing.round < _MEDIAN_ROUNDS:
+            prefixes = part["prefixes"] << _BITS_PER_ROUND
+            if "medians" in found:
+                counts = found["medians"].reshape(n_features, 2 + N_HASHES)
+                prefixes += _median_bins(counts)
+            if closing.round + 1 < _MEDIAN_ROUNDS:
+                return self.with_part(state, prefixes=prefixes)
+            median = from_keys(prefixes.astype(np.uint32)).astype(np.float64)
+            known = {key: one for key, one in state.items() if key != f"{self.prefix}prefixes"}
+            return self.with_part(known, scaling__median=np.where(np.isfinite(median), median, 0.0))
+        if not {"counts", "logs", "low", "high", "sizes"} <= found.keys():
+            return state
+        n, moved = found["counts"].reshape(2, -1)
+        geometric = np.exp(found["logs"] / _LOG_GRID / np.maximum(moved, 1))
+        spread = np.where(moved > 0, SIGMA * geometric * np.sqrt(moved / np.maximum(n, 1)), 0.0)
+        # The median is rounded to single precision: of one value all over, it is that value.
+        is_one, is_there = found["low"] == found["high"], n > 0
+        median = np.where(is_one & is_there, found["low"], part["scaling/median"])
+        return self.with_part(
+            {**state, "sizes": found["sizes"]},
+            scaling__median=median,
+            scaling__spread=np.where(is_one, 0.0, spread),
+            scaling__low=np.where(is_there, found["low"], median),
+            scaling__high=np.where(is_there, found["high"], median),
+            scaling__n=n.max(keepdims=True),
+        )
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+        """Return counts for medians, or sums and extremes for each column."""
+        return self._shapes(round_index) if self.is_ready(self.part_of(state)) else {}
+
+    def _shapes(self, round_index: int) -> dict[str, Shape]:
+        n_features = self.fleet.n_features
+        if round_index < _MEDIAN_ROUNDS:
+            return {"medians": Shape("sum", "i8", n_features * (2 + N_HASHES))}
+        return {
+            "counts": Shape("sum", "i8", 2 * n_features),
+            "logs": Shape("sum", "f8", n_features),
+            "low": Shape("min", "f8", n_features),
+            "high": Shape("max", "f8", n_features),
+            "sizes": Shape("sum", "i8", 2 * self.fleet.n_devices),
+        }
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of counts, which travel compressed, and of what is known of the columns."""
+        up = size_of(self._shapes(round_index).values())
+        if round_index < _MEDIAN_ROUNDS:
+            return up // 40, 8 * self.fleet.n_features
+        return up, 32 * self.fleet.n_features + 16 * self.fleet.n_devices
+
+
+_SIGN = np.uint32(1 << 31)
+
+
+def to_keys(values: Rows) -> NDArray[np.uint32]:
+    """Return whole numbers that sort as the values do, in single precision."""
+    # Adding 0 turns -0.0 into 0.0: they are equal, and their bits are not.
+    bits = (np.asarray(values, np.float32) + np.float32(0.0)).view(np.uint32)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def from_keys(keys: NDArray[np.uint32]) -> Floats32:
+    """Return the values that have these keys."""
+    return np.where(keys & _SIGN, keys & ~_SIGN, ~keys).astype(np.uint32).view(np.float32)
+
+
+def _sortable(rows: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """Return whole numbers that sort as the values do; that of a missing value is the highest."""
+    with np.errstate(over="ignore"):
+        keys = to_keys(rows)
+    keys[np.isnan(rows)] = np.iinfo(np.uint32).max
+    return keys
+
+
+def _counts(
+    keys: NDArray[np.uint32], bounds: NDArray[np.int64], prefixes: NDArray[np.uint32], shift: np.uint32
+) -> NDArray[np.int64]:
+    """Return for each device and column how many values there are, how many below the prefix, and in each bin."""
+    n_devices, n_features = len(bounds) - 1, keys.shape[1]
+    sizes = np.diff(bounds)
+    begun = keys >> shift
+    values = (begun & np.uint32(N_HASHES - 1)).astype(np.int64)
+    before = begun >> np.uint32(_BITS_PER_ROUND)
+    whose = np.repeat(np.arange(n_devices) * n_features, sizes)[:, None] + np.arange(n_features)
+    is_missing = keys == np.iinfo(np.uint32).max
+    matches = before == prefixes
+    counts = np.empty((n_devices, n_features, 2 + N_HASHES), np.int64)
+    counts[:, :, 0] = sizes[:, None]
+    if is_missing.any():
+        matches &= ~is_missing
+        counts[:, :, 0] -= np.bincount(whose[is_missing], minlength=n_devices * n_features).reshape(n_devices, -1)
+    is_below = before < prefixes
+    counts[:, :, 1] = np.bincount(whose[is_below], minlength=n_devices * n_features).reshape(n_devices, -1)
+    values += whose * N_HASHES
+    places = values.ravel() if matches.all() else values[matches]
+    counts[:, :, 2:] = np.bincount(places, minlength=n_devices * n_features * N_HASHES).reshape(
+        n_devices, n_features, N_HASHES
+    )
+    return counts.reshape(n_devices, -1)
+
+
+def _median_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bin of each column's median, by the counts of those who are in the round.
+
+    A rank is never carried from round to round: who sent the earlier counts may be gone. If the median is no longer
+    inside the interval that they led to, the nearest value that is there is taken.
+    """
+    n, below, bins = counts[:, 0], counts[:, 1], counts[:, 2:]
+    in_bins = np.cumsum(bins, axis=1)
+    left = np.clip((n + 1) // 2 - below, 1, np.maximum(in_bins[:, -1], 1))
+    return np.where(in_bins[:, -1] > 0, (in_bins < left[:, None]).sum(axis=1), 0)
+
+
+# -- cells ----------------------------------------------------------------------------------------------------------
+
+
+class ScaledStage(CellStage):
+    """A stage that works with scaled rows and cells."""
+
+    def is_ready(self, part: State) -> bool:
+        """Tell whether there is a scaling."""
+        return "scaling/spread" in part
+
+    def scaled(self, turns: Sequence[Turn]) -> Pool:
+        """Return the scaled rows of devices, filled up to whole blocks."""
+        scaling = scaling_from(self.part_of(turns[0].state))
+        return self.pool(turns, "scaled", lambda rows: _blocked(scaling, flat(rows)), "scaling/spread")
+
+    def centres_of(self, part: State) -> NDArray[np.float64]:
+        """Return the cells' centres."""
+        return part["cells/centres"].reshape(-1, self.fleet.n_features)
+
+
+class CellRounds(ScaledStage):
+    """k-means that begins with one cell and splits; or, from the cells of an earlier training, goes on with those."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        spec: DetectorSpec,
+        prefix: str = "",
+        cut: str | None = None,
+        most: int | None = None,
+        has_prior: bool = False,
+    ) -> None:
+        super().__init__(fleet, spec, prefix, cut)
+        self.most = spec.most_cells if most is None else most
+        self.n_doublings = 0 if has_prior else int(np.ceil(np.log2(self.most)))
+        self.rounds = ROUNDS_PER_DOUBLING * self.n_doublings + (LAST_ROUNDS if self.most > 1 else 1)
+
+    def start(self, state: State) -> State:
+        """Return the state with one cell at the median, or with those that there are."""
+        part = self.part_of(state)
+        if "scaling/n" not in part or "prior/counts" in state:
+            return state
+        return self.with_part(
+            state, cells__centres=np.zeros(self.fleet.n_features), cells__counts=part["scaling/n"].copy()
+        )
+
+    def splits(self, round_index: int) -> bool:
+        """Tell whether cells are split after a round."""
+        return round_index % ROUNDS_PER_DOUBLING == 0 and round_index // ROUNDS_PER_DOUBLING < self.n_doublings
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return sums of each device's rows by their nearest cell; of a cell with few of them, the number alone."""
+        pool, weights = self.scaled(turns), self.weights(turns)
+        centres, has_squares = self.centres_of(self.part_of(turns[0].state)), self.splits(turns[0].round)
+        sums = _sums_by_cell(pool, centres, has_squares)
+        found = []
+        for turn, weight, own in zip(turns, weights.tolist(), sums, strict=True):
+            parts = {
+                "counts": turn.total(np.concatenate([own.n_all, own.n]) * weight),
+                "sums": turn.total(own.sums.ravel() * weight),
+            }
+            if own.squares is not None:
+                parts["squares"] = turn.total(own.squares.ravel() * weight)
+            found.append(parts)
+        return found
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state with the cells moved, and perhaps split."""
+        found, part = {key: one.vector for key, one in total.parts.items()}, self.part_of(state)
+        does_split = self.splits(closing.round)
+        if not {"counts", "sums"} <= found.keys() or (does_split and "squares" not in found):
+            return state
+        n_features, old = self.fleet.n_features, self.centres_of(part)
+        n_all, n = found["counts"].reshape(2, -1)
+        squares = found["squares"].reshape(-1, n_features) if does_split else None
+        sums = CellSums(n_all, n, found["sums"].reshape(-1, n_features), squares)
+        if "prior/counts" in state:
+            counts = state["prior/counts"]
+            before = state["prior/centres"].reshape(-1, n_features)
+            sums = CellSums(n_all + counts, n + counts, sums.sums + before * counts[:, None])
+        centres = sums.centres(old)
+        # A cell of nobody who is here stays where it is, and as heavy: what the lost gave counts.
+        counts = np.where(sums.n_all > 0, sums.n_all, part["cells/counts"])
+        if does_split:
+            n_wanted = min(self.most, max(1, int(part["scaling/n"][0]) // ROWS_PER_CELL))
+            centres, counts = split(centres, counts, sums, n_wanted)
+        return self.with_part(state, cells__centres=centres.ravel(), cells__counts=counts)
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+        """Return counts and sums for each cell; before a split, squares too."""
+        part = self.part_of(state)
+        return self._shapes(round_index, len(part["cells/counts"])) if self.is_ready(part) else {}
+
+    def _shapes(self, round_index: int, n_cells: int) -> dict[str, Shape]:
+        sums = Shape("sum", "f8", n_cells * self.fleet.n_features)
+        shapes = {"counts": Shape("sum", "i8", 2 * n_cells), "sums": sums}
+        return {**shapes, "squares": sums} if self.splits(round_index) else shapes
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of the sums, and of the cells after the round."""
+        n_cells = min(self.most, 2 ** ((round_index + 1) // ROUNDS_PER_DOUBLING))
+        next_cells = min(self.most, 2 * n_cells) if self.splits(round_index) else n_cells
+        return size_of(self._shapes(round_index, n_cells).values()), 8 * next_cells * (self.fleet.n_features + 1)
+
+
+class ScatterRound(ScaledStage):
+    """The sum of products about the cells' centres, how many rows each cell has, and the model that follows."""
+
+    rounds = 1
+
+    def start(self, state: State) -> State:
+        """Return the state without cells that are too light: their rows have no part in the scatter."""
+        return state
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return the scatter of each device's rows about their cells."""
+        pool, weights = self.scaled(turns), self.weights(turns)
+        part = self.part_of(turns[0].state)
+        centres, kept = self.centres_of(part), _heavy_enough(part["cells/counts"])
+        nearest = _nearest(pool, centres)
+        upper = np.triu_indices(self.fleet.n_features)
+        found = []
+        for turn, weight, first, last in zip(turns, weights.tolist(), pool.bounds, pool.bounds[1:], strict=False):
+            products, n = _scatter(pool.rows[first:last, : self.fleet.n_features], nearest[first:last], centres, kept)
+            n_all = np.bincount(nearest[first:last], minlength=len(centres))
+            found.append(
+                {
+                    "counts": turn.total(np.append(n_all, n) * weight),
+                    "scatter": turn.total(products[upper] * weight),
+                }
+            )
+        return found
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
+        """Return the state with the model; without anybody's rows, every column counts as it is scaled."""
+        part, n_features = self.part_of(state), self.fleet.n_features
+        if not self.is_ready(part):
+            return state
+        found = {key: one.vector for key, one in total.parts.items()}
+        counts, centres = part["cells/counts"], self.centres_of(part)
+        kept = _heavy_enough(counts)
+        scatter, n = np.eye(n_features)[np.triu_indices(n_features)], 1
+        if {"counts", "scatter"} <= found.keys() and found["counts"][-1]:
+            counts = np.where(found["counts"][:-1] > 0, found["counts"][:-1], counts)
+            scatter, n = found["scatter"], int(found["counts"][-1])
+        if "prior/counts" in state:
+            counts = part["cells/counts"]
+            away = centres - state["prior/centres"].reshape(-1, n_features)
+            moved = (away * state["prior/counts"][:, None]).T @ away
+            before = state["prior/scatter"] + moved[np.triu_indices(n_features)]
+            n_before = int(state["prior/scatter-n"][0])
+            is_new = {"counts", "scatter"} <= found.keys()
+            scatter, n = (scatter + before, n + n_before) if is_new else (before, n_before)
+        is_constant = part["scaling/spread"] == 0
+        root = root_of(full(scatter, n_features), n, is_constant)
+        return self.with_part(
+            state,
+            cells__centres=centres[kept].ravel(),
+            cells__counts=counts[kept],
+            scatter=scatter,
+            scatter__n=np.array([n]),
+            root=root[np.triu_indices(n_features)],
+        )
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:  # noqa: ARG002
+        """Return the upper half of the products, and one count for each cell."""
+        part = self.part_of(state)
+        return self._shapes(len(part["cells/counts"])) if self.is_ready(part) else {}
+
+    def _shapes(self, n_cells: int) -> dict[str, Shape]:
+        n_features = self.fleet.n_features
+        n_products = n_features * (n_features + 1) // 2
+        return {"counts": Shape("sum", "i8", n_cells + 1), "scatter": Shape("sum", "f8", n_products)}
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the bytes of the products, and of the model."""
+        up = size_of(self._shapes(self.spec.most_cells).values())
+        return up, 2 * up + 8 * self.spec.most_cells * self.fleet.n_features
+
+
+class CutRound(ScaledStage):
+    """The score above which the most anomalous rows are left out of the next pass: counted, as thresholds are."""
+
+    rounds = 1
+
+    def is_ready(self, part: State) -> bool:
+        """Tell whether there is a model."""
+        return "root" in part
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return counts of the scores of all rows that train, also of those that this pass left out."""
+        model = Cells.from_arrays(self.part_of(turns[0].state))
+        return [
+            {"scores": turn.total(np.bincount(bins_of(model.scores(self.training_rows(turn))), minlength=N_BINS))}
+            for turn in turns
+        ]
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
+        """Return the state with the cut."""
+        if "scores" not in total.parts:
+            return state
+        counts = np.cumsum(total.parts["scores"].vector)
+        rank = int(np.ceil((1 - self.spec.trim) * counts[-1]))
+        return self.with_part(state, cut=np.array([top_of(int(np.searchsorted(counts, rank)))], np.float32))
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:  # noqa: ARG002
+        """Return the counts alone."""
+        return {"scores": Shape("sum", "i8", N_BINS)} if self.is_ready(self.part_of(state)) else {}
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the bytes of counts, which travel compressed, and of one number."""
+        return 8 * N_BINS // 60, 8
+
+
+def cell_stages(fleet: Fleet, spec: DetectorSpec, has_prior: bool = False) -> dict[str, Learner]:
+    """Return the stages of cells: with rows to be left out, two passes with one cell come first.
+
+    `has_prior`: there are cells of an earlier training, with a scaling, to go on from.
+    """
+    if has_prior:
+        return {"cells": CellRounds(fleet, spec, has_prior=True), "scatter": ScatterRound(fleet, spec)}
+    stages: dict[str, Learner] = {}
+    cut = None
+    for number in (1, 2) if spec.trim else ():
+        prefix = f"trim-{number}/"
+        stages |= {
+            f"words-{number}": WordCounts(fleet, spec, prefix, cut),
+            f"scaling-{number}": CellScalingRounds(fleet, spec, prefix, cut),
+            f"mean-{number}": CellRounds(fleet, spec, prefix, cut, most=1),
+            f"scatter-{number}": ScatterRound(fleet, spec, prefix, cut),
+            f"cut-{number}": CutRound(fleet, spec, prefix, cut),
+        }
+        cut = prefix
+    return {
+        **stages,
+        "words": WordCounts(fleet, spec, cut=cut),
+        "scaling": CellScalingRounds(fleet, spec, cut=cut),
+        "cells": CellRounds(fleet, spec, cut=cut),
+        "scatter": ScatterRound(fleet, spec, cut=cut),
+    }
+
+
+# -- numbers --------------------------------------------------------------------------------------------------------
+
+
+def _blocked(scaling: CellScaling, rows: Rows) -> Floats32:
+    """Return scaled rows with zeros up to whole blocks."""
+    width = rows.shape[1]
+    filled = np.zeros((up_to(len(rows), _BLOCK_ROWS), up_to(width, 16)), np.float32)
+    filled[: len(rows), :width] = scaling(rows)
+    return filled
+
+
+def _nearest(pool: Pool, centres: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the nearest cell of each row; in blocks of one shape, so that the company of a row does not matter."""
+    turned = filled_up(-2 * centres.T)
+    squares = np.full(turned.shape[1], np.inf)
+    squares[: len(centres)] = np.square(centres).sum(axis=1)
+    nearest = np.empty(len(pool.rows), np.int64)
+    for first in range(0, len(pool.rows), _BLOCK_ROWS):
+        # In double precision: in single precision a product depends on the row's place in its block.
+        distances = pool.rows[first : first + _BLOCK_ROWS].astype(np.float64) @ turned
+        distances += squares
+        nearest[first : first + _BLOCK_ROWS] = distances.argmin(axis=1)
+    return nearest[: pool.bounds[-1]]
+
+
+def _sums_by_cell(pool: Pool, centres: NDArray[np.float64], has_squares: bool) -> list[CellSums]:
+    """Return the sums of each device's rows by cell. Rows lie on a grid, so sums are exact in any order."""
+    n_cells, n_features = centres.shape
+    n_devices = len(pool.bounds) - 1
+    groups = pool.whose * n_cells + _nearest(pool, centres)
+    n_all = np.bincount(groups, minlength=n_devices * n_cells)
+    order = np.argsort(groups, kind="stable")
+    z = pool.rows[:, :n_features][order]
+    ends = np.cumsum(n_all)
+    sums = np.zeros((n_devices * n_cells, n_features))
+    squares = np.zeros_like(sums) if has_squares else None
+    for group in np.flatnonzero(n_all >= LEAST_ROWS).tolist():
+        own = z[ends[group] - n_all[group] : ends[group]]
+        own.sum(axis=0, dtype=np.float64, out=sums[group])
+        if squares is not None:
+            squares[group] = np.rint(np.square(own, dtype=np.float64) * GRID).sum(axis=0) / GRID
+    n = np.where(n_all >= LEAST_ROWS, n_all, 0)
+    return [
+        CellSums(n_all[own], n[own], sums[own], None if squares is None else squares[own])
+        for own in (slice(device * n_cells, (device + 1) * n_cells) for device in range(n_devices))
+    ]
+
+
+def _scatter(
+    z: Floats32, nearest: NDArray[np.int64], centres: NDArray[np.float64], kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], int]:
+    """Return the sum of products of rows about their cells, and of how many rows it is."""
+    is_in = kept[nearest]
+    z, nearest = (z, nearest) if is_in.all() else (z[is_in], nearest[is_in])
+    products = np.zeros((centres.shape[1], centres.shape[1]))
+    for first in range(0, len(z), _SCATTER_ROWS):
+        away = z[first : first + _SCATTER_ROWS] - centres[nearest[first : first + _SCATTER_ROWS]]
+        products += away.T @ away
+    return products, len(z)
+
+
+def _heavy_enough(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    kept: NDArray[np.bool_] = counts >= min(LEAST_ROWS, counts.max())
+    return kept

@@ -31,9 +31,9 @@ def played(spec: RunSpec) -> tuple[Result, dict[int, str]]:
     runs = Runs(spec, DATA, ModuleModel(Mean(3)))
     result = finished(runs)[0]
     held = {
-        device: str(injector.device.version)
-        for device, injector in runs.simulations[0].timeline.devices.items()
-        if injector.device.stopped != "dropped" and not injector.device.is_private
+        end.device: str(end.record.version)
+        for end in runs.simulations[0].timeline.ends()
+        if end.stopped != "dropped" and not end.is_private
     }
     return result, held
 

@@ -143,7 +143,7 @@ class Contribution(msgspec.Struct, frozen=True):
         Algorithm 1, kept as a sum until it is applied. (The closed form printed below it in the paper is wrong for two
         or more clusters.) A contribution without samples changes nothing.
         """
-        running = _RunningSum()
+        running = RunningSum()
         for pending in contributions:
             running.add(pending.resolve())
         return running.total()
@@ -158,7 +158,7 @@ class Contribution(msgspec.Struct, frozen=True):
         return Contribution.total([self, other])
 
 
-class _RunningSum:
+class RunningSum:
     """A sum over contributions that holds on to none of them: those of 10,000 devices do not fit into memory."""
 
     def __init__(self) -> None:
@@ -166,6 +166,7 @@ class _RunningSum:
         self._bits = self._n_samples = 0
 
     def add(self, contribution: Contribution) -> None:
+        """Add one contribution."""
         if self._bits & contribution.included.bits:
             raise ValueError("a sample would be counted twice")
         self._bits |= contribution.included.bits
@@ -176,7 +177,27 @@ class _RunningSum:
             else:
                 self._parts[key] = _RunningPart(part)
 
+    def mean_so_far(self, key: str, n_numbers: int) -> Vector:
+        """Return the running sum of a mean of float32 numbers, to which a learner adds devices in place.
+
+        Nothing is minus zero: to add anything to it gives that thing to the last bit.
+        """
+        if key not in self._parts:
+            nothing = np.full(n_numbers, -0.0, np.float32)
+            self._parts[key] = _RunningPart(Part(0, nothing))
+        running: Vector = self._parts[key].vector
+        return running
+
+    def count(self, key: str, devices: DeviceSet, n_samples: Sequence[int], losses: Sequence[float]) -> None:
+        """Count devices whose means were added to `mean_so_far` in this order, each with the weight of its samples."""
+        if self._bits & devices.bits:
+            raise ValueError("a sample would be counted twice")
+        self._bits |= devices.bits
+        self._n_samples += sum(n_samples)
+        self._parts[key].count(devices, n_samples, losses)
+
     def total(self) -> Contribution:
+        """Return the sum."""
         parts = {key: self._parts[key].total() for key in sorted(self._parts)}
         return Contribution(DeviceSet(self._bits), self._n_samples, parts)
 
@@ -186,7 +207,7 @@ class _RunningPart:
 
     def __init__(self, first: Part) -> None:
         self._first = first
-        self._sum = first.vector * first.vector.dtype.type(first.weight)
+        self.vector = first.vector * first.vector.dtype.type(first.weight)
         self._n_samples, self._bits = first.n_samples, first.included.bits
         self._loss, self._n_trained = first.loss * first.n_trained, first.n_trained
         self._scratch: Vector | None = None
@@ -199,11 +220,18 @@ class _RunningPart:
         self._n_trained += part.n_trained
         match part.how:
             case "min":
-                np.minimum(self._sum, part.vector, out=self._sum)
+                np.minimum(self.vector, part.vector, out=self.vector)
             case "max":
-                np.maximum(self._sum, part.vector, out=self._sum)
+                np.maximum(self.vector, part.vector, out=self.vector)
             case _:
-                self._sum += self._weighted(part)
+                self.vector += self._weighted(part)
+
+    def count(self, devices: DeviceSet, n_samples: Sequence[int], losses: Sequence[float]) -> None:
+        self._bits |= devices.bits
+        for n, loss in zip(n_samples, losses, strict=True):
+            self._n_samples += n
+            self._loss += loss * n
+            self._n_trained += n
 
     def _weighted(self, part: Part) -> Vector:
         if part.weight == 1:
@@ -216,4 +244,4 @@ class _RunningPart:
     def total(self) -> Part:
         loss = self._loss / self._n_trained if self._n_trained else 0.0
         included = DeviceSet(self._bits)
-        return Part(self._n_samples, self._sum, 1, included, loss, self._n_trained, self._first.how)
+        return Part(self._n_samples, self.vector, 1, included, loss, self._n_trained, self._first.how)

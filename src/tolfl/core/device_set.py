@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
+_FEW = 64  # below it, bits one by one are faster than an array
+
 
 class DeviceSet:
     """An immutable set of device ids.
@@ -21,10 +25,15 @@ class DeviceSet:
     @classmethod
     def of(cls, ids: Iterable[int]) -> DeviceSet:
         """Return the set of these ids."""
-        bits = 0
-        for device in ids:
-            bits |= 1 << device
-        return cls(bits)
+        listed = list(ids)
+        if len(listed) < _FEW:
+            bits = 0
+            for device in listed:
+                bits |= 1 << device
+            return cls(bits)
+        marks = np.zeros(max(listed) + 1, np.bool_)
+        marks[listed] = True
+        return cls(int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little"))
 
     def __or__(self, other: DeviceSet) -> DeviceSet:
         return DeviceSet(self.bits | other.bits)
@@ -42,13 +51,9 @@ class DeviceSet:
         return self.bits.bit_count()
 
     def __iter__(self) -> Iterator[int]:
-        bits, device = self.bits, 0
-        while bits:
-            zeros = (bits & -bits).bit_length() - 1
-            device += zeros
-            yield device
-            bits >>= zeros + 1
-            device += 1
+        octets = self.bits.to_bytes((self.bits.bit_length() + 7) // 8, "little")
+        marks = np.unpackbits(np.frombuffer(octets, np.uint8), bitorder="little")
+        yield from np.flatnonzero(marks).tolist()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceSet) and self.bits == other.bits

@@ -100,6 +100,23 @@ class Autoencoder:
             ]
         return updates
 
+    def add_up(
+        self, jobs: Sequence[TrainJob], settings: TrainSettings, weights: Sequence[int], total: Floats
+    ) -> list[float]:
+        """Add each job's weighted delta to `total`, in place and in order; return the losses.
+
+        The bits are those of `total += weight * delta`, without the memory of the deltas.
+        """
+        check_settings(settings)
+        check_jobs(jobs, self.n_params, (self.n_features,))
+        losses = kernel().add(self.network, settings, jobs, np.array(weights, np.float32), total)
+        _check_finite(jobs, losses)
+        if not np.isfinite(total).all():
+            self.train(jobs, settings)  # names the device that diverged
+            raise DivergedError.of_model(jobs[0].round_index)
+        found: list[float] = losses.tolist()
+        return found
+
     def sample_losses(self, params: Floats, samples: Floats) -> Floats:
         """Return each sample's squared reconstruction error, summed over features; dropout is off."""
         self._check(params)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tolfl.core.contribution import GLOBAL, Contribution, Part
+from tolfl.core.contribution import GLOBAL, Contribution, Part, RunningSum
 from tolfl.core.device_set import DeviceSet
 from tolfl.kernel.jobs import joined
 from tolfl.learners.learner import Closing, Learner, Scorer, Shape, State, Turn
@@ -35,6 +35,10 @@ class Averaging(Learner):
         """
         updates = self.training.updates(turns, [turn.state[GLOBAL] for turn in turns])
         return [{GLOBAL: turn.mean(update.delta, update.loss)} for turn, update in zip(turns, updates, strict=True)]
+
+    def add_up(self, turns: Sequence[Turn], total: RunningSum) -> bool:
+        """Add the devices' deltas while they are trained."""
+        return self.training.add_up(turns, [turn.state[GLOBAL] for turn in turns], GLOBAL, total)
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
         """Return theta_{t+1} = theta_t - server_lr * mean delta; without a contribution nothing changes."""
@@ -65,6 +69,10 @@ class Batch(Averaging):
     """
 
     needs_all_turns = True
+
+    def add_up(self, turns: Sequence[Turn], total: RunningSum) -> bool:  # noqa: ARG002
+        """Return False: all rows are trained on as one."""
+        return False
 
     def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return one update from the rows of all devices of a round, as the first device's."""

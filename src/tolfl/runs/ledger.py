@@ -5,9 +5,10 @@ The paper's table of costs cannot be read in one way, so each accounting of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 from tolfl.core.topology import Topology
 
@@ -38,6 +39,8 @@ class Ledger:
     topology: Topology
     scheme: str
     by_history: dict[str, list[Entry]] = field(default_factory=dict)  #: by the history that the round extends
+    quiet: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Undisturbed rounds by history: the round, the bytes of a contribution and of a closed round."""
     control_messages: int = 0
     control_bytes: int = 0
 
@@ -45,13 +48,37 @@ class Ledger:
         """Write down one message of the round that extends a history."""
         self.by_history.setdefault(history, []).append(entry)
 
+    def add_quiet_round(self, history: str, round_index: int, up_bytes: int, down_bytes: int) -> None:
+        """Write down the messages of an undisturbed round: members to heads, heads to heads, and back to everybody."""
+        self.quiet[history] = (round_index, up_bytes, down_bytes)
+
     @property
     def entries(self) -> Iterable[Entry]:
         """Every message, round by round."""
-        return (entry for entries in self.by_history.values() for entry in entries)
+        for history in (*self.quiet, *self.by_history):
+            yield from self._quiet_entries(history)
+            yield from self.by_history.get(history, ())
+
+    def _quiet_entries(self, history: str) -> Iterator[Entry]:
+        """Yield the messages of an undisturbed round."""
+        if history not in self.quiet:
+            return
+        round_index, up_bytes, down_bytes = self.quiet[history]
+        clusters = self.topology.clusters
+        heads = [cluster[0] for cluster in clusters]
+        for head, *members in clusters:
+            yield from (Entry(round_index, member, head, Kind.REPORT, up_bytes) for member in members)
+        for head, following in pairwise(heads):
+            yield Entry(round_index, head, following, Kind.MEAN, up_bytes)
+        yield from (Entry(round_index, heads[-1], head, Kind.MODEL, down_bytes) for head in heads[:-1])
+        for head, *members in clusters:
+            yield from (Entry(round_index, head, member, Kind.MODEL, down_bytes) for member in members)
 
     def bytes_of(self, history: str) -> int:
         """Return the bytes of the models moved in a round."""
+        if history in self.quiet:
+            _, up_bytes, down_bytes = self.quiet[history]
+            return (self.topology.n_devices - 1) * (up_bytes + down_bytes)
         return sum(entry.n_bytes for entry in self.by_history.get(history, ()))
 
     def counts(self, history: str) -> dict[str, int]:
@@ -62,6 +89,8 @@ class Ledger:
         out for N = 10, k = 5: FL with a server outside the fleet, SBT without distribution, Tol-FL with one broadcast
         among its heads.
         """
+        if history in self.quiet:
+            return self._quiet_counts()
         entries = self.by_history.get(history, [])
         cluster = self.topology.cluster_of
         up = sum(entry.kind is not Kind.MODEL for entry in entries)
@@ -77,6 +106,18 @@ class Ledger:
             "paper": hops + self._paper_extra(bool(entries)),
         }
 
+    def _quiet_counts(self) -> dict[str, int]:
+        n_devices, n_clusters = self.topology.n_devices, self.topology.n_clusters
+        up, is_any = n_devices - 1, n_devices > 1
+        hops = up + n_devices - n_clusters
+        return {
+            "unicast": 2 * up,
+            "broadcast": up + is_any,
+            "per_cluster": up + n_clusters * is_any,
+            "hops": hops,
+            "paper": hops + self._paper_extra(is_any),
+        }
+
     def _paper_extra(self, any_sent: bool) -> int:
         if not any_sent:
             return 0
@@ -85,7 +126,7 @@ class Ledger:
     def totals(self) -> dict[str, int]:
         """Return the messages of the whole run under every accounting."""
         totals: dict[str, int] = dict.fromkeys(("unicast", "broadcast", "per_cluster", "hops", "paper"), 0)
-        for history in self.by_history:
+        for history in (*self.quiet, *self.by_history):
             for name, count in self.counts(history).items():
                 totals[name] += count
         return totals
@@ -93,4 +134,4 @@ class Ledger:
     @property
     def total_bytes(self) -> int:
         """The bytes of all models moved."""
-        return sum(entry.n_bytes for entry in self.entries)
+        return sum(self.bytes_of(history) for history in (*self.quiet, *self.by_history))

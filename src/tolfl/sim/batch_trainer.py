@@ -1,4 +1,4 @@
-"""Computes deferred updates and states: everything that can be computed together is one call of the learner."""
+"""Computes deferred updates and states: the learner is asked for many devices in one call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tolfl.core.byzantine import Tampering
-from tolfl.core.contribution import Contribution
+from tolfl.core.contribution import Contribution, RunningSum
+from tolfl.core.deferred_sum import DeferredSum
 from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import (
@@ -20,7 +21,7 @@ from tolfl.learners.learner import (
     contributions_of,
     is_finite,
 )
-from tolfl.sim.deferred import DeferredState, DeferredUpdate, updates_of
+from tolfl.sim.deferred import DeferredFleet, DeferredState, DeferredUpdate, updates_of
 
 #: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
 #: at once, and memory that is still warm is used again.
@@ -43,15 +44,30 @@ class Work:
             raise LookupError("a step can be computed once, after its parent")
         return self.step.parent.state
 
+    @property
+    def is_summed_plainly(self) -> bool:
+        """Whether the total is the devices' contributions one after the other, without a defence between them."""
+        return isinstance(self.step.total, DeferredFleet) or (
+            self.step.total is not None and self.step.total.defence is None
+        )
+
+    @property
+    def devices(self) -> Sequence[int]:
+        """Whose contributions count, in merge order."""
+        if isinstance(self.step.total, DeferredFleet):
+            return self.step.total.devices
+        assert self.step.total is not None
+        return [update.device for update in updates_of(self.step.total)]
+
+    def turn(self, device: int) -> Turn:
+        """Return what it takes to compute a device's contribution."""
+        assert self.step.version is not None
+        return Turn(self.seed, device, self.step.version.round, self.parent, self.data.slice_of(device))
+
     def turns(self) -> list[tuple[DeferredUpdate, Turn]]:
         """Return the updates of a step with what it takes to compute them, in merge order."""
-        step, data = self.step, self.data
-        assert step.total is not None
-        assert step.version is not None
-        return [
-            (update, Turn(self.seed, update.device, step.version.round, self.parent, data.slice_of(update.device)))
-            for update in updates_of(step.total)
-        ]
+        assert isinstance(self.step.total, DeferredSum)
+        return [(update, self.turn(update.device)) for update in updates_of(self.step.total)]
 
 
 class BatchTrainer:
@@ -61,17 +77,48 @@ class BatchTrainer:
         self._liars = liars or {}
 
     def compute(self, works: Sequence[Work]) -> None:
-        """Compute steps whose parents are done. The turns of all of them are one batch."""
-        if not works:
-            return
-        # Repetitions differ in their seeds alone, which turns have: any of their learners can be asked.
-        learner = works[0].learner
-        pairs = [pair for work in works for pair in work.turns()]
+        """Compute steps whose parents are done."""
+        for work in works:
+            self._finish(work, self._sum(work) if work.is_summed_plainly else self._defended(work))
+
+    def _sum(self, work: Work) -> Contribution:
+        """Return the contributions of a step, added one after the other, and none of them kept."""
+        learner, devices, running = work.learner, work.devices, RunningSum()
+        at_once = len(devices) if learner.needs_all_turns else _TURNS_AT_ONCE
+        assert work.step.version is not None
+        for first in range(0, len(devices), at_once):
+            turns = [work.turn(device) for device in devices[first : first + at_once]]
+            with asking_for("contribute", None, work.step.version.round):
+                if not self._liars and learner.add_up(turns, running):
+                    continue
+            reported = self._reported(_contributed(learner, turns))
+            with asking_for("adding up", None, work.step.version.round):
+                for contribution in reported:
+                    running.add(contribution)
+        return running.total()
+
+    def _defended(self, work: Work) -> Contribution:
+        """Return the contributions of a step, combined cluster by cluster as its defence says."""
+        learner, pairs = work.learner, work.turns()
         at_once = len(pairs) if learner.needs_all_turns else _TURNS_AT_ONCE
         pieces = _Pieces(pairs, lambda turns: self._reported(_contributed(learner, turns)), at_once)
-        for work in works:
-            _finish(work)
+        assert work.step.total is not None
+        assert work.step.version is not None
+        with asking_for("adding up", None, work.step.version.round):
+            total = work.step.total.resolve()
         pieces.close()
+        return total
+
+    @staticmethod
+    def _finish(work: Work, total: Contribution) -> None:
+        step, learner, before = work.step, work.learner, work.parent
+        assert step.version is not None
+        round_index = step.version.round
+        with asking_for("apply", None, round_index):
+            after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
+        if not all(map(is_finite, after.values())):
+            raise DivergedError.of_model(round_index)
+        step.finish(after, closed_account(learner, before, after, total, round_index))
 
     def _reported(self, contributions: Sequence[Contribution]) -> list[Contribution]:
         """Return what devices report, each of which knows one contribution of its own."""
@@ -92,20 +139,6 @@ def _contributed(learner: Learner, turns: Sequence[Turn]) -> list[Contribution]:
         for turn, one in zip(turns, found, strict=True):
             check_contribution(learner, turn, one)
     return found
-
-
-def _finish(work: Work) -> None:
-    step, learner, before = work.step, work.learner, work.parent
-    assert step.total is not None
-    assert step.version is not None
-    round_index = step.version.round
-    with asking_for("adding up", None, round_index):
-        total = step.total.resolve()
-    with asking_for("apply", None, round_index):
-        after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
-    if not all(map(is_finite, after.values())):
-        raise DivergedError.of_model(round_index)
-    step.finish(after, closed_account(learner, before, after, total, round_index))
 
 
 class _Pieces:

@@ -38,13 +38,26 @@ class DeferredUpdate:
         return value
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class DeferredFleet:
+    """The contributions of a whole fleet, not computed yet and never all at once: devices in merge order."""
+
+    devices: tuple[int, ...]
+    included: DeviceSet
+    n_samples: int
+
+    def resolve(self) -> Contribution:
+        """Refuse: it is computed in pieces, by the batch trainer."""
+        raise LookupError(f"the contributions of {len(self.devices)} devices are added up by the batch trainer")
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class DeferredState:
     """The state that a closed round leads to; the very first has no parent."""
 
     version: Version | None  #: that the round started from
     parent: DeferredState | None
-    total: DeferredSum | None
+    total: DeferredSum | DeferredFleet | None
     present: DeviceSet = field(default_factory=DeviceSet)  #: who goes on from here
     state: State | None = None  #: None: not computed yet, or not kept in a checkpoint
     account: Account = field(default_factory=Account)

@@ -40,6 +40,7 @@ from tolfl.runs.summary import (
 )
 from tolfl.sim.batch_trainer import BatchTrainer, Work
 from tolfl.sim.deferred import DeferredState
+from tolfl.sim.quiet_rounds import QuietTimeline, is_quiet
 from tolfl.sim.timeline import ClosedStep, Timeline, World, training_speeds
 
 
@@ -53,7 +54,8 @@ class Simulation:
         self._known = known or Checkpoint([])
         first = DeferredState(None, None, None)
         first.finish(learner.start({}), Account())
-        self.timeline = Timeline(world_of(spec, data, learner), failure_plan(spec, learner.all_stages()), first)
+        world, plan = world_of(spec, data, learner), failure_plan(spec, learner.all_stages())
+        self.timeline = QuietTimeline(world, first) if is_quiet(world, plan) else Timeline(world, plan, first)
         self._items: Iterator[AnyRecord | ClosedStep] | None = self.timeline.play()
         self._unwritten: list[AnyRecord | ClosedStep] = [self._started()]
         self._next: ClosedStep | None = None  #: pulled, but its parent is not computed yet
@@ -169,13 +171,11 @@ class Simulation:
     def held(self) -> list[Held]:
         """Return what the live devices hold."""
         found = []
-        for injector in self.timeline.devices.values():
-            device, step = injector.device, injector.device.record.state
+        for end in self.timeline.ends():
+            step, version = end.record.state, end.record.version
             if not isinstance(step, DeferredState) or step.state is None:
-                raise LookupError(f"the model of device {device.id} has not been computed")
-            version = device.version
-            stopped = device.stopped or ""
-            found.append(Held(device.id, version, version.history, step.state, device.is_private, stopped))
+                raise LookupError(f"the model of device {end.device} has not been computed")
+            found.append(Held(end.device, version, version.history, step.state, end.is_private, end.stopped))
         return found
 
     def outcome(self) -> Outcome:
@@ -208,6 +208,7 @@ def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
         Timing.preset(spec.timing),
         spec.scheme,
         spec.deadline_s,
+        spec.defence.is_on,
     )
 
 

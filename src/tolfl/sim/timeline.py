@@ -63,6 +63,7 @@ class World:
     timing: Timing
     scheme: str
     deadline_s: float | None = None
+    has_defence: bool = False
 
     @cached_property
     def is_one_machine(self) -> bool:
@@ -93,6 +94,16 @@ class LinkClock:
         start = max(now, self._free_at.get(destination, 0.0))
         self._free_at[destination] = start + transfer_s
         return start + transfer_s + self._links.latency_s
+
+
+@dataclass(frozen=True, slots=True)
+class EndState:
+    """What a live device holds in the end."""
+
+    device: int
+    record: ClosedRound
+    is_private: bool  #: it went on alone
+    stopped: str  #: why it stopped
 
 
 @dataclass
@@ -191,6 +202,11 @@ class Timeline:
             self._bring_back()  # whoever dies while the update spreads that it would return with
         self._settle(None)
         yield RunEnded(time_s=self.now, reason=self._reason(), survivors=tuple(sorted(self.devices)))
+
+    def ends(self) -> list[EndState]:
+        """Return what the live devices hold in the end."""
+        states = [injector.device for injector in self.devices.values()]
+        return [EndState(state.id, state.record, state.is_private, state.stopped or "") for state in states]
 
     def _flush(self) -> Iterator[AnyRecord | ClosedStep]:
         out, self._out = self._out, []

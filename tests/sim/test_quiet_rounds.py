@@ -1,0 +1,108 @@
+"""Undisturbed runs without events give the lines, the ledger and the models of the event player."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.sim.fleets import params, some_data
+from tolfl.core.spec import LinkModel, ModelSpec, RunSpec, TrainSpec
+from tolfl.sim import simulation
+from tolfl.sim.quiet_rounds import QuietTimeline
+from tolfl.sim.simulation import Result, Runs
+from tolfl.sim.timeline import Timeline
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[RunSpec, list[int]]:
+    devices = draw(st.integers(1, 11))
+    sizes = draw(st.lists(st.integers(0, 9), min_size=devices, max_size=devices).filter(any))
+    scheme = draw(st.sampled_from(["tol-fl", "fl", "sbt"]))
+    topology, clusters = "", draw(st.integers(1, devices))
+    if scheme == "tol-fl" and draw(st.booleans()):
+        ids = draw(st.permutations(range(devices)))
+        edges = sorted(draw(st.sets(st.integers(1, devices), max_size=3)) | {0, devices})
+        groups = [ids[first:last] for first, last in pairwise(edges)]
+        topology = "|".join(",".join(map(str, group)) for group in groups if group)
+    links = LinkModel(
+        latency_s=draw(st.sampled_from([0.0, 0.005, 0.1])),
+        bandwidth_bps=draw(st.sampled_from([1e4, 1e6, 1e9])),
+        uplink=draw(st.sampled_from(["serial", "parallel"])),
+        seconds_per_sample=draw(st.sampled_from([0.0, 1e-4, 0.3])),
+        speed_spread=draw(st.sampled_from([0.0, 0.7])),
+    )
+    spec = RunSpec(
+        scheme=scheme,
+        data="arrays",
+        devices=devices,
+        clusters=clusters if scheme == "tol-fl" and not topology else None,
+        topology=topology,
+        rounds=draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 3)),
+        min_devices=draw(st.sampled_from([1, 1, devices])),
+        links=links,
+        liars=draw(st.sampled_from(["", "", "0:flip"])) if devices > 1 else "",
+        model=ModelSpec(hidden=(3,), code=2),
+        train=TrainSpec(lr=0.01, batch_size=draw(st.sampled_from([4, 16]))),
+    )
+    return spec, sizes
+
+
+def played(spec: RunSpec, sizes: list[int], by_events: bool) -> tuple[Result, bool]:
+    with pytest.MonkeyPatch.context() as patch:
+        if by_events:
+            patch.setattr(simulation, "is_quiet", lambda world, plan: False)
+        one = Runs(spec, some_data(sizes))
+        for _ in one:
+            pass
+    timeline = one.simulations[0].timeline
+    assert isinstance(timeline, Timeline if by_events else QuietTimeline | Timeline)
+    return one.results[0], isinstance(timeline, QuietTimeline)
+
+
+@given(run=runs())
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_both_ways_give_the_same_lines_ledger_and_models(run: tuple[RunSpec, list[int]]) -> None:
+    spec, sizes = run
+
+    quiet, is_quiet = played(spec, sizes, by_events=False)
+    events, _ = played(spec, sizes, by_events=True)
+
+    assert is_quiet
+    assert msgspec.to_builtins(quiet.records) == msgspec.to_builtins(events.records)
+    assert quiet.ledger.totals() == events.ledger.totals()
+    assert quiet.ledger.total_bytes == events.ledger.total_bytes
+    assert Counter(quiet.ledger.entries) == Counter(events.ledger.entries)
+    assert (quiet.ledger.control_messages, quiet.ledger.control_bytes) == (
+        events.ledger.control_messages,
+        events.ledger.control_bytes,
+    )
+    timed = {"seconds_per_round"}
+    assert {k: v for k, v in quiet.summary.items() if k not in timed} == {
+        k: v for k, v in events.summary.items() if k not in timed
+    }
+    np.testing.assert_array_equal(params(quiet).view(np.uint32), params(events).view(np.uint32))
+
+
+@pytest.mark.parametrize(
+    "disturbed",
+    [
+        {"fail": "client@1"},
+        {"fail": "cut:0,1|2,3@1-2"},
+        {"deadline_s": 5.0},
+        {"min_samples": 10_000},
+        {"scheme": "batch"},
+    ],
+)
+def test_whatever_disturbs_a_round_is_played_by_events(disturbed: dict[str, object]) -> None:
+    spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=3)
+
+    one = Runs(msgspec.structs.replace(spec, **disturbed))
+
+    assert isinstance(one.simulations[0].timeline, Timeline)

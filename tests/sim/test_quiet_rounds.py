@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sim.fleets import params, some_data
-from tolfl.core.spec import LinkModel, ModelSpec, RunSpec, TrainSpec
+from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
+from tolfl.datasets import blobs
 from tolfl.sim import simulation
 from tolfl.sim.quiet_rounds import QuietTimeline
 from tolfl.sim.simulation import Result, Runs
@@ -106,3 +107,35 @@ def test_whatever_disturbs_a_round_is_played_by_events(disturbed: dict[str, obje
     one = Runs(msgspec.structs.replace(spec, **disturbed))
 
     assert isinstance(one.simulations[0].timeline, Timeline)
+
+
+def test_rows_drawn_piece_by_piece_are_the_same_whenever_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "_MAX_BYTES", 0)
+    monkeypatch.setattr(blobs, "_PIECE", 7)
+    data = blobs.blobs(20, seed=3, spec=BlobsSpec(samples_per_device=4, n_features=6, n_groups=3, n_test=8))
+
+    forwards = [data.slice_of(device).copy() for device in range(20)]
+    backwards = [data.slice_of(device).copy() for device in reversed(range(20))]
+
+    assert isinstance(data, blobs.PiecewiseBlobs)
+    assert (data.n_devices, data.n_samples(19), data.pool.shape) == (20, 4, (28, 6))
+    np.testing.assert_array_equal(forwards, backwards[::-1])
+    assert len({rows.tobytes() for rows in forwards}) == 20
+
+
+def test_very_many_devices_are_simulated_without_their_rows_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "_MAX_BYTES", 0)
+    spec = RunSpec(
+        data="blobs",
+        devices=3000,
+        clusters=30,
+        rounds=2,
+        blobs=BlobsSpec(samples_per_device=3, n_features=5, n_test=20),
+        model=ModelSpec(hidden=(4,), code=2),
+    )
+
+    (result,) = simulation.run(spec)
+
+    assert result.summary["ended"] == "over"
+    assert result.summary["messages"]["unicast"] == 2 * 2 * 2999  # type: ignore[index]
+    assert result.summary["devices_in_last_round"] == 3000

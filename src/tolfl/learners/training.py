@@ -85,6 +85,9 @@ class TrainedModel:
         return self.model.to_module(self.params)
 
 
+_FEW_BATCHES = 4
+
+
 @dataclass(frozen=True)
 class LocalTraining:
     """A model and the settings of its local training."""
@@ -123,10 +126,11 @@ class LocalTraining:
     def add_up(self, turns: Sequence[Turn], starts: Sequence[Vector], key: str, total: RunningSum) -> bool:
         """Add updates to a running sum while they are trained, where that is faster; tell whether.
 
-        It is where devices have no more than a batch of rows: then most of the time went into moving their updates.
+        It is where devices have few batches of rows: then much of the time goes into moving their updates. With many,
+        two threads are worth more.
         """
         model, settings = self.model, self.settings
-        at_most = settings.batch_size or math.inf
+        at_most = _FEW_BATCHES * settings.batch_size or math.inf
         if not isinstance(model, Autoencoder) or settings.epochs > 1 or settings.optimizer != "sgd":
             return False
         if not all(0 < len(turn.rows) <= at_most for turn in turns) or starts[0].dtype != np.float32:

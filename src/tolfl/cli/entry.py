@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from tolfl.core.errors import SpecError, TolFLError
+from tolfl.core.errors import SpecError, TolFLError, missing_extra
 
 #: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
 _ClickException = typer.BadParameter.__mro__[2]
@@ -27,8 +27,11 @@ def run(app: typer.Typer) -> int:
     try:
         code = _invoke(app)
         sys.stdout.flush()  # here, where a closed pipe is still an answer and not an accident
-    except TolFLError as error:
-        _say(str(error))
+    except (TolFLError, ModuleNotFoundError) as error:
+        sentence = missing_extra(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        if sentence is None:
+            raise
+        _say(sentence)
         return 2 if isinstance(error, SpecError) else 1
     except KeyboardInterrupt:
         _say("stopped")

@@ -86,6 +86,37 @@ class ModelError(TolFLError, RuntimeError):
         self.problem = problem
 
 
+#: What a package is needed for that only some installations have, and the extra that brings it.
+EXTRAS = {
+    "pyarrow": ("tables", "tables in CSV and Parquet"),
+    "sklearn": ("tables", "FederatedDetector, FedGroup and IFCA"),
+    "matplotlib": ("tables", "figures"),
+    "scipy": ("study", "statistics of experiments, Bluetooth waveforms and spectrograms"),
+    "torch": ("torch", "modules of your own"),
+    "starlette": ("dashboard", "tolfl dashboard"),
+    "uvicorn": ("dashboard", "tolfl dashboard"),
+    "onnx": ("export", "tolfl export"),
+    "onnxruntime": ("export", "tolfl export"),
+    "zeroconf": ("discovery", "finding devices in a local network"),
+    "ray": ("ray", "tolfl reproduce --on ray"),
+    "mlflow": ("track", "--track"),
+    "tensorboard": ("track", "--track"),
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Return one sentence about a package that is not installed, with the command that installs it.
+
+    >>> missing_extra(ModuleNotFoundError("", name="pyarrow.csv"))
+    "pyarrow is not installed, which is needed for tables in CSV and Parquet; run: pip install 'tolfl[tables]'"
+    """
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    extra, what = EXTRAS[package]
+    return f"{package} is not installed, which is needed for {what}; run: pip install 'tolfl[{extra}]'"
+
+
 class RunDirectoryError(TolFLError, OSError):
     """A run directory cannot be written or read."""
 

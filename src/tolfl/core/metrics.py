@@ -16,10 +16,11 @@ def auroc(scores: ArrayLike, is_anomalous: ArrayLike) -> float:
     >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
     """
-    from sklearn.metrics import roc_auc_score  # noqa: PLC0415  (a second of import time that most callers do not need)
-
-    labels = _both_kinds(is_anomalous)
-    return float(roc_auc_score(labels, np.asarray(scores)))
+    labels, values = _both_kinds(is_anomalous), np.asarray(scores)
+    typical, anomalous = np.sort(values[~labels]), values[labels]
+    n_below = np.searchsorted(typical, anomalous, "left").sum(dtype=np.int64)
+    n_not_above = np.searchsorted(typical, anomalous, "right").sum(dtype=np.int64)
+    return float((n_below + n_not_above) / (2 * typical.size * anomalous.size))
 
 
 def average_precision(scores: ArrayLike, is_anomalous: ArrayLike) -> float:
@@ -28,10 +29,13 @@ def average_precision(scores: ArrayLike, is_anomalous: ArrayLike) -> float:
     >>> round(average_precision([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 4)
     0.8333
     """
-    from sklearn.metrics import average_precision_score  # noqa: PLC0415  (as above)
-
-    labels = _both_kinds(is_anomalous)
-    return float(average_precision_score(labels, np.asarray(scores)))
+    labels, values = _both_kinds(is_anomalous), np.asarray(scores)
+    order = np.argsort(-values, kind="stable")
+    n_found = np.cumsum(labels[order])
+    # Samples of one score are found together: the last of them counts.
+    is_last = np.append(np.diff(values[order]) != 0, True)
+    n_found, n_looked_at = n_found[is_last], np.flatnonzero(is_last) + 1
+    return float(np.sum(np.diff(n_found, prepend=0) * (n_found / n_looked_at)) / n_found[-1])
 
 
 def _both_kinds(is_anomalous: ArrayLike) -> NDArray[np.bool_]:

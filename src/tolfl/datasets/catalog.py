@@ -12,7 +12,7 @@ from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
 from tolfl.datasets.comms_ml import read_comms_ml
 from tolfl.datasets.federated import FederatedDataset
-from tolfl.datasets.loaders import PUBLIC_SETS, find, load_public, read_table
+from tolfl.datasets.loaders import PUBLIC_SETS, find, load_public
 from tolfl.datasets.loaders.file_states import FileState, are_settled, states_of
 from tolfl.datasets.prepare import federate
 from tolfl.datasets.raw import RawData
@@ -74,6 +74,8 @@ def _load_raw(
         return read_comms_ml(settings)
     if name in PUBLIC_SETS:
         return load_public(name, folder, colour, fine)
+    from tolfl.datasets.loaders.tables import read_table  # noqa: PLC0415  (pyarrow is an extra)
+
     return read_table(Path(name).expanduser(), *columns, grid=grid)
 
 

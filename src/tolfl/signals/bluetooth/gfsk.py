@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
 from tolfl.core.errors import SpecError
 
@@ -23,6 +22,8 @@ _SCALE = 1 / (_FILTER_BITS * math.sqrt(2))
 
 def pulse(bits_from_centre: Floats) -> Floats:
     """Return a bit's frequency pulse: a rectangle of one bit behind the Gaussian filter."""
+    from scipy.special import erf  # noqa: PLC0415  (scipy is an extra)
+
     return np.asarray((erf((bits_from_centre + 0.5) * _SCALE) - erf((bits_from_centre - 0.5) * _SCALE)) / 2)
 
 
@@ -34,6 +35,8 @@ def pulse_so_far(bits_from_centre: Floats) -> Floats:
 def _slope(bits: Floats) -> Floats:
     """Return the integral of the error function behind the filter."""
     scaled = bits * _SCALE
+    from scipy.special import erf  # noqa: PLC0415  (scipy is an extra)
+
     return np.asarray((scaled * erf(scaled) + np.exp(-(scaled**2)) / math.sqrt(math.pi)) / _SCALE)
 
 

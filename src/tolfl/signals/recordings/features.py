@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]
@@ -72,6 +71,8 @@ def window_features(windows: Sequence[Complex] | NDArray[np.complex64], rate_hz:
 
 def piece_spectra(samples: Complex) -> NDArray[np.float32]:
     """Return the power of each of `N_FFT` bins, from the lowest frequency, in each piece: their sum is its power."""
+    from scipy import fft  # noqa: PLC0415  (scipy is an extra)
+
     pieces = samples[: len(samples) // N_FFT * N_FFT].reshape(-1, N_FFT)
     transformed = fft.fftshift(fft.fft(pieces * _TAPER, axis=1), axes=1)
     return np.asarray((transformed.real**2 + transformed.imag**2) / np.float32(N_FFT**2))

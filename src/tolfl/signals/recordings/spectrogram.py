@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from tolfl.core.errors import SpecError
 from tolfl.signals.recordings.features import decibels
@@ -30,6 +29,8 @@ _COLOURS = ("#56B4E9", "#35E08B", "#9D9DFF", "#00B8B8")  #: that are not in the 
 
 def spectrogram(recording: Recording, segment: Segment, begin: int, end: int) -> NDArray[np.float64]:
     """Return power in dBFS per bin, shape `(n_bins, n_columns)`: the largest of each column, so that none is missed."""
+    from scipy import fft  # noqa: PLC0415  (scipy is an extra)
+
     n_pieces = max((end - begin) // _N_FFT, 1)
     n_columns = min(_COLUMNS, n_pieces)
     edges = begin + np.linspace(0, n_pieces, n_columns + 1).astype(int) * _N_FFT

@@ -40,7 +40,7 @@ help: ## show this list
 
 setup: $(STAMP) ## make the virtual environment in .venv, unless it is up to date
 
-# What a user installs: no torch, and no tools of developers.
+# What the demonstration needs: no torch, and no tools of developers.
 $(BASE_STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/tolfl/kernel/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' \
 	  || { echo "tolfl needs Python 3.11.4 or newer: name one with PYTHON=..., as in make setup PYTHON=python3.12" >&2; exit 1; }
@@ -48,7 +48,7 @@ $(BASE_STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/tolf
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -c constraints.txt hatchling
-	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e .
+	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[study,tables]'
 	@touch $@
 
 $(STAMP): $(BASE_STAMP)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tolfl.core.errors import DataError
 from tolfl.core.metrics import auroc, average_precision, lowest_scores
@@ -74,3 +75,16 @@ def test_the_best_single_model_is_at_least_as_good_as_every_one() -> None:
     each = [auroc(np.random.default_rng(seed).random(50) + 0.3 * labels, labels) for seed in range(5)]
 
     assert all(max(each) >= one for one in each)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6).map(lambda n: n / 4), st.booleans()), min_size=2, max_size=40).filter(
+        lambda rows: len({kind for _, kind in rows}) == 2
+    )
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_both_numbers_are_those_of_scikit_learn_ties_included(rows: list[tuple[float, bool]]) -> None:
+    scores, labels = zip(*rows, strict=True)
+
+    assert auroc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), rel=1e-12)
+    assert average_precision(scores, labels) == pytest.approx(average_precision_score(labels, scores), rel=1e-12)

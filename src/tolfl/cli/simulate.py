@@ -11,7 +11,7 @@ import typer
 
 from tolfl.cli import options
 from tolfl.cli.options import Format, one_device_per_owner, run_directory, shown_data, spec_from_flags, tell_of_app
-from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.errors import RunDirectoryError, SpecError, missing_extra
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
 
@@ -173,5 +173,7 @@ def draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> N
         return
     try:
         plot_curves(labelled).savefig(out / "loss.png", dpi=120)
+    except ModuleNotFoundError as error:
+        typer.echo(f"tolfl: loss.png is not drawn: {missing_extra(error) or error}", err=True)
     except OSError as error:
         typer.echo(f"tolfl: {out / 'loss.png'} cannot be written ({error.strerror}); all else is there", err=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, How, Part, RunningSum, Vector
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import TolFLError
+from tolfl.core.errors import TolFLError, missing_extra
 from tolfl.core.spec import RunSpec
 
 #: All that the next round depends on: arrays of one dimension by name. Never changed in place.
@@ -311,6 +311,8 @@ def asking_for(what: str, device: int | None, round_index: int) -> Iterator[None
     except TolFLError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and missing_extra(error):
+            raise  # not the learner's fault
         line = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(line.filename).name}, line {line.lineno}: {type(error).__name__}: {error}"
         raise LearnerError(device, round_index, f"{what} failed ({where})") from error

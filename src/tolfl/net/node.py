@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
@@ -28,7 +28,6 @@ from tolfl.learners import Account, Learner
 from tolfl.learners.registry import what_of
 from tolfl.net.addresses import AddressBook, Word
 from tolfl.net.connection import Outgoing
-from tolfl.net.discovery import Discovery
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links
@@ -75,6 +74,9 @@ from tolfl.protocol.history import ClosedRound, Roster, State, Version
 from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
 from tolfl.runs.ledger import Kind
+
+if TYPE_CHECKING:
+    from tolfl.net.discovery import Discovery
 
 #: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
 _MAX_EARLY = 256
@@ -178,7 +180,7 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._handle, LeaveAsked())
         metrics = Metrics(self.status)
-        discovery = Discovery(self.fleet, self.id, self._discovered) if self.config.discover else None
+        discovery = self._discovery() if self.config.discover else None
         try:
             if self.config.metrics:
                 await metrics.start(self.config.metrics)
@@ -198,6 +200,11 @@ class Node:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _discovery(self) -> Discovery:
+        from tolfl.net.discovery import Discovery  # noqa: PLC0415  (zeroconf is an extra)
+
+        return Discovery(self.fleet, self.id, self._discovered)
 
     def _discovered(self, device: int, address: str) -> None:
         self.addresses.learn(device, address, Word.DISCOVERED)

@@ -13,6 +13,9 @@ _AREA = "versions"
 _LOWEST_PYTHON = (3, 11, 4)
 #: Groups of packages that are asked for by name, and what does not work without them.
 _EXTRAS = {
+    "tables": "tables in CSV and Parquet, figures and FederatedDetector",
+    "study": "generated Bluetooth, spectrograms and statistics of experiments",
+    "discovery": "finding devices in a local network",
     "dashboard": "tolfl dashboard",
     "export": "tolfl export",
     "ray": "tolfl reproduce --on ray",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TARGETS = [
     *("setup", "demo", "test", "test-all", "test-flower", "check", "bench", "bench-flower", "bench-flower-deployed"),
-    *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams", "tools"),
+    *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams", "tools", "soak"),
 ]
 
 PAGES_WITH_RESULTS = ["reproduction", "when-tol-fl-pays", "liars"]

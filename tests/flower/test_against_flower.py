@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tolfl.flower.flower_learner import FlowerLearner
 from tolfl.learners import Learner
 from tolfl.learners.registry import learner_of
 from tolfl.runs.outcome import data_for, fleet_of
+from tolfl.sim.simulation import Runs
 
 pytestmark = needs_flwr
 
@@ -119,6 +121,15 @@ def test_apps_of_the_older_kind_run(config: str, metrics: set[str], python: Path
     assert losses == sorted(losses, reverse=True)
 
 
+def test_repetitions_are_the_runs_of_their_seeds() -> None:
+    runs = Runs(app_spec(repetitions=2, config="strategy='Decaying'"))
+    for _ in runs:
+        pass
+
+    alone = [simulated(app_spec(seed=seed, config="strategy='Decaying'")).summary["state_digest"] for seed in (0, 1)]
+    assert [result.summary["state_digest"] for result in runs.results] == alone
+
+
 def test_nothing_of_flwr_is_imported_here() -> None:
     simulated(app_spec())
 
@@ -126,7 +137,5 @@ def test_nothing_of_flwr_is_imported_here() -> None:
 
 
 def saved(content: bytes) -> np.ndarray:
-    import io
-
     found: np.ndarray = np.load(io.BytesIO(content))
     return found

@@ -129,7 +129,7 @@ def state_after(
         index = name_of(link).round - 1
         turns = [Turn(seed, device, index, state, rows_of(device)) for device in link.included]
         total = Contribution.total(one for turn in turns for one in contributions_of(learner, [turn]))
-        state = learner.apply(state, total, Closing(seed, index, DeviceSet.of(link.included)))
+        state = learner.apply(state, total, Closing(seed, index, DeviceSet.of(link.present or link.included)))
         if is_exact:
             assert digest_of(state) == link.digest, f"round {index} ({link.stage}) led to another state"
     return state

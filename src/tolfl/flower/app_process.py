@@ -96,6 +96,9 @@ class AppProcess:
             found = self._call("begin", self._settings, _START_S)
         except AppEndedError as error:
             raise FlowerAppError(f"{error}; {self._why_not()}") from None
+        except FlowerAppError:
+            self.close()
+            raise
         return msgspec.convert(found, Description)
 
     def _output(self) -> IO[bytes]:
@@ -118,16 +121,23 @@ class AppProcess:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def ask(self, name: str, arguments: dict[str, Any], timeout_s: float, state: State | None = None) -> Any:
-        """Return an answer of the process, which starts from a state if one is given; `AppEndedError` if it ends."""
+    def ask(self, name: str, arguments: dict[str, Any], timeout_s: float, state: State) -> Any:
+        """Return an answer of the process, given a state; `AppEndedError` if the process ends or takes too long."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self.close()
                 self._begin()
-            if state is not None and state is not self._sent:
+            if state is not self._sent:
                 self._call("state", {"state": plain_state(state)}, timeout_s)
                 self._sent = state
             return self._call(name, arguments, timeout_s)
+
+    def interrupt(self) -> None:
+        """End what the process is asked at the moment, if anything: the round is being closed without it."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        elif (process := self._process) is not None:
+            os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process, and whatever it started."""

@@ -95,8 +95,6 @@ class FlowerLearner(Learner):
     brings_own_data = True
 
     def __init__(self, fleet: Fleet) -> None:
-        if fleet.spec.repetitions > 1:
-            raise SpecError(f"{fleet.spec.repetitions} repetitions; a Flower app runs once, with --seed")
         self._app = _App.of(fleet.spec)
         self.name = self._app.folder.name
         self._fleet = fleet
@@ -203,6 +201,7 @@ class FlowerLearner(Learner):
             "device": present[0] if present else 0,
             "parts": {key: _told(part) for key, part in total.parts.items()},
         }
+        self._process.interrupt()
         try:
             found = self._process.ask("apply", arguments, self._timeout_s, state)
         except AppEndedError:

@@ -113,6 +113,8 @@ class FlowerApp:
         self._gathers = not self._is_of_the_mean()
         self._evaluates = getattr(strategy, "fraction_evaluate", 1.0) != 0.0
         self._memory = StrategyMemory(strategy, name, self._is_of_app)
+        self._first_configs = [plain_value(self._plan.train_config), plain_value(self._plan.evaluate_config)]
+        self._first_arrays = None if self._plan.arrays is None else stored_arrays(self._plan.arrays)
         self._state: Arrays = {}
         self._configured: tuple[int, int] | None = None
         self._messages: list[Any] = []
@@ -192,9 +194,7 @@ class FlowerApp:
             return self._messages
         phase, number = self._at(round_index)
         plan, strategy = self._plan, self._plan.strategy
-        changed, configs = unpack(self._state["strategy"][1])
-        self._memory.restore(changed)
-        plan.train_config, plan.evaluate_config = map(value_of, configs)
+        self._restore(*unpack(self._state["strategy"][1]))
         self._grid.show(unpack_ids(self._state["present"]))
         seed_everything(seed, "sampling", round_index)  # the same nodes are chosen on every device
         arrays = loaded_arrays(self._state)
@@ -204,6 +204,10 @@ class FlowerApp:
             self._messages = list(strategy.configure_evaluate(number, arrays, plan.evaluate_config, self._grid))
         self._configured = (seed, round_index)
         return self._messages
+
+    def _restore(self, changed: dict[str, Any], configs: list[Any]) -> None:
+        self._memory.restore(changed)
+        self._plan.train_config, self._plan.evaluate_config = map(value_of, configs)
 
     # -- a device -------------------------------------------------------------------------------------------------
 
@@ -269,8 +273,10 @@ class FlowerApp:
 
     def _start(self, closing: _Closing, device: int) -> Arrays:
         """Distribute this device's own initial arrays: those of the others may differ, and are not used."""
-        arrays = self._plan.arrays
-        if arrays is None:
+        self._restore({}, self._first_configs)
+        if self._first_arrays is not None:
+            arrays = loaded_arrays(self._first_arrays)
+        else:
             arrays = asked_client_for_arrays(self._client, device, self._context(device, b""))
         if not is_finite(arrays):
             closing.stop = f"{self._name}: its initial arrays have numbers that are not finite"

@@ -25,6 +25,8 @@ def _misbehave(context: Context, number: int) -> str:
         sys.exit(3)
     if what == "crashes":
         os._exit(7)
+    if what == "sleeps":
+        time.sleep(0.2)
     if what == "hangs":
         time.sleep(10_000)
     if what == "prints":

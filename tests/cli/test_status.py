@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def test_a_training_fleet_says_what_it_does(tolfl: Command, tmp_path: Path) -> N
             by_file = await asked(str(fleet.state(2) / "node.toml"), "--format", "json")
             all_of_them = await asked(str(tmp_path), "--format", "json")
             table = await asked(str(tmp_path))
+            whole_fleet = await asked(fleet.addresses[0])
             gate.set()
             await fleet.ends(0, 2, 3)
 
@@ -41,6 +43,7 @@ def test_a_training_fleet_says_what_it_does(tolfl: Command, tmp_path: Path) -> N
             assert [answer["answers"] for answer in answers] == [True, False, True, True]
             assert answers[1] == {"address": fleet.addresses[1], "answers": False}
             check_table(table, fleet)
+            check_fleet(whole_fleet)
 
     asyncio.run(live())
 
@@ -98,6 +101,20 @@ def check_table(answer: tuple[int, str, str], fleet: Fleet) -> None:
     assert rows[0].split()[:7] == ["0", fleet.addresses[0], "0", "head", "2", "of", "4"]
     assert "does not answer" in rows[1]
     assert rows[2].split()[3] == "closer"
+
+
+def check_fleet(answer: tuple[int, str, str]) -> None:
+    """One device knows of all: who trains, who is dead, since when it heard of them."""
+    code, out, err = answer
+    _, _, _, title, heading, *rows = out.splitlines()
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"the fleet as device 0 knows it; round 1, closed [\d.]+ s ago *", title)
+    assert heading.split()[:4] == ["device", "cluster", "role", "state"]
+    assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
+    assert "answers now" in rows[0]
+    assert re.search(r"1 +0 +dead +yes +[\d.]+ s ago", rows[1])
+    assert "head, closes the rounds" in rows[2]
+    assert re.search(r"3 +1 +member +trains +yes +[\d.]+ s ago", rows[3])
 
 
 def test_nobody_there_is_an_error_of_one_sentence(tolfl: Command) -> None:

@@ -15,7 +15,8 @@ from tolfl.core.records import Evaluated, FailureHappened, Joined, RoundClosed, 
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
 from tolfl.net.node_config import NodeConfig
-from tolfl.runs.run_reader import read_records
+from tolfl.runs.failure_history import FailureHistory, samples_lost
+from tolfl.runs.run_reader import read_records, read_run
 
 SMALL = ["--data", "blobs", "--samples-per-device", "50", "--devices", "4", "--clusters", "2", "--timing", "lan"]
 
@@ -47,6 +48,13 @@ def test_a_real_run_leaves_what_a_simulated_one_leaves(tolfl: Command, tmp_path:
     deaths = [(line.device, line.round, line.what) for line in records if isinstance(line, FailureHappened)]
     assert deaths == [(1, 3, "died (report)"), (1, 3, "found dead: connection refused")]
     check_clean(tmp_path / "real", real["survivors"])
+    alone = [read_run(tmp_path / "real" / "devices" / str(device)) for device in real["survivors"]]
+    incidents = [FailureHistory.of(run.records).incidents for run in alone]
+    told_by_each = [
+        (run.rounds_done, run.is_over, [(one.round, one.devices, samples_lost(one)) for one in of_run])
+        for run, of_run in zip(alone, incidents, strict=True)
+    ]
+    assert told_by_each == [(12, True, [(3, [1], samples_lost(incidents[0][0]))])] * 3
 
 
 @pytest.mark.slow

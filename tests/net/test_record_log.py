@@ -16,6 +16,7 @@ from tolfl.core.records import (
     FailureHappened,
     Joined,
     RosterChanged,
+    RoundAdopted,
     RoundClosed,
     RunEnded,
     RunStarted,
@@ -70,6 +71,25 @@ def test_a_roster_without_an_update_and_who_came_in_are_lines_of_their_own(tmp_p
     assert (joined.device, joined.incarnation, joined.round) == (2, 5, 1)
     assert isinstance(changed, RosterChanged)
     assert (changed.devices, changed.is_over, changed.parent) == ((0, 1, 2), True, "a")
+
+
+def test_a_round_that_another_device_closed_is_written_down_too(tmp_path: Path) -> None:
+    log = RecordLog(tmp_path, 1)
+    log.started(0.0, start())
+    mine, theirs = a_round(0), a_round(1, {0: "failed"})
+    log.closed(1.0, mine)
+    log.next_round(1.0, mine.record, 0.5)
+    log.next_round(2.5, theirs.record, 0.25)
+    over = theirs.record.with_roster(ROSTER, is_over=True)
+    log.next_round(3.0, over, 0.25)
+
+    _, own, adopted, ended = lines_in(tmp_path)
+    assert isinstance(own, RoundClosed)
+    assert isinstance(adopted, RoundAdopted)
+    assert (adopted.round, adopted.version, adopted.heads, adopted.own_loss) == (1, "20.2.0.a1", (0,), 0.25)
+    assert (adopted.missing, adopted.stall_s) == ({"0": "failed"}, 0.5)
+    assert isinstance(ended, RoundAdopted)
+    assert (ended.included, ended.is_over) == ((), True)
 
 
 def test_a_disturbed_round_is_late_by_what_it_took_longer_than_the_others(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tolfl.core.records import (
     Evaluated,
     FailureHappened,
     RosterChanged,
+    RoundAdopted,
     RoundClosed,
     RunEnded,
     RunStarted,
@@ -190,6 +191,41 @@ def test_any_devices_folder_alone_tells_the_whole_run(device: int, tmp_path: Pat
     assert facts_of(alone)[1:] == (2, [0], [(1, 0, 0)], 0.5, "100 of 300")
     assert (alone.rounds_done, alone.is_over, alone.has_spec, alone.spec.devices) == (3, True, False, 3)
     assert [line.reason for line in alone.records if isinstance(line, RunEnded)] == ["over"]
+
+
+def adopted(line: RoundClosed, device: int) -> RoundAdopted:
+    """Return what another device than the closer writes of a round."""
+    return RoundAdopted(
+        time_s=line.time_s + 0.01, device=device, round=line.round, version=line.version, parent=line.parent,
+        included=line.included, missing=line.missing, n_samples=line.n_samples, heads=line.heads,
+        stall_s=line.stall_s, own_loss=0.125, devices=line.included,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_closer_there", [True, False])
+def test_a_round_that_was_adopted_stands_there_once(is_closer_there: bool, tmp_path: Path) -> None:
+    rounds = [closed(1.0, 0, [0, 1, 2], [0], 300), closed(2.0, 1, [0, 1, 2], [0], 600)]
+    for device in (1, 2):
+        lines: list[AnyRecord] = [started([[0, 1, 2]], 0.0, device), *(adopted(one, device) for one in rounds)]
+        write(tmp_path / str(device), lines)
+    if is_closer_there:
+        write(tmp_path / "0", [started([[0, 1, 2]], 0.0, 0), *rounds])
+    found = [line for line in read_run(tmp_path).records if isinstance(line, RoundClosed)]
+
+    assert [(line.round, line.device, line.included) for line in found] == [(0, 0, (0, 1, 2)), (1, 0, (0, 1, 2))]
+    assert [line.loss for line in found] == ([4.0, 2.0] if is_closer_there else [None, None])
+
+
+def test_a_closer_that_is_read_late_is_believed(tmp_path: Path) -> None:
+    line = closed(1.0, 0, [0, 1], [0], 200, bytes=0, messages={})
+    (tmp_path / "launcher.jsonl").write_bytes(b"")
+    write(tmp_path / "devices" / "1", [started([[0, 1]], 0.0, 1), adopted(line, 1)])
+    reader = RunReader(tmp_path)
+    reader.read()
+    write(tmp_path / "devices" / "0", [started([[0, 1]], 0.0, 0), line])
+
+    assert reader.read() == [line]
+    assert [one.loss for one in reader.records if isinstance(one, RoundClosed)] == [4.0]
 
 
 @pytest.mark.parametrize("error_s", [3600.0, -3600.0])

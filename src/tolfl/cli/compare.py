@@ -86,8 +86,8 @@ def _resume(out: Path | None, spec: Path | None, schemes: str | None, given: Any
 
 
 def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool, shown: Format) -> None:
+    from tolfl.cli.output import show_comparison
     from tolfl.cli.progress import follow_jobs
-    from tolfl.cli.tables import show_comparison
     from tolfl.datasets import check_name
     from tolfl.experiments.comparison import Comparing, scheme_jobs
     from tolfl.learners.layouts import check_scheme

@@ -47,7 +47,7 @@ def list_(data_dir: options.DataDir = None, format: options.HowShown = Format.TA
         return
     from rich.table import Table
 
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     table = Table("name", "what", "where", box=None, padding=(0, 2, 0, 0))
     for name, what, where in found:
@@ -135,7 +135,7 @@ def _write_columns(spec: RunSpec, name: str) -> None:
 def _show(found: Description) -> None:
     from rich.table import Table
 
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     console = console_for_tables()
     n_train = sum(sum(counts.values()) for counts in found.per_device)

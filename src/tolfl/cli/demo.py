@@ -75,7 +75,7 @@ def demo(
 
     Example: tolfl demo --simulated
     """
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
     from tolfl.datasets import load
 
     folder = _folder(out)
@@ -174,7 +174,7 @@ def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> l
 def _show_story(rows: Sequence[DemoRow]) -> None:
     from rich.table import Table
 
-    from tolfl.cli.tables import console_for_tables, number
+    from tolfl.cli.output import console_for_tables, number
 
     console = console_for_tables()
     table = Table("", "AUROC", "devices in the last round", "what is left", box=None, padding=(0, 2, 0, 0))
@@ -199,7 +199,7 @@ def _left(row: DemoRow) -> str:
 
 def _show_agreement(real: DemoRow, twin: DemoRow) -> bool:
     """Say what the kill cost, and whether real and simulated devices have the same model; False: they should have."""
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
     from tolfl.runs.failure_history import FailureHistory, sentence
 
     console = console_for_tables()
@@ -230,8 +230,8 @@ def largest_difference(one: Path, other: Path) -> float:
 
 def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
     """Write the figure and the report, and say where everything is."""
+    from tolfl.cli.output import console_for_tables
     from tolfl.cli.report import ReportFormat, write_report
-    from tolfl.cli.tables import console_for_tables
     from tolfl.runs.run_figures import plot_curves
     from tolfl.runs.run_reader import read_run
     from tolfl.runs.run_report import report_context

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from tolfl.cli import options
 from tolfl.cli.checks import Finding, State
 from tolfl.cli.options import Format
+from tolfl.cli.output import show_json
 
 _AREAS = ("versions", "device", "certificates", "ports", "clock", "limits", "data", "terminal")
 _COLOURS = {State.OK: "green", State.NOTE: "cyan", State.WARNING: "yellow", State.PROBLEM: "bold red"}
@@ -42,7 +42,7 @@ def doctor(
     found = _examined(config, fleet, credentials, data_dir or "", out)
     findings = sorted(found, key=lambda finding: _AREAS.index(finding.area))
     if format is Format.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+        show_json(findings)
     else:
         _show(findings)
     if any(finding.state is State.PROBLEM for finding in findings):
@@ -75,7 +75,7 @@ def _show(findings: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     console = console_for_tables()
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

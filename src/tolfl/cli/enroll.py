@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from tolfl.cli import options
 from tolfl.cli.options import Format
+from tolfl.cli.output import show_json
 
 app = typer.Typer(help="Certificates of a fleet: init, device, operator, renew, revoke, list.", no_args_is_help=True)
 
@@ -103,11 +103,11 @@ def list_(fleet: Folder = _DEFAULT, format: options.HowShown = Format.TABLE) -> 
     entries = authority.entries()
     if format is Format.JSON:
         found = {"fleet": authority.fleet, "devices": entries}
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        show_json(found)
         return
     from rich.table import Table
 
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     table = Table("name", "device", "generation", "good until", "", box=None, padding=(0, 2, 0, 0))
     for name, entry in entries.items():

@@ -149,7 +149,7 @@ def _draw(judged: Judged, threshold: float, result: dict[str, Any], out: Path) -
 def _show(found: Assessment, out: Path | None) -> None:
     from rich.table import Table
 
-    from tolfl.cli.tables import console_for_tables, number
+    from tolfl.cli.output import console_for_tables, number
 
     console = console_for_tables()
     heads = ("rows", "anomalous", "AUROC", "avg. precision", "partial AUROC", "false alarms", "detected")

@@ -66,7 +66,7 @@ def _limits(detector: Detector) -> list[Limit]:
 
 def show_description(found: Mapping[str, Any], is_complete: bool = False) -> None:
     """Print a description as people read it."""
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     console = console_for_tables()
     last = found["trainings"][-1]

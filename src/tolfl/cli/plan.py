@@ -187,7 +187,7 @@ def _show(made: Plan, out: Path, shown: Format) -> None:
     if shown is Format.JSON:
         typer.echo(result.decode())
         return
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     console = console_for_tables()
     network = made.question.network
@@ -207,7 +207,7 @@ def _show(made: Plan, out: Path, shown: Format) -> None:
 def _table(made: Plan) -> Table:
     from rich.table import Table
 
-    from tolfl.cli.tables import number
+    from tolfl.cli.output import number
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     aurocs = ("nobody lost", "client lost", "head lost", "expected AUROC")

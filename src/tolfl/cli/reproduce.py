@@ -168,7 +168,7 @@ def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
 def _show(reports: list[ExperimentReport], folder: Path) -> None:
     from rich.table import Table
 
-    from tolfl.cli.tables import console_for_tables
+    from tolfl.cli.output import console_for_tables
 
     console = console_for_tables()
     for report in reports:

@@ -127,10 +127,10 @@ def _resume(
     if change(stored) != stored:
         raise RunDirectoryError(out, "was started with other options; resume it with --out and --resume alone")
     if (out / "summary.json").is_file():
-        from tolfl.cli.tables import show
+        from tolfl.cli.output import show_run
 
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
-        show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
+        show_run(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
         return
     _run(stored, out, True, shown, tracked)
 
@@ -155,14 +155,14 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
 
 
 def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
-    from tolfl.cli.tables import show
+    from tolfl.cli.output import show_run
     from tolfl.sim.simulation import Runs
 
     tell_of_app(spec)
     runs = Runs(spec, out=out, resume=resume)
     _follow(runs, out, tracked)
     draw_rounds(out, [(f"seed {result.spec.seed}", result.records) for result in runs.results])
-    show(runs.summary, shown, out)
+    show_run(runs.summary, shown, out)
 
 
 def draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from tolfl.cli import options
 from tolfl.cli.options import Format
+from tolfl.cli.output import show_json
 from tolfl.core.errors import RunDirectoryError, SpecError
 
 _KINDS = (".png", ".svg", ".pdf")
@@ -51,6 +51,6 @@ def spectrogram(
             "rate_hz": found.rate_hz,
             "n_annotations": len(found.annotations),
         }
-        typer.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+        show_json(shown)
         return
     typer.echo(f"picture: {out}")

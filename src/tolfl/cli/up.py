@@ -100,14 +100,14 @@ def _stored(out: Path | None, spec: Path | None, change: Callable[[RunSpec], Run
 
 
 def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, has_page: bool) -> None:
-    from tolfl.cli.tables import show
+    from tolfl.cli.output import show_run
     from tolfl.net.collect import collect
     from tolfl.net.launcher import Launcher
     from tolfl.runs.run_reader import read_records
 
     if resume and (out / "summary.json").is_file():
         typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
-        show(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
+        show_run(msgspec.json.decode((out / "summary.json").read_bytes()), shown, out)
         return
     tell_of_app(spec)
     launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
@@ -118,7 +118,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
             raise typer.Exit(130)
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
     draw_rounds(out, [("real devices", read_records(out))])
-    show(summary, shown, out)
+    show_run(summary, shown, out)
 
 
 def _page(launcher: Launcher) -> AbstractContextManager[Callable[[], None]]:

@@ -56,8 +56,24 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
     stage: str = ""  #: of what the fleet learns, where that has several
     digest: str = ""  #: of the state after the round
+    own_loss: float | None = None  #: of the device that told of the round, where only its closer knows the loss of all
     metrics: dict[str, float] = {}  #: whatever else the learner measured, by name
     present: tuple[int, ...] = ()  #: the devices that go on, where the next round depends on them
+
+
+class RoundAdopted(Record, frozen=True, tag="round_adopted", kw_only=True):
+    """A device goes on from a round or roster that another one closed: so each device can tell of the whole run."""
+
+    parent: str
+    included: tuple[int, ...]  #: nobody: only the roster changed
+    missing: dict[str, str]
+    n_samples: int
+    heads: tuple[int, ...]  #: that the round had, as who is in it tells; the last one closed it
+    stall_s: float  #: as this device measured it
+    own_loss: float | None  #: of this device's training
+    devices: tuple[int, ...]  #: that go on
+    is_over: bool = False
+    stage: str = ""
 
 
 class RosterChanged(Record, frozen=True, tag="roster", kw_only=True):
@@ -126,6 +142,7 @@ class Scored(Record, frozen=True, tag="scores", kw_only=True):
 AnyRecord = (
     RunStarted
     | RoundClosed
+    | RoundAdopted
     | RosterChanged
     | FailureHappened
     | TakenOver

@@ -126,6 +126,7 @@ class Node:
         self.loss: float | None = None
         self._started_unix = config.started_unix or time.time()
         self.began_s = time.monotonic()
+        self.went_on_s = self.began_s  #: when it took over the round that it holds
         self._process = secrets.randbits(48)
         self.absent = set(config.absent)  #: whom nobody waits for
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
@@ -229,6 +230,7 @@ class Node:
                 liars=self.spec.liars,
                 learn=what_of(self.spec),
                 stages=self.learner.all_stages(),
+                unix_s=self._started_unix,
             ),
         )
         early, self._early = self._early or deque(), None
@@ -403,7 +405,8 @@ class Node:
             self.writer.keep_as(record, kept_name(record.version))
 
     def _go_on_from(self, record: ClosedRound) -> None:
-        self.log.next_round(self.now_s, record)
+        self.log.next_round(self.now_s, record, self.loss)
+        self.went_on_s = time.monotonic()
         self.writer.keep(record, self.device.is_private)
 
     async def _die(self, death: Die) -> None:

@@ -20,7 +20,7 @@ from tolfl.core.records import (
 from tolfl.learners.learner import Account
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound
-from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
+from tolfl.protocol.record_lines import adopted_line, joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Kind
 from tolfl.runs.run_reader import RECORDS
 
@@ -44,6 +44,8 @@ class RecordLog:
         self._began_s: float | None = None  #: the present round
         self._quiet_s: list[float] = []  #: durations of rounds in which nothing happened
         self._is_disturbed = False
+        self._started: RunStarted | None = None
+        self._closed_here = ""  #: the last version that this device closed itself
 
     def write(self, *records: AnyRecord) -> None:
         """Append lines."""
@@ -60,7 +62,7 @@ class RecordLog:
 
     def started(self, now_s: float, line: RunStarted) -> None:
         """Note the start of a life."""
-        self._began_s = now_s
+        self._began_s, self._started = now_s, line
         self.write(line)
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -72,6 +74,7 @@ class RecordLog:
     def closed(self, now_s: float, announced: Announce, account: Account | None = None) -> None:
         """Note that this device closed a round, before anybody hears of it."""
         record = announced.record
+        self._closed_here = str(record.version)
         self.write(*joined_lines(announced, now_s))
         if announced.total is None:
             self.write(roster_line(record, now_s, self._device))
@@ -87,8 +90,12 @@ class RecordLog:
             return 0.0
         return max(0.0, now_s - self._began_s - statistics.median(self._quiet_s))
 
-    def next_round(self, now_s: float, record: ClosedRound) -> None:
-        """Note that this device goes on from another record, and what it sent in the round before."""
+    def next_round(self, now_s: float, record: ClosedRound, own_loss: float | None = None) -> None:
+        """Note that this device goes on from another record, whoever closed it, and what it sent before."""
+        if self._started is not None and str(record.version) != self._closed_here:
+            stall_s = self._stall(now_s, is_disturbed=self._is_disturbed or bool(record.missing))
+            clusters, stages = self._started.clusters, self._started.stages
+            self.write(adopted_line(record, clusters, stages, now_s, self._device, own_loss, stall_s))
         if self._began_s is not None and record.version.round and not self._is_disturbed and not record.missing:
             self._quiet_s.append(now_s - self._began_s)
         self._began_s, self._is_disturbed = now_s, False

@@ -66,6 +66,10 @@ def status_of(node: Node) -> StatusReply:
         bytes_sent=node.bytes_sent,
         messages_sent=node.n_sent,
         stages=node.learner.all_stages(),
+        clusters=node.limits.topology.clusters,
+        included=tuple(device.record.included),
+        missing=dict(device.record.missing),
+        round_age_s=time.monotonic() - node.went_on_s,
     )
 
 

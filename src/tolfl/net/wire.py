@@ -179,6 +179,10 @@ class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     bytes_sent: int = 0  #: to all peers
     messages_sent: int = 0  #: to all peers
     stages: tuple[tuple[str, int], ...] = ()  #: name and number of rounds of each, where the learner has any
+    clusters: tuple[tuple[int, ...], ...] = ()  #: of the fleet, in the order of the chain
+    included: tuple[int, ...] = ()  #: whose samples are in the last round that it knows of
+    missing: dict[int, str] = {}  #: who is not, and why
+    round_age_s: float = 0.0  #: since it got to know of that round
 
 
 class CommandRequest(msgspec.Struct, frozen=True, tag="command"):

@@ -5,7 +5,10 @@ A driver adds what only it knows: the time, who wrote the line, the loss, the tr
 
 from __future__ import annotations
 
-from tolfl.core.records import Joined, RosterChanged, RoundClosed, TakenOver
+from collections.abc import Sequence
+
+from tolfl.core.records import Joined, RosterChanged, RoundAdopted, RoundClosed, TakenOver, stage_of
+from tolfl.core.topology import Topology
 from tolfl.learners.learner import Account
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Version
@@ -66,6 +69,38 @@ def round_line(
         digest=account.digest,
         metrics=account.metrics,
         present=account.present,
+    )
+
+
+def adopted_line(
+    record: ClosedRound,
+    clusters: tuple[tuple[int, ...], ...],
+    stages: Sequence[tuple[str, int]],
+    time_s: float,
+    device: int,
+    own_loss: float | None,
+    stall_s: float,
+) -> RoundAdopted:
+    """Return the line of a device that goes on from what another one closed.
+
+    Who closed it does not travel: the first live device of a cluster is its head, and the last head closes the round.
+    """
+    round_index = max(0, record.version.round - 1)
+    return RoundAdopted(
+        time_s=time_s,
+        device=device,
+        round=round_index if record.included else record.version.round,
+        version=str(record.version),
+        parent=record.parent,
+        included=tuple(record.included),
+        missing={str(absent): reason for absent, reason in sorted(record.missing.items())},
+        n_samples=record.n_samples,
+        heads=tuple(Topology(clusters).heads(record.included or record.roster.incarnations)),
+        stall_s=stall_s,
+        own_loss=own_loss,
+        devices=tuple(record.roster.incarnations),
+        is_over=record.is_over,
+        stage=stage_of(stages, round_index)[0],
     )
 
 

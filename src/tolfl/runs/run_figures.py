@@ -53,7 +53,8 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
     if any(_auroc(line) is not None for records in everything for line in records):
         kinds.append(("AUROC on the test set", _auroc))
     if any(_loss(line) is not None for records in everything for line in records):
-        kinds.append(("training loss", _loss))
+        is_own = all(line.own_loss is not None for one in everything for line in one if isinstance(line, RoundClosed))
+        kinds.append(("training loss of one device" if is_own else "training loss", _loss))
     kinds = kinds or [("devices in the round", _n_devices)]
     figure = Figure(figsize=(7.5, 1.2 + 2.2 * len(kinds)), layout="constrained")
     axes = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0].tolist()
@@ -131,7 +132,10 @@ def mark_stages(axes: Sequence[Axes], stages: Sequence[tuple[str, int]]) -> None
 
 
 def _loss(record: AnyRecord) -> float | None:
-    return record.loss if isinstance(record, RoundClosed) else None
+    """Return the loss of a round, or that of the only device that told of it."""
+    if not isinstance(record, RoundClosed):
+        return None
+    return record.own_loss if record.loss is None else record.loss
 
 
 def _n_devices(record: AnyRecord) -> float | None:

@@ -23,6 +23,7 @@ from tolfl.core.records import (
     FailureHappened,
     Joined,
     RosterChanged,
+    RoundAdopted,
     RoundClosed,
     RunEnded,
     RunStarted,
@@ -84,7 +85,8 @@ class RunReader:
         devices, has_one_clock = _device_files(self.path)
         whole = self.path / RECORDS if self.path.is_dir() else self.path
         if devices and has_one_clock:
-            own = sorted(self._new([*devices, self.path / LAUNCHER]), key=lambda line: line.time_s)
+            fresh = _without_known_adoptions(list(self._new([*devices, self.path / LAUNCHER])))
+            own = sorted(fresh, key=lambda line: line.time_s)
             self._add(line for line in own if not _is_own_end(line))
             self._add(line for line in self._new([whole]) if isinstance(line, RoundClosed | RunEnded | Scored))
         elif devices:
@@ -112,7 +114,8 @@ class RunReader:
             self._files.setdefault(path, _RecordFile(path)).read()
         self._check_readable()
         files = _one_per_device(self.path, [self._files[path] for path in paths])
-        lines = sorted((line for one in _on_one_clock(files) for line in one), key=lambda line: line.time_s)
+        found = [line for one in _on_one_clock(files) for line in one]
+        lines = sorted(_without_known_adoptions(found), key=lambda line: line.time_s)
         facts, before = _Facts(), self.news
         merged: list[AnyRecord] = list(filter(None, map(facts.take, lines)))
         merged = [fact for fact in merged if not isinstance(fact, RunEnded)]
@@ -242,7 +245,7 @@ def _one_per_device(folder: Path, files: Sequence[_RecordFile]) -> list[_RecordF
 
 
 def _on_one_clock(files: Sequence[_RecordFile]) -> list[list[AnyRecord]]:
-    """Return the lines of every file with times of one clock that begins at 0.
+    """Return the lines of every file with times of one clock, on which nothing is before 0.
 
     A device counts seconds from its own start, and its clock may be wrong: the rounds that two files have in common say
     by how much they differ. Without any, the time of the day does.
@@ -260,7 +263,7 @@ def _on_one_clock(files: Sequence[_RecordFile]) -> list[list[AnyRecord]]:
         shift_s = statistics.median(gaps) if gaps else by_day_s
         shifted.append(_shifted(lines, shift_s))
     first_s = min((line.time_s for lines in shifted for line in lines), default=0.0)
-    return [_shifted(lines, -first_s) for lines in shifted]
+    return [_shifted(lines, -min(0.0, first_s)) for lines in shifted]
 
 
 def _shifted(lines: Sequence[AnyRecord], by_s: float) -> list[AnyRecord]:
@@ -272,7 +275,8 @@ def _unix_s(lines: Sequence[AnyRecord]) -> float | None:
 
 
 def _moments(lines: Sequence[AnyRecord]) -> dict[str | None, float]:
-    return {line.version: line.time_s for line in lines if isinstance(line, RoundClosed | RosterChanged)}
+    kinds = RoundClosed | RosterChanged | RoundAdopted
+    return {line.version: line.time_s for line in lines if isinstance(line, kinds)}
 
 
 def _without_restarts(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
@@ -300,12 +304,18 @@ class _Facts:
         self._started: RunStarted | None = None
         self._closed_s: dict[str | None, float] = {}  #: rounds, by version
         self._counted: set[str | None] = set()  #: rounds whose messages are known
+        self._adopted: set[str | None] = set()  #: rounds that only others than their closers have told of
         self._seen: set[object] = set()
         self._failed_s: dict[int | None, float] = {}
 
     def take(self, line: AnyRecord) -> AnyRecord | None:  # noqa: PLR0911  (one per kind)
         """Return a record as a simulation would write it; None: it is known already."""
         match line:
+            case RoundAdopted():
+                if line.version in self._closed_s:
+                    return None
+                self._adopted.add(line.version)
+                return self.take(_as_closed(line))
             case RunStarted():
                 return self._begin(line)
             case RoundClosed():
@@ -341,12 +351,53 @@ class _Facts:
         return None
 
     def _close(self, line: RoundClosed) -> RoundClosed | None:
-        """Let a round through once, and a second time when its messages are counted."""
+        """Let a round through once, and again when its closer tells of it or its messages are counted."""
         is_known, is_counted = line.version in self._closed_s, line.version in self._counted
+        is_first_hand = is_known and line.version in self._adopted
         self._closed_s.setdefault(line.version, line.time_s)
         if line.messages:
             self._counted.add(line.version)
-        return line if not is_known or (line.messages and not is_counted) else None
+        if is_first_hand:
+            self._adopted.discard(line.version)
+        return line if not is_known or is_first_hand or (line.messages and not is_counted) else None
+
+
+def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:
+    """Return what a device adopted as its closer would have written it, as far as the device knows."""
+    closer = line.heads[-1] if line.heads else None
+    if not line.included:
+        return RosterChanged(
+            time_s=line.time_s,
+            device=closer,
+            round=line.round,
+            version=line.version,
+            parent=line.parent,
+            devices=line.devices,
+            is_over=line.is_over,
+        )
+    return RoundClosed(
+        time_s=line.time_s,
+        device=closer,
+        round=line.round,
+        version=line.version,
+        parent=line.parent,
+        included=line.included,
+        missing=line.missing,
+        n_samples=line.n_samples,
+        loss=None,
+        own_loss=line.own_loss,
+        bytes=0,
+        messages={},
+        heads=line.heads,
+        stall_s=line.stall_s,
+        stage=line.stage,
+    )
+
+
+def _without_known_adoptions(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
+    """Drop what devices say of rounds that their closers tell of themselves."""
+    closed = {line.version for line in lines if isinstance(line, RoundClosed | RosterChanged)}
+    return [line for line in lines if not isinstance(line, RoundAdopted) or line.version not in closed]
 
 
 class TwoRunsError(TolFLError, ValueError):
@@ -363,7 +414,7 @@ def _identity(line: RunStarted) -> tuple[object, ...]:
 def merged_records(lines: Iterable[AnyRecord]) -> list[AnyRecord]:
     """Return the lines of many devices by one clock as those of one run: each fact once, in order of time."""
     facts = _Facts()
-    ordered = sorted(lines, key=lambda line: line.time_s)
+    ordered = sorted(_without_known_adoptions(list(lines)), key=lambda line: line.time_s)
     taken = [fact for fact in map(facts.take, ordered) if fact is not None]
     return sorted(taken, key=lambda line: line.time_s)
 

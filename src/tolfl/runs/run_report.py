@@ -303,10 +303,18 @@ def _facts_of_records(run: RunFolder, history: FailureHistory) -> list[tuple[str
         ("ended", "-" if ending is None else ending.reason),
         ("rounds", f"{run.rounds_done} of {run.rounds}" if run.rounds else str(run.rounds_done)),
         ("devices left", left),
-        ("training loss in the last round", _number(closed[-1].loss) if closed else "-"),
+        *_last_loss(closed),
         ("stalled by failures", seconds(history.stall_s)),
         ("duration", f"{run.records[-1].time_s - run.records[0].time_s:.1f} s by the clock" if run.records else "-"),
     ]
+
+
+def _last_loss(closed: Sequence[RoundClosed]) -> list[tuple[str, str]]:
+    if not closed:
+        return []
+    if closed[-1].loss is None:
+        return [("training loss of this device in the last round", _number(closed[-1].own_loss))]
+    return [("training loss in the last round", _number(closed[-1].loss))]
 
 
 def _number(value: object) -> str:

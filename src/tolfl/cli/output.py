@@ -1,45 +1,43 @@
-"""Tables that people can read, and the same results as JSON."""
+"""What commands print: JSON, tables, and the result of one run."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from tolfl.core.records import stage_of
-from tolfl.experiments.comparison import SCORES, Comparison, ComparisonRow, Statistic
+from tolfl.core.records import FailureHappened, round_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tolfl.experiments.comparison import Comparison, ComparisonRow, Statistic
 
 Summary = Mapping[str, Any]
 
 
-def show(summary: Summary, shown: str, out: Path) -> None:
-    """Print the result of one run, or of its repetitions."""
-    if shown == "json":
-        typer.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
-        return
-    console = console_for_tables()
-    console.print(_heading(summary))
-    if summary.get("repetitions"):
-        console.print(_repetitions_table(summary))
-    else:
-        for failure in summary["failures"]:
-            who = "" if failure["device"] is None else f"device {failure['device']} "
-            console.print(f"  round {_round(summary, failure['round'])}: {who}{failure['what']}")
-        console.print(_models_table(summary))
-        for line in _facts(summary):
-            console.print(line)
-    console.print(f"run directory: {out}")
+def show_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def console_for_tables() -> Console:
     """Return a console on standard output; wide where it is no terminal, so that pipes get whole lines."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False, markup=False)
+
+
+def new_table(*columns: str, title: str | None = None) -> Table:
+    """Return an empty table in the style of all commands."""
+    from rich.table import Table
+
+    return Table(*columns, title=title, box=None, padding=(0, 2, 0, 0))
 
 
 def number(value: object, digits: int = 3) -> str:
@@ -47,9 +45,28 @@ def number(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
 
 
-def _round(summary: Summary, round_index: int) -> str:
-    name, inner, _ = stage_of(summary.get("stages", ()), round_index)
-    return f"{round_index} ({name}:{inner})" if name else str(round_index)
+# -- one run ----------------------------------------------------------------------------------------------------
+
+
+def show_run(summary: Summary, shown: str, out: Path) -> None:
+    """Print the result of one run, or of its repetitions."""
+    if shown == "json":
+        show_json(summary)
+        return
+    from tolfl.runs.failure_history import describe
+
+    console = console_for_tables()
+    console.print(_heading(summary))
+    if summary.get("repetitions"):
+        console.print(_repetitions_table(summary))
+    else:
+        for failure in summary["failures"]:
+            text = describe(FailureHappened(**failure))
+            console.print(f"  round {round_name(summary.get('stages', ()), failure['round'])}: {text}")
+        console.print(_models_table(summary))
+        for line in _facts(summary):
+            console.print(line)
+    console.print(f"run directory: {out}")
 
 
 def _heading(summary: Summary) -> str:
@@ -57,7 +74,7 @@ def _heading(summary: Summary) -> str:
     policy = f" ({summary['on_head_failure']})" if summary["fail"] and summary["on_head_failure"] else ""
     times = f", {len(summary['repetitions'])} repetitions" if summary.get("repetitions") else ""
     what = summary.get("learn", "autoencoder")
-    learned = "" if what in {"autoencoder", summary["scheme"]} else f"{what.partition(':/')[0]} by "
+    learned = "" if what in {"autoencoder", summary["scheme"]} else f"{what} by "
     return (
         f"{learned}{summary['scheme']}{policy} on {summary['data']}: {summary['n_devices']} devices{clusters}, "
         f"{summary['rounds']} rounds, seed {summary['seed']}{times}"
@@ -65,10 +82,12 @@ def _heading(summary: Summary) -> str:
 
 
 def _repetitions_table(summary: Summary) -> Table:
-    table = Table("seed", "AUROC", "average precision", "devices left", "training loss", "stall", box=None)
+    from tolfl.runs.failure_history import seconds
+
+    table = new_table("seed", "AUROC", "average precision", "devices left", "training loss", "stall")
     for one in summary["repetitions"]:
         scores = number(one["auroc"]), number(one["average_precision"])
-        costs = number(one["train_loss"]), f"{one['stall_s']:.2f} s"
+        costs = number(one["train_loss"]), seconds(one["stall_s"])
         table.add_row(str(one["seed"]), *scores, str(len(one["survivors"])), *costs)
     table.add_row("mean", number(summary["auroc"]), number(summary["average_precision"]))
     table.add_row("std", number(summary["auroc_std"]), end_section=True)
@@ -78,13 +97,8 @@ def _repetitions_table(summary: Summary) -> Table:
 
 
 def _models_table(summary: Summary) -> Table:
-    table = Table("model", "AUROC", box=None)
+    table = new_table("model", "AUROC")
     per_model = summary["auroc_per_model"]
-    if summary.get("metrics"):
-        table = Table("metric", "in the last round that has it", box=None)
-        for name, value in summary["metrics"].items():
-            table.add_row(name, number(value, 4))
-        return table
     if len(per_model) > 1:
         table.add_row("mean over devices", number(summary["auroc"]))
         table.add_row("all together (per-sample minimum)", number(summary["auroc_all_models"]))
@@ -116,6 +130,8 @@ def _why_no_score(summary: Summary) -> str:
 
 
 def _facts(summary: Summary) -> list[str]:
+    from tolfl.runs.failure_history import seconds
+
     if not summary["rounds"]:
         return []
     rounds = max(1, summary["rounds_done"])
@@ -126,7 +142,7 @@ def _facts(summary: Summary) -> list[str]:
         f"{done}; ended: {summary['ended']}{lost}",
         *(f"{what}: {summary[what]}" for what in ("liars", "defence") if summary.get(what)),
         *_of_groups(summary),
-        f"{_loss_of_rows(summary)}; stalled {summary['stall_s']:.2f} s by failures",
+        f"{_loss_of_rows(summary)}; stalled {seconds(summary['stall_s'])} by failures",
         f"{messages['unicast'] / rounds:.1f} messages with models per round, {summary['bytes'] / 1e6:.1f} MB in all; "
         f"{_duration(summary)}",
     ]
@@ -147,6 +163,9 @@ def _of_groups(summary: Summary) -> list[str]:
     return [f"{summary['clusters_in_use']} of {summary['n_clusters']} models in use in the last round{out}"]
 
 
+# -- several runs side by side ----------------------------------------------------------------------------------
+
+
 def show_comparison(comparison: Comparison, n_devices: int, out: Path) -> None:
     """Print schemes side by side, and what the columns are."""
     console = console_for_tables()
@@ -161,7 +180,9 @@ def show_comparison(comparison: Comparison, n_devices: int, out: Path) -> None:
 
 
 def _comparison_table(comparison: Comparison) -> Table:
-    table = Table("", "AUROC", "best*", "chosen", "all", box=None, padding=(0, 2, 0, 0))
+    from tolfl.experiments.comparison import SCORES
+
+    table = new_table("", "AUROC", "best*", "chosen", "all")
     table.add_column("difference" if comparison.reference else "", no_wrap=True)
     table.add_column("devices")
     table.add_column("models")

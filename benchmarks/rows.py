@@ -44,7 +44,7 @@ def main(old: Path, new: Path) -> int:
 
 
 def _name(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row.get(column) for column in _NAMES)
+    return tuple(row.get(column, "") for column in _NAMES)
 
 
 if __name__ == "__main__":

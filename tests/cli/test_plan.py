@@ -44,7 +44,6 @@ def test_the_papers_numbers_stand_in_the_table_and_the_folder(planned: Plan, tmp
     assert "AUROC: from the paper's tables for comms-ml" in done.stdout
     assert "recommended: tol-fl (elect), k = 5" in done.stdout
     assert " yes" not in done.stdout  # there is no deadline
-    assert (tmp_path / "x" / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "x" / "plan.json").read_text())["recommended"]["clusters"] == 5
 
 
@@ -71,32 +70,16 @@ def test_a_rehearsal_says_what_it_was(planned: Plan) -> None:
     assert done.stdout.count(" yes") == 7  # fl twice, elect at k = 1, 2 and 4, drop at 2 and 4
 
 
-def test_stored_results_are_used_by_their_path(planned: Plan, tmp_path: Path) -> None:
-    rows = [
-        {"data": "mine", "scheme": "tol-fl", "policy": policy, "scenario": scenario, "clusters": 2, "devices": 4,
-         "rounds": 10, "split": 0, "seed": 0, "auroc": auroc}
-        for scenario, policy, auroc in (("clean", "", 0.9), ("client", "", 0.8), ("server", "drop", 0.6))
-    ]  # fmt: skip
-    (tmp_path / "r.json").write_text(json.dumps({"rows": rows}))
-    arguments = ("--auroc-from", "r.json", "-n", "4", "-k", "2", "--odds", "0.5,0.25,0.25", "--format", "json")
-    unknown_size = planned(*arguments)
-    result = json.loads(planned(*arguments, "--features", "8").stdout)
-
-    assert "say how many features a sample has, with --features" in str(unknown_size.exception)
-    assert [row["expected_auroc"] for row in result["rows"]] == pytest.approx([0.8, 0.85])
-    assert "stored results on mine (r.json): 1 repetitions of 10 rounds" in result["auroc_from"]
-
-
-def test_sizes_bandwidths_and_epochs_set_the_times(planned: Plan) -> None:
+def test_sizes_bandwidth_and_epochs_set_the_times(planned: Plan) -> None:
     usual = ("-n", "2", "-k", "1", "--features", "1", "--set", "model.hidden=[]", "--set", "model.code=1")
-    links = ("--latency", "0", "--seconds-per-sample", "0.01", "--epochs", "2", "--sizes", "100,300")
-    done = planned(*PAPER, *usual, *links, "--bandwidth", "128,64", "--format", "json")
+    links = ("--latency", "0", "--seconds-per-sample", "0.01", "--epochs", "2", "--sizes", "300")
+    done = planned(*PAPER, *usual, *links, "--bandwidth", "64", "--format", "json")
     result = json.loads(done.stdout)
 
-    # A model of 1-1-1 has two weights and two biases: 16 bytes, which take 2 s at 64 bit/s. Device 1 trains 2 x 3 s.
+    # A model of 1-1-1 has two weights and two biases: 16 bytes, which take 2 s at 64 bit/s. Training takes 2 x 3 s.
     assert result["model_bytes"] == 16
-    assert result["train_s"] == [2.0, 6.0]
-    assert result["rows"][0]["round_s"] == {"serial": 2 + 6 + 2, "parallel": 2 + 6 + 2}
+    assert result["train_s"] == 6.0
+    assert result["rows"][0]["round_s"] == pytest.approx({"serial": 2 + 6 + 2, "parallel": 2 + 6 + 2})
 
 
 def test_an_mtbf_makes_slow_layouts_riskier(planned: Plan) -> None:
@@ -125,20 +108,16 @@ def test_an_mtbf_makes_slow_layouts_riskier(planned: Plan) -> None:
         ((*PAPER, "--clusters", "0"), "0 clusters; at least 1"),
         ((*PAPER, "--clusters", "two"), "--clusters 'two': give whole numbers"),
         ((*PAPER, "--devices", "1"), "a plan needs at least 2"),
-        ((*PAPER, "--bandwidth", "0"), "bandwidth 0; use numbers above 0"),
-        ((*PAPER, "--bandwidth", "1,2"), "bandwidth: 2 values for 10 devices"),
-        ((*PAPER, "--bandwidth", "inf"), "bandwidth inf"),
         ((*PAPER, "--latency", "-1"), "latency_s -1; use at least 0"),
-        ((*PAPER, "--sizes", "0"), "sizes 0; use numbers above 0"),
-        ((*PAPER, "--sizes", "1,2,3"), "sizes: 3 values for 10 devices"),
+        ((*PAPER, "--sizes", "0"), "sizes 0; use at least 1"),
+        ((*PAPER, "--bandwidth", "0"), "bandwidth_bps 0; use a number above 0"),
         ((*PAPER, "--features", "0"), "features 0; use at least 1"),
         ((*PAPER, "--deadline", "0"), "deadline 0 s"),
         ((*PAPER, "--uplink", "radio"), "unknown value 'radio'; choose one of: serial, parallel"),
         ((*PAPER, "--timing", "mars"), "unknown timing preset 'mars'"),
         ((*PAPER, "--data", "blobs"), "unknown data set of the paper 'blobs'"),
-        ((*PAPER, "--auroc-from", "r.json"), "do not mix"),
         ((*PAPER, "--set", "topology='0,1|2,3'"), "leave it out"),
-        (("--auroc-from", "nowhere.json"), "results nowhere.json cannot be read"),
+        (("--auroc-from", "nowhere.json"), "say paper, or leave it out for a rehearsal"),
         (("--data", "nowhere"), "unknown data set 'nowhere'"),
         (("--data", "blobs", "--rehearsal-rounds", "1"), "a rehearsal of 1 rounds"),
         (("--data", "blobs", "--rehearsal-rounds", "0"), "rounds 0; use at least 1"),

@@ -1,28 +1,48 @@
-"""Plans: the paper's arithmetic, expectations over scenarios, and recommendations worked out by hand."""
+"""Plans: probabilities, costs as the simulator has them, expectations and recommendations worked out by hand."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from pathlib import Path
+from collections.abc import Mapping
 
+import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from tests.sim.fleets import some_data
 from tolfl.core.errors import SpecError
-from tolfl.experiments.planning.aurocs import Aurocs, Layout, Measurement, aurocs_of_paper
-from tolfl.experiments.planning.costs import Network
-from tolfl.experiments.planning.odds import EachOnItsOwn, FailureOdds, GivenOdds, Lifetimes, OneOfAll
-from tolfl.experiments.planning.plan import Plan, PlanRow, Question, layouts_of, make_plan
+from tolfl.core.records import RoundClosed
+from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec
+from tolfl.experiments.planning import (
+    SCENARIOS,
+    Aurocs,
+    FailureRates,
+    Layout,
+    Measurement,
+    Plan,
+    PlanRow,
+    aurocs_of_paper,
+    aurocs_of_pilot,
+    layout_costs,
+    layouts_of,
+    make_plan,
+    model_bytes_of,
+    pilot_jobs,
+    usual_clusters,
+)
+from tolfl.experiments.sweep import Sweep
+from tolfl.sim.simulation import run
 
 N = 10
-#: Training 4 s, a model 1 s on its way, latency 0.25 s, a crash noticed after 0.5 s.
-NETWORK = Network((4.0,) * N, 24, (192.0,) * N, 0.25, 0.5)
-PAPERS_ODDS = GivenOdds(0.90, 0.08, 0.02)
+PAPERS_ODDS = FailureRates(given=(0.90, 0.08, 0.02))
+PROBABILITY = st.floats(0, 1)
 
 
-def plan_of_paper(failures: FailureOdds, clusters: tuple[int, ...] = (1, 3, 5, 10), **fields: float) -> Plan:
-    return make_plan(Question(NETWORK, failures, 100, clusters, **fields), aurocs_of_paper("comms-ml"))  # type: ignore[arg-type]
+def plan_of_paper(rates: FailureRates, clusters: tuple[int, ...] = (1, 3, 5, 10), **fields: float) -> Plan:
+    return make_plan(RunSpec(), rates, aurocs_of_paper("comms-ml"), clusters, [900] * N, 112, **fields)
 
 
 def row_of(plan: Plan, clusters: int, policy: str) -> PlanRow:
@@ -30,293 +50,188 @@ def row_of(plan: Plan, clusters: int, policy: str) -> PlanRow:
     return found
 
 
-def known(by_layout: dict[tuple[int, str], dict[str, float]], repetition: str = "0") -> list[Measurement]:
-    """Return measurements of layouts, each with AUROCs of all scenarios."""
-    return [
-        Measurement(Layout(k, policy).scheme, policy, scenario, k, repetition, auroc)
+def planned(by_layout: Mapping[tuple[int, str], tuple[float, float, float]], **fields: float) -> Plan:
+    """Return the plan of layouts whose AUROCs are known for nobody, a client and a head lost."""
+    measured = [
+        Measurement(Layout(k, policy).scheme, policy, scenario, k, {"0": auroc})
         for (k, policy), aurocs in by_layout.items()
-        for scenario, auroc in aurocs.items()
+        for scenario, auroc in zip(SCENARIOS, aurocs, strict=True)
     ]
+    aurocs = Aurocs("a test", "numbers", measured)
+    return make_plan(RunSpec(), PAPERS_ODDS, aurocs, (1, 2), [900] * N, 112, **fields)
 
 
-def planned(measurements: list[Measurement], failures: FailureOdds = PAPERS_ODDS, **fields: object) -> Plan:
-    question = Question(NETWORK, failures, 100, **{"clusters": (1, 2), **fields})  # type: ignore[arg-type]
-    return make_plan(question, Aurocs("a test", "numbers", measurements))
+# -- probabilities ----------------------------------------------------------------------------------------------------
 
 
-def three(none: float, client: float, server: float) -> dict[str, float]:
-    return {"none": none, "client": client, "server": server}
+@given(st.integers(2, 30), st.data(), PROBABILITY, PROBABILITY)
+def test_the_scenarios_of_every_layout_add_up_to_one(n: int, data: st.DataObject, client: float, head: float) -> None:
+    k = data.draw(st.integers(1, n))
+    for rates in (FailureRates((client, head)), FailureRates(is_one_of_n=True), FailureRates(mtbf_h=(2.0, 1.0))):
+        found = rates.odds(n, k, 3600.0)
+        assert math.isclose(sum(found.of_scenarios.values()), 1.0, abs_tol=1e-9)
+        assert 0 <= found.several <= 1
 
 
-# -- the paper's arithmetic -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 3), (4, 2), (5, 1)])
+def test_devices_that_fail_on_their_own_are_counted_one_by_one(n: int, k: int) -> None:
+    client, head = 0.3, 0.2
+    expected = {"none": 0.0, "client": 0.0, "server": 0.0, "several": 0.0}
+    for failed in itertools.product((False, True), repeat=n):
+        p = math.prod(
+            (head if d < k else client) if f else 1 - (head if d < k else client) for d, f in enumerate(failed)
+        )
+        expected["server" if any(failed[:k]) else "client" if any(failed) else "none"] += p
+        expected["several"] += p * (sum(failed) > 1)
+    found = FailureRates((client, head)).odds(n, k, 0.0)
+
+    assert {**found.of_scenarios, "several": found.several} == pytest.approx(expected)
+    assert (found.clients_lost, found.heads_lost) == pytest.approx(((n - k) * client, k * head))
 
 
-def test_the_papers_comms_ml_with_its_odds() -> None:
+def test_a_longer_training_is_riskier_with_an_mtbf() -> None:
+    rates = FailureRates(mtbf_h=(10.0, 5.0))
+    odds = [rates.odds(10, 3, hours * 3600).none for hours in (0, 1, 5, 50)]
+    assert odds == sorted(odds, reverse=True)
+    assert odds[0] == 1.0
+    assert str(rates).startswith("each device fails every 10 h on average (5 h as a head)")
+
+
+# -- costs ------------------------------------------------------------------------------------------------------------
+
+
+@examples(max_examples=15, deadline=None)
+@given(
+    st.lists(st.integers(2, 9), min_size=2, max_size=7),
+    st.data(),
+    st.sampled_from(["serial", "parallel"]),
+    st.sampled_from(["tol-fl", "fl", "sbt"]),
+)
+def test_a_round_costs_what_the_simulators_round_costs(
+    sizes: list[int], data: st.DataObject, uplink: str, scheme: str
+) -> None:
+    k = data.draw(st.integers(1, len(sizes)))
+    links = LinkModel(latency_s=0.01, bandwidth_bps=2e4, uplink=uplink, seconds_per_sample=0.01)  # type: ignore[arg-type]
+    spec = RunSpec(scheme=scheme, devices=len(sizes), clusters=k, rounds=4, links=links, data="numbers")
+    result = run(msgspec.structs.replace(spec, model=ModelSpec(hidden=(), code=2)), some_data(sizes))[0]
+    closed = [record for record in result.records if isinstance(record, RoundClosed)]
+    costs = layout_costs(spec, sizes, model_bytes_of(3, ModelSpec(hidden=(), code=2)))
+
+    assert costs.round_s[uplink] == pytest.approx(closed[-1].time_s - closed[-2].time_s)
+    assert costs.n_bytes == result.ledger.total_bytes // 4
+    assert costs.messages == {name: count // 4 for name, count in result.ledger.totals().items()}
+
+
+def test_hand_worked_times_of_ten_devices_in_three_clusters() -> None:
+    # A hop takes a transfer and a latency; two hops down, training, three members one by one, two hops along.
+    transfer_s, latency_s = 198_720 * 8 / 2e7, 0.005
+    costs = layout_costs(RunSpec(clusters=3), [900] * N, 198_720)
+
+    serial = 4 * (transfer_s + latency_s) + 0.09 + 3 * transfer_s + latency_s
+    assert costs.round_s == pytest.approx({"serial": serial, "parallel": serial - 2 * transfer_s})
+    assert costs.messages == {"unicast": 18, "broadcast": 10, "per_cluster": 12, "hops": 16, "paper": 17}
+    assert costs.client_stall_s <= 0.2 + 1e-9  # a crash is noticed after 0.2 s
+
+
+def test_the_usual_clusters_go_from_star_to_chain() -> None:
+    assert usual_clusters(1000) == (1, 2, 32, 500, 1000)
+    assert usual_clusters(2) == (1, 2)
+
+
+# -- the paper's arithmetic -------------------------------------------------------------------------------------------
+
+
+def test_the_papers_comms_ml_with_its_odds_and_with_one_device_of_ten() -> None:
     plan = plan_of_paper(PAPERS_ODDS)
-
     assert row_of(plan, 1, "isolate").expected_auroc == pytest.approx(0.7960, abs=1e-12)
     assert row_of(plan, 5, "drop").expected_auroc == pytest.approx(0.7974, abs=1e-12)
-    assert row_of(plan, 3, "drop").expected_auroc == pytest.approx(0.7974, abs=1e-12)
+
+    blind = plan_of_paper(FailureRates(is_one_of_n=True))
+    assert row_of(blind, 1, "isolate").expected_auroc == pytest.approx(0.9 * 0.79 + 0.1 * 0.64)
+    assert row_of(blind, 3, "drop").expected_auroc == pytest.approx(0.7 * 0.78 + 0.3 * 0.75)
+    assert [row.expected_auroc for row in blind.rows if row.layout.policy == "elect"] == pytest.approx([0.78] * 4)
+    assert str(blind.left_out[0]) == "fl (freeze), k = 1"
+    assert any("with elect, a lost head costs what a lost client costs" in note for note in blind.notes)
 
 
-def test_the_papers_comms_ml_with_one_device_chosen_blindly() -> None:
-    plan = plan_of_paper(OneOfAll())
-
-    assert row_of(plan, 1, "isolate").expected_auroc == pytest.approx(0.775, abs=1e-12)
-    assert row_of(plan, 5, "drop").expected_auroc == pytest.approx(0.765, abs=1e-12)
-    assert row_of(plan, 3, "drop").expected_auroc == pytest.approx(0.771, abs=1e-12)
-    # Every device a head, and none with members: the loss of a client. So is every loss with `elect`.
-    assert row_of(plan, 10, "drop").expected_auroc == pytest.approx(0.78, abs=1e-12)
-    assert [row_of(plan, k, "elect").expected_auroc for k in (1, 3, 5, 10)] == pytest.approx([0.78] * 4, abs=1e-12)
-
-
-@pytest.mark.parametrize(("server", "tol_fl_wins"), [(0.0079, False), (0.0081, True)])
-def test_the_papers_tol_fl_wins_where_servers_fail_often_enough(server: float, tol_fl_wins: bool) -> None:
-    client = 11 * 0.008  # the balance: one server for eleven clients
-    plan = plan_of_paper(GivenOdds(1 - client - server, client, server))
-
-    assert (row_of(plan, 5, "drop").expected_auroc > row_of(plan, 1, "isolate").expected_auroc) is tol_fl_wins
-
-
-# -- expectations ---------------------------------------------------------------------------------------------------
-
-aurocs = st.builds(three, st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-odds = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(lambda p: (1 - p[0], p[0] * p[1], p[0] - p[0] * p[1]))
-
-
-def expected(by_scenario: dict[str, float], given_odds: tuple[float, float, float]) -> float:
-    plan = planned(known({(2, "drop"): by_scenario}), GivenOdds(*given_odds), clusters=(2,))
-    return row_of(plan, 2, "drop").expected_auroc
-
-
-@given(aurocs, odds, odds, st.floats(0, 1))
-def test_the_expectation_is_linear_in_the_odds(
-    by_scenario: dict[str, float], p: tuple[float, float, float], q: tuple[float, float, float], share: float
-) -> None:
-    mixed = tuple(share * a + (1 - share) * b for a, b in zip(p, q, strict=True))
-    of_mixed = expected(by_scenario, (mixed[0], mixed[1], mixed[2]))
-
-    assert of_mixed == pytest.approx(share * expected(by_scenario, p) + (1 - share) * expected(by_scenario, q))
-
-
-@given(aurocs)
-def test_what_is_certain_is_expected(by_scenario: dict[str, float]) -> None:
-    certain = [expected(by_scenario, of) for of in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))]
-
-    assert certain == list(by_scenario.values())
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 9))
-def test_the_likelier_a_failure_the_less_is_expected(p: float, q: float, k: int) -> None:
-    less, more = sorted((p, q))
-    measured = known({(k, "elect"): three(0.9, 0.8, 0.8), (k, "drop"): three(0.9, 0.8, 0.7)})
-    plans = [planned(measured, EachOnItsOwn(odds, odds), clusters=(k,)) for odds in (less, more)]
-
-    for safer, riskier in zip(plans[0].rows, plans[1].rows, strict=True):
-        assert riskier.expected_auroc <= safer.expected_auroc + 1e-12
-        assert riskier.rounds_lost >= safer.rounds_lost - 1e-12
-
-
-@given(st.floats(0, 1), st.integers(2, 9))
+@given(st.floats(0, 0.5), st.sampled_from([3, 5, 10]))
+@examples(max_examples=10, deadline=None)
 def test_elect_is_never_expected_to_do_worse_than_drop(p: float, k: int) -> None:
-    measured = known({(k, "elect"): three(0.9, 0.8, 0.8), (k, "drop"): three(0.9, 0.8, 0.7)})
-    drop, elect = planned(measured, EachOnItsOwn(p, p), clusters=(k,)).rows
-
-    assert elect.expected_auroc >= drop.expected_auroc
-    assert elect.rounds_cut_off == 0.0 <= drop.rounds_cut_off
+    plan = plan_of_paper(FailureRates((p, p)), (k,))
+    assert row_of(plan, k, "elect").expected_auroc >= row_of(plan, k, "drop").expected_auroc - 1e-12
 
 
 def test_rounds_lost_by_hand() -> None:
-    plan = plan_of_paper(PAPERS_ODDS, (1, 5))
-    isolate, drop, elect = row_of(plan, 1, "isolate"), row_of(plan, 5, "drop"), row_of(plan, 5, "elect")
-    star_s, five_s = 1.25 + 4 + 9 + 0.25, 2 * 1.25 + 4 + 1.25 + 4 * 1.25
-
-    assert (isolate.round_s["serial"], drop.round_s["serial"]) == (star_s, five_s)
-    # Half of the hundred rounds, with the 0.02 of a lost head; of nine survivors one was in its cluster.
-    assert isolate.rounds_cut_off == pytest.approx(0.02 * 50)
-    assert drop.rounds_cut_off == pytest.approx(0.02 * 50 / 9)
-    assert isolate.rounds_waited == pytest.approx(0.10 * 0.5 / star_s)
-    # In four of five clusters the mean of the head before must be sent again: 1.25 s.
-    assert elect.rounds_waited == pytest.approx((0.10 * 0.5 + 0.02 * 4 / 5 * 1.25) / five_s)
-    assert elect.rounds_lost == elect.rounds_waited
-    assert elect.bytes_per_round == 2 * 9 * 24
+    row = row_of(plan_of_paper(FailureRates(is_one_of_n=True)), 3, "drop")
+    waited_s = 0.7 * row.costs.client_stall_s + 0.3 * row.costs.head_stall_s
+    assert row.rounds_cut_off == pytest.approx(0.3 * (10 / 3 - 1) / 9 * 50)
+    assert row.rounds_waited == pytest.approx(waited_s / row.costs.round_s["serial"])
 
 
-def test_every_cluster_may_lose_its_head_and_a_star_its_server_once() -> None:
-    plan = plan_of_paper(EachOnItsOwn(0.1, 0.1), (1, 5))
+# -- recommendations --------------------------------------------------------------------------------------------------
 
-    # Of five heads one in two is lost, with one of nine survivors each; a server is lost in one training of ten.
-    assert row_of(plan, 5, "drop").rounds_cut_off == pytest.approx(0.5 * 50 / 9)
-    assert row_of(plan, 1, "isolate").rounds_cut_off == pytest.approx(0.1 * 50)
+_EQUAL = {(1, "freeze"): (0.8, 0.8, 0.8), (2, "elect"): (0.8, 0.8, 0.8), (2, "drop"): (0.8, 0.8, 0.8)}
 
 
-def test_an_mtbf_counts_all_rounds_of_the_training() -> None:
-    plan = plan_of_paper(Lifetimes(1.0, 1.0), (5,))
-    hours = 100 * 12.75 / 3600  # a hundred rounds, each as long as in the test above
-
-    assert row_of(plan, 5, "drop").odds.none == pytest.approx(math.exp(-10 * hours))
-
-
-# -- layouts and their AUROCs ---------------------------------------------------------------------------------------
-
-
-def test_fl_is_there_once_and_a_star_that_drops_its_only_cluster_is_fl() -> None:
-    assert layouts_of((2, 1, 2)) == [
-        Layout(1, "isolate"), Layout(1, "freeze"), Layout(1, "elect"), Layout(2, "drop"), Layout(2, "elect")
-    ]  # fmt: skip
-    assert layouts_of((3,)) == [Layout(3, "drop"), Layout(3, "elect")]
-
-
-def test_a_layout_that_nobody_has_measured_is_left_out_and_named() -> None:
-    plan = plan_of_paper(PAPERS_ODDS)
-
-    assert plan.left_out == (Layout(1, "freeze"),)
-    assert any("fl (freeze), k = 1" in note for note in plan.notes)
-
-
-def test_every_loan_is_named() -> None:
-    notes = "\n".join(plan_of_paper(PAPERS_ODDS).notes)
-
-    assert "the paper's tables for comms-ml" in notes
-    assert "borrowed (elect; head lost): with elect, a lost head costs what a lost client costs" in notes
-    assert "borrowed (drop; head lost): a cluster of one loses nobody but its head" in notes
-
-
-def test_several_failures_are_said_to_be_counted_as_one() -> None:
-    assert any("counted as one" in note for note in plan_of_paper(EachOnItsOwn(0.1, 0.1)).notes)
-    assert not any("counted as one" in note for note in plan_of_paper(PAPERS_ODDS).notes)
-
-
-# -- the recommendation ---------------------------------------------------------------------------------------------
-
-
-def test_the_highest_expectation_wins_where_it_can_be_told() -> None:
-    measured = known({(1, "elect"): three(0.9, 0.8, 0.8), (2, "elect"): three(0.95, 0.85, 0.85)})
-    plan = planned(measured, clusters=(1, 2), uplink="parallel")
-
-    assert plan.recommended.layout == Layout(2, "elect")
-    assert "expected AUROC 0.9400, the highest; the next is tol-fl (elect), k = 1 with 0.8900" in plan.reason
-
-
-@pytest.mark.parametrize(("uplink", "k"), [("serial", 2), ("parallel", 1)])
-def test_of_equals_the_quickest_round_wins(uplink: str, k: int) -> None:
-    plan = plan_of_paper(PAPERS_ODDS, tuple(range(1, 11)), uplink=uplink)  # type: ignore[arg-type]
-
-    # Serial: (10 / k - 1) transfers, rounded up, and k - 1 hops; k = 2 takes 4 + 1.25, k = 3 takes 3 + 2 * 1.25.
-    times = {row.layout.clusters: row.round_s[plan.question.uplink] for row in plan.rows}
-    assert plan.recommended.layout == Layout(k, "elect")
-    assert times[k] == min(times.values())
+def test_the_highest_expectation_wins_and_of_equals_the_quickest_round() -> None:
+    best = planned({**_EQUAL, (2, "drop"): (0.9, 0.9, 0.9)})
+    assert best.recommended.layout == Layout(2, "drop")
+    assert "It does not replace a lost head" in best.reason
+    assert planned(_EQUAL).recommended.layout == Layout(2, "elect")
 
 
 def test_a_deadline_comes_before_the_expectation() -> None:
-    measured = known({(1, "elect"): three(0.9, 0.8, 0.8), (2, "elect"): three(0.95, 0.85, 0.85)})
-    plan = planned(measured, uplink="parallel", deadline_s=7.0)
-
-    assert [plan.meets_deadline(row) for row in plan.rows] == [True, False]
-    assert plan.recommended.layout == Layout(1, "elect")
-    assert "1 layouts meet the deadline of 7 s" in plan.reason
-
-
-def test_where_nothing_is_in_time_the_fastest_is_named() -> None:
-    plan = plan_of_paper(PAPERS_ODDS, deadline_s=0.1)
-
-    assert plan.reason.startswith(
-        "no layout meets the deadline of 0.1 s with serial uplinks; the fastest, tol-fl (elect)"
-    )
-    assert plan.recommended.round_s["serial"] == min(row.round_s["serial"] for row in plan.rows)
-
-
-def test_a_layout_that_does_not_replace_a_lost_head_is_not_recommended_silently() -> None:
-    measured = known({(1, "freeze"): three(0.9, 0.8, 0.88), (1, "elect"): three(0.9, 0.8, 0.8)})
-    plan = planned(measured, OneOfAll(), clusters=(1,))
-
-    assert plan.recommended.layout == Layout(1, "freeze")
-    assert "It does not replace a lost head: when one is lost, freeze was worth 0.8800 and elect 0.8000." in plan.reason
-
-
-def test_where_policies_are_equal_the_one_that_loses_fewer_rounds_wins() -> None:
-    # 0.02 * 0.03 = 0.0006: not to be told apart.
-    measured = known({(2, "drop"): three(0.9, 0.8, 0.83), (2, "elect"): three(0.9, 0.8, 0.8)})
-    plan = planned(measured, clusters=(2,))
-
-    assert plan.recommended.layout == Layout(2, "elect")
-    assert "0.0006 below the highest" in plan.reason
-
-
-def test_differences_are_judged_repetition_by_repetition() -> None:
-    def repetitions(gaps: tuple[float, float, float]) -> list[Measurement]:
-        measured = []
-        for number, (level, gap) in enumerate(zip((0.5, 0.7, 0.9), gaps, strict=True)):
-            slow, quick = three(level + gap, level, level), three(level, level, level)
-            measured += known({(10, "elect"): slow, (1, "elect"): quick}, repetition=str(number))
-        return measured
-
-    # The levels differ by 0.2 from seed to seed. A steady gap counts all the same; one that is all over the place
-    # (mean 0.02, standard error 0.044) does not.
-    steady = planned(repetitions((0.02, 0.02, 0.02)), GivenOdds(1.0, 0.0, 0.0), clusters=(1, 10), uplink="parallel")
-    erratic = planned(repetitions((0.1, -0.05, 0.01)), GivenOdds(1.0, 0.0, 0.0), clusters=(1, 10), uplink="parallel")
-
-    assert steady.recommended.layout.clusters == 10
-    assert erratic.recommended.layout.clusters == 1
-
-
-def test_a_gap_that_is_the_papers_noise_does_not_decide() -> None:
-    plan = plan_of_paper(GivenOdds(0.0, 1.0, 0.0), clusters=(1,))
-    fl, tol_fl = plan.rows
-
-    # A client lost: 0.79 and 0.78, both +- 0.02 over ten repetitions, where no layout can make a difference.
-    assert (fl.expected_auroc, tol_fl.expected_auroc) == (0.79, 0.78)
-    assert fl.error == tol_fl.error == pytest.approx(0.02 / 10**0.5)
-    assert plan.recommended is tol_fl
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"clusters": (11,)}, "11 clusters for 10 devices"),
-        ({"clusters": (0,)}, "0 clusters; at least 1"),
-        ({"rounds": 0}, "rounds 0"),
-        ({"deadline_s": -1.0}, "deadline -1 s"),
-        ({"network": Network((1.0,), 24, (1.0,), 0.0, 0.5), "clusters": (1,)}, "at least 2"),
-    ],
-    ids=["k-above-n", "no-cluster", "no-round", "deadline", "one-device"],
-)
-def test_a_question_that_makes_no_sense_gets_a_sentence(fields: dict[str, object], sentence: str) -> None:
-    usual: dict[str, object] = {"network": NETWORK, "failures": PAPERS_ODDS, "rounds": 100, "clusters": (1,)}
-
-    with pytest.raises(SpecError, match=sentence):
-        Question(**{**usual, **fields})  # type: ignore[arg-type]
-
-
-def test_without_a_complete_layout_there_is_no_plan() -> None:
-    with pytest.raises(SpecError, match="a test: no layout has an AUROC for every scenario"):
-        planned(known({(1, "elect"): {"none": 0.9}}))
-
-
-# -- what comes out -------------------------------------------------------------------------------------------------
+    found = {**_EQUAL, (1, "freeze"): (0.9, 0.9, 0.9)}
+    pace_s = {row.layout: row.costs.round_s["serial"] for row in planned(found).rows}
+    between_s = (pace_s[Layout(1, "freeze")] + pace_s[Layout(2, "elect")]) / 2
+    assert planned(found, deadline_s=between_s).recommended.layout.clusters == 2
+    assert planned(found, deadline_s=1e-3).reason.startswith("no layout meets the deadline of 0.001 s")
 
 
 def test_json_has_everything_the_table_has() -> None:
-    fields = plan_of_paper(PAPERS_ODDS, deadline_s=14.0).to_dict()
-    row = next(row for row in fields["rows"] if (row["clusters"], row["policy"]) == (5, "drop"))
-
-    assert fields["auroc_from"].startswith("the paper's tables")
-    assert fields["recommended"] == {"clusters": 3, "policy": "elect"}
-    assert row["expected_auroc"] == pytest.approx(0.7974)
-    assert row["odds"] == {"none": 0.90, "client": 0.08, "server": 0.02, "several": 0.0}
-    assert row["round_s"] == {"serial": 12.75, "parallel": 12.75}
-    assert row["meets_deadline"] == {"serial": True, "parallel": True}
-    assert row["messages_per_round"]["paper"] == 15
+    fields = plan_of_paper(PAPERS_ODDS, deadline_s=0.9).to_dict()
+    row = fields["rows"][0]
+    assert fields["model_bytes"] == 198_720
+    assert msgspec.json.decode(msgspec.json.encode(fields)) == fields
+    assert {"expected_auroc", "rounds_lost", "bytes_per_round", "round_s", "meets_deadline", "odds"} <= row.keys()
 
 
-def test_the_figure_shows_every_policy_both_times_and_the_deadline(tmp_path: Path) -> None:
-    figure = plan_of_paper(PAPERS_ODDS, tuple(range(1, 11)), deadline_s=14.0).plot()
-    worth, pace = figure.axes
-    figure.savefig(tmp_path / "plan.png")
+# -- pilot runs -------------------------------------------------------------------------------------------------------
 
-    assert [text.get_text() for text in worth.get_legend().get_texts()] == [  # type: ignore[union-attr]
-        "Tol-FL, elect", "Tol-FL, drop", "FL, isolate", "recommended"
-    ]  # fmt: skip
-    assert {line.get_label() for line in pace.lines} == {"serial uplinks", "parallel uplinks", "deadline"}
-    assert "s" in pace.get_ylabel()
-    assert [label.get_text() for label in pace.get_xticklabels()] == ["1", "2", "3", "5", "10"]
+SMALL = RunSpec(
+    data="blobs",
+    devices=4,
+    rounds=4,
+    repetitions=2,
+    blobs=BlobsSpec(samples_per_device=12, n_features=6, n_groups=2, n_test=40, n_validation=0),
+    model=ModelSpec(hidden=(5,), code=2),
+)
+
+
+def test_pilot_runs_give_what_whole_runs_of_every_layout_give() -> None:
+    layouts = layouts_of((1, 2, 4))
+    sweep = Sweep(pilot_jobs(SMALL, layouts))
+    list(sweep)
+    aurocs = aurocs_of_pilot(SMALL, sweep)
+
+    for layout, scenario in itertools.product(layouts, SCENARIOS):
+        fail = "" if scenario == "none" else f"{scenario}@2"
+        if scenario == "client" and layout.clusters == 4:
+            continue  # a chain has no clients
+        policy = layout.policy if scenario == "server" else ""
+        fields = {"scheme": layout.scheme, "clusters": layout.clusters, "fail": fail, "on_head_failure": policy}
+        own = [result.summary["auroc"] for result in run(msgspec.structs.replace(SMALL, **fields))]
+        found = aurocs.find(layout, 4, scenario)
+        assert found is not None
+        if not found[1]:
+            assert list(found[0].by_repetition.values()) == own
+    assert aurocs.source == "a rehearsal on blobs: 4 rounds with the failure after 2, 2 seeds"
+
+
+def test_what_cannot_be_rehearsed_gets_a_sentence() -> None:
+    with pytest.raises(SpecError, match="a rehearsal of 1 rounds"):
+        pilot_jobs(msgspec.structs.replace(SMALL, rounds=1), layouts_of((1,)))
+    sweep = Sweep(pilot_jobs(msgspec.structs.replace(SMALL, repetitions=1), layouts_of((2,))), data=some_data([4] * 4))
+    list(sweep)
+    with pytest.raises(SpecError, match="without a test set, nobody knows"):
+        aurocs_of_pilot(SMALL, sweep)

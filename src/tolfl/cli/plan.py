@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,22 +12,20 @@ import typer
 from tolfl.cli import options
 from tolfl.cli.options import Format, new_directory, one_device_per_owner, spec_from_flags
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import RunSpec, Timing
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tolfl.experiments.planning.odds import FailureOdds
-    from tolfl.experiments.planning.plan import Plan
-    from tolfl.experiments.planning.request import Request
+    from tolfl.experiments.planning import FailureRates, Plan
 
 #: Parameters that are fields of a specification.
 _FIELDS = (
     "data", "data_dir", "partition", "device_column", "label_column", "time_column", "devices", "rounds", "seed",
-    "repetitions", "epochs", "timing", "latency_s", "uplink",
+    "repetitions", "epochs", "timing", "latency_s", "uplink", "bandwidth_bps",
 )  # fmt: skip
-#: With ten devices, in nine trainings of ten nobody fails.
-_USUAL_FAIL_ODDS = 0.01
+#: Of a device, where no data are looked at.
+_USUAL_SAMPLES = 900
 
 
 def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -50,8 +49,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     mtbf_h: Annotated[float | None, typer.Option("--mtbf", help="Mean hours between failures of a device.")] = None,
     head_mtbf_h: Annotated[float | None, typer.Option("--head-mtbf", help="The same of a head.")] = None,
     auroc_from: Annotated[
-        list[str] | None,
-        typer.Option(help="paper, or a JSON file of results; may be repeated. (default: a rehearsal on --data)"),
+        str | None, typer.Option(help="paper: the AUROCs that it prints. (default: a rehearsal on --data)")
     ] = None,
     data: options.Data = None,
     data_dir: options.DataDir = None,
@@ -62,12 +60,10 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     rehearsal_rounds: Annotated[int, typer.Option(help="Rounds of the rehearsal; somebody fails at half time.")] = 40,
     repetitions: Annotated[int | None, typer.Option(help="Seeds of the rehearsal. (default: 1)")] = None,
     seed: options.Seed = None,
-    sizes: Annotated[
-        str | None, typer.Option(help="Samples of a device, or of each: 900,900,1200. (default: the data's; else 900)")
-    ] = None,
+    sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
     n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option(help="Bits per second of a device's link, or of each device's. (default: 2e7)")
+    bandwidth_bps: Annotated[
+        float | None, typer.Option("--bandwidth", help="Bits per second of a device's link. (default: 2e7)")
     ] = None,
     latency_s: options.LatencyS = None,
     uplink: Annotated[str | None, typer.Option(help="Which time counts: serial or parallel. (default: serial)")] = None,
@@ -77,14 +73,13 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     epochs: options.Epochs = None,
     timing: options.Timing = None,
     settings: options.Set = None,
-    out: Annotated[
-        Path | None, typer.Option(help="For plan.png and plan.json. (default: a new folder below runs/)")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
     format: options.HowShown = Format.TABLE,
 ) -> None:
     """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
 
-    The AUROCs come from a rehearsal on the data, half a minute by default, from stored results, or from the paper.
+    The AUROCs come from a rehearsal on the data, half a minute by default, or from the paper; what a round costs comes
+    from playing the protocol without training.
 
     Example: tolfl plan --devices 10 --fail-odds 0.02 --head-fail-odds 0.05 --deadline 1.0
 
@@ -93,37 +88,63 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl plan --auroc-from paper --data comms-ml --odds 0.90,0.08,0.02 --format json
     """
     asked = dict(locals())
-    from tolfl.experiments.planning.request import Request
+    from tolfl.experiments.planning import check_plan
 
     given = {name: asked[name] for name in _FIELDS if asked[name] is not None}
     fields = [*(settings or [])]
     if seconds_per_sample is not None:
         fields.append(f"links.seconds_per_sample={seconds_per_sample!r}")
     spec = one_device_per_owner(spec_from_flags(RunSpec(), given, fields), given).check()
-    request = Request(
-        spec,
-        _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h)),
-        _clusters(clusters, spec.devices),
-        deadline_s,
-        None if sizes is None else tuple(int(size) for size in _numbers("sizes", sizes, whole=True)),
-        None if bandwidth is None else tuple(_numbers("bandwidth", bandwidth)),
-        n_features,
-    ).check()
-    made = request.looked_up(auroc_from, data) if auroc_from else _rehearsed(request, rehearsal_rounds)
-    _show(made, out or new_directory("plan", made.data), format)
+    rates = _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h))
+    chosen = _clusters(clusters, spec.devices)
+    check_plan(spec, chosen, deadline_s)
+    for name, value in (("sizes", sizes), ("features", n_features)):
+        if value is not None and value < 1:
+            raise SpecError(f"{name} {value}; use at least 1")
+    if auroc_from not in (None, "paper"):
+        raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a rehearsal on --data")
+    made = _planned(
+        spec, rates, chosen, rehearsal_rounds if auroc_from is None else None, sizes, n_features, deadline_s
+    )
+    _show(made, out or new_directory("plan", made.aurocs.data), format)
 
 
-def _rehearsed(request: Request, rounds: int) -> Plan:
-    """Rehearse, showing how far it is."""
+def _planned(
+    spec: RunSpec,
+    rates: FailureRates,
+    clusters: tuple[int, ...],
+    rehearsal_rounds: int | None,
+    size: int | None,
+    n_features: int | None,
+    deadline_s: float | None,
+) -> Plan:
+    """Rehearse, showing how far it is, or take the paper's AUROCs; then weigh the layouts."""
     from tolfl.cli.progress import progress_bar
+    from tolfl.datasets import check_name
+    from tolfl.experiments.planning import aurocs_of_paper, aurocs_of_pilot, layouts_of, make_plan, pilot_jobs
+    from tolfl.experiments.sweep import Sweep
+    from tolfl.sim.simulation import datasets_of
 
-    rehearsal = request.rehearsal(rounds)
-    with progress_bar() as bar:
-        task = bar.add_task("", total=rehearsal.n_cells * rounds, loss="")
-        for progress in rehearsal:
-            done = progress.jobs_done * rounds + progress.rounds_done
-            bar.update(task, description=f"{progress.label:<27}", completed=done)
-    return request.rehearsed(rehearsal)
+    if rehearsal_rounds is None:
+        from tolfl.experiments.paper.published import published
+
+        aurocs = aurocs_of_paper(spec.data)
+        shape = published()["data_sets"][spec.data]["shape"]
+        sizes, known_features = [size or _USUAL_SAMPLES] * spec.devices, math.prod(shape)
+    else:
+        pilot = msgspec.structs.replace(spec, rounds=rehearsal_rounds).check()
+        check_name(pilot)
+        jobs, data = pilot_jobs(pilot, layouts_of(clusters)), datasets_of(pilot)
+        sweep = Sweep(jobs, data=data)
+        with progress_bar() as bar:
+            task = bar.add_task("", total=len(jobs) * rehearsal_rounds, loss="")
+            for progress in sweep:
+                done = progress.jobs_done * rehearsal_rounds + progress.rounds_done
+                bar.update(task, description=f"{progress.label:<27}", completed=done)
+        aurocs = aurocs_of_pilot(pilot, sweep)
+        sizes = [size or data[0].n_samples(device) for device in range(spec.devices)]
+        known_features = data[0].n_features
+    return make_plan(spec, rates, aurocs, clusters, sizes, n_features or known_features, deadline_s)
 
 
 # -- reading flags ----------------------------------------------------------------------------------------------------
@@ -134,8 +155,8 @@ def _failures(
     one_of_n: bool,
     fail_odds: tuple[float | None, float | None],
     mtbf_h: tuple[float | None, float | None],
-) -> FailureOdds:
-    from tolfl.experiments.planning.odds import EachOnItsOwn, GivenOdds, Lifetimes, OneOfAll
+) -> FailureRates:
+    from tolfl.experiments.planning import FailureRates
 
     for device, head, flag in ((*fail_odds, "fail-odds"), (*mtbf_h, "mtbf")):
         if head is not None and device is None:
@@ -146,17 +167,18 @@ def _failures(
         values = _numbers("odds", odds)
         if len(values) != 3:
             raise SpecError(f"--odds {odds!r}: give three, of nobody, a client and a head, as in 0.90,0.08,0.02")
-        return GivenOdds(*values)
+        return FailureRates(given=(values[0], values[1], values[2]))
     if one_of_n:
-        return OneOfAll()
+        return FailureRates(is_one_of_n=True)
     if mtbf_h[0] is not None:
-        return Lifetimes(mtbf_h[0], mtbf_h[0] if mtbf_h[1] is None else mtbf_h[1])
-    device = _USUAL_FAIL_ODDS if fail_odds[0] is None else fail_odds[0]
-    return EachOnItsOwn(device, device if fail_odds[1] is None else fail_odds[1])
+        return FailureRates(mtbf_h=(mtbf_h[0], mtbf_h[0] if mtbf_h[1] is None else mtbf_h[1]))
+    if fail_odds[0] is not None:
+        return FailureRates((fail_odds[0], fail_odds[0] if fail_odds[1] is None else fail_odds[1]))
+    return FailureRates()
 
 
 def _clusters(text: str | None, n_devices: int) -> tuple[int, ...]:
-    from tolfl.experiments.planning.costs import usual_clusters
+    from tolfl.experiments.planning import usual_clusters
 
     if text is None:
         return usual_clusters(n_devices)
@@ -181,7 +203,6 @@ def _show(made: Plan, out: Path, shown: Format) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "plan.json").write_bytes(result + b"\n")
-        made.plot().savefig(out / "plan.png", dpi=200)
     except OSError as error:
         raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
     if shown is Format.JSON:
@@ -190,18 +211,17 @@ def _show(made: Plan, out: Path, shown: Format) -> None:
     from tolfl.cli.output import console_for_tables
 
     console = console_for_tables()
-    network = made.question.network
     console.print(
-        f"{made.data}: {made.question.n_devices} devices, {made.question.rounds} rounds; a model has "
-        f"{network.model_bytes / 1e6:.3g} MB, training takes up to {max(network.train_s):.3g} s per round, a crash is "
-        f"noticed after {network.detection_s:g} s",
+        f"{made.aurocs.data}: {made.spec.devices} devices, {made.spec.rounds} rounds; a model has "
+        f"{made.model_bytes / 1e6:.3g} MB, training takes up to {made.train_s:.3g} s per round, a crash is "
+        f"noticed after {Timing.preset(made.spec.timing).crash_detection_s:g} s",
         soft_wrap=True,
     )
     console.print(_table(made))
     for note in made.notes:
         console.print(note, soft_wrap=True)
     console.print(f"recommended: {made.reason}", soft_wrap=True)
-    console.print(f"folder: {out}  (plan.png, plan.json)")
+    console.print(f"folder: {out}  (plan.json)")
 
 
 def _table(made: Plan) -> Table:
@@ -217,9 +237,9 @@ def _table(made: Plan) -> Table:
     for row in made.rows:
         mark = " <" if row is made.recommended else ""
         cells = [f"{row.layout.scheme} ({row.layout.policy})", str(row.layout.clusters)]
-        cells += [number(row.worth.mean(scenario)) for scenario in ("none", "client", "server")]
+        cells += [number(row.auroc[scenario]) for scenario in ("none", "client", "server")]
         cells += [number(row.expected_auroc, 4) + mark, f"{row.odds.server:.3g}", f"{row.rounds_lost:.3g}"]
-        cells += [f"{row.bytes_per_round / 1e6:.3g}", *(f"{row.round_s[uplink]:.3g}" for uplink in row.round_s)]
+        cells += [f"{row.costs.n_bytes / 1e6:.3g}", *(f"{s:.3g}" for s in row.costs.round_s.values())]
         if _has_deadline(made):
             cells.append("yes" if made.meets_deadline(row) else "no")
         table.add_row(*cells)
@@ -227,4 +247,4 @@ def _table(made: Plan) -> Table:
 
 
 def _has_deadline(made: Plan) -> bool:
-    return made.question.deadline_s is not None
+    return made.deadline_s is not None

@@ -1,1 +1,0 @@
-"""Which layout for which odds: what failures cost, what rounds cost, and advice."""

@@ -95,7 +95,7 @@ def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # MLflow and its database library disagree about what is deprecated
 def test_mlflow_has_the_same_numbers(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow.tracking", reason="the extra [track] has MLflow")
+    mlflow = module_of_extra("mlflow.tracking", "track")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     runs = Runs(SPEC)
     with tracker_for("mlflow", "run", uri) as tracker:

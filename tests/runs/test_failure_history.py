@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import cast
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runs.recorded_runs import closed, failed, lost_head, started, taken_over
-from tolfl.core.records import AnyRecord, Joined, RoundClosed, RunEnded
+from tolfl.core.records import AnyRecord, Joined, RoundClosed, RunEnded, RunStarted
+from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.runs.failure_history import (
     COLUMNS,
     FailureHistory,
+    describe,
     first_states,
     incident_cells,
     last_states,
@@ -21,6 +27,9 @@ from tolfl.runs.failure_history import (
     who_noticed,
     who_took_over,
 )
+from tolfl.runs.run_reader import read_run
+from tolfl.runs.run_report import report_context
+from tolfl.sim.simulation import run
 
 
 def test_a_killed_head_is_one_incident_with_all_that_came_of_it() -> None:
@@ -180,3 +189,38 @@ def test_any_lines_make_a_story_that_loses_no_stall(lines: list[AnyRecord]) -> N
         assert len(incident_cells(incident)) == len(COLUMNS)
         assert (incident.samples_lost or 0) >= 0
     assert set(last_states(records, history)) == {0, 1, 2, 3}
+
+
+def test_a_run_whose_devices_go_on_alone_stalls_once_everywhere(tmp_path: Path) -> None:
+    small = BlobsSpec(samples_per_device=20, n_features=8, n_test=60)
+    spec = RunSpec(
+        scheme="fl", data="blobs", devices=6, rounds=6, fail="server@3", on_head_failure="isolate", blobs=small
+    )
+    (result,) = run(spec, out=tmp_path / "x")
+    history = FailureHistory.of(result.records)
+    facts = dict(report_context(read_run(tmp_path / "x"))["facts"])
+
+    n_stalled = sum(line.stall_s > 0.1 for line in result.records if isinstance(line, RoundClosed))
+    assert n_stalled == 5, "each of those who are left waited for the server"
+    assert result.summary["stall_s"] == history.stall_s == pytest.approx(0.2)
+    assert facts["stalled by failures"] == "0.20 s"
+    assert cast("float", result.summary["virtual_s"]) > 0.2
+
+
+def test_every_record_is_described_in_words_that_name_its_round() -> None:
+    texts = [describe(line, (("scaling", 1), ("thresholds", 4))) for line in lost_head()]
+
+    assert "round 1 (thresholds:0) closed by device 2: 3 devices inside, stalled 0.50 s" in texts
+    assert "device 0 found dead by device 3: connection refused" in texts
+    assert "device 1 takes over cluster 0 from device 0" in texts
+    assert all(texts)
+
+
+def test_who_took_over_is_known_from_the_rounds_alone() -> None:
+    lines = [line for line in lost_head() if isinstance(line, RunStarted | RoundClosed)]
+    lines[2] = msgspec.structs.replace(lines[2], missing={"0": "failed"})
+    (incident,) = FailureHistory.of(lines).incidents
+
+    assert (incident.round, incident.devices, incident.stall_s) == (1, [0], 0.5)
+    assert [(line.device, line.previous, line.cluster) for line in incident.takeovers] == [(1, 0, 0)]
+    assert samples_lost(incident) == "100 of 190"

@@ -6,6 +6,7 @@ a real network.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Protocol
 from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, Scored, TakenOver
 from tolfl.runs.extras import module_of_extra
+from tolfl.runs.failure_history import describe
 
 EXTRA = "track"
 EXPERIMENT = "tolfl"
@@ -90,24 +92,20 @@ class Tracker:
             case FailureHappened():
                 self._n_failures[self._prefix] += 1
                 self._number("failures", self._n_failures[self._prefix], step)
-                self._words("failure", f"{self._name(record.device)} {record.what}".strip(), step)
+                self._store.words(f"{self._prefix}failure", self._described(record), step)
             case TakenOver():
-                text = f"{self._name(record.device)} took over from {self._name(record.previous)}"
-                self._words("takeover", text, step)
+                self._store.words(f"{self._prefix}takeover", self._described(record), step)
             case _:
                 pass  # beginnings, ends and returns are no numbers
 
-    def _name(self, device: int | None) -> str:
-        if device is None:
-            return ""
-        return self._device_names[device] if device < len(self._device_names) else f"device {device}"
+    def _described(self, record: AnyRecord) -> str:
+        """Return what happened in the words of the report, with the names of devices that have one."""
+        names = dict(enumerate(self._device_names))
+        return re.sub(r"\bdevice (\d+)\b", lambda found: names.get(int(found[1]), found[0]), describe(record))
 
     def _number(self, name: str, value: float | None, step: int) -> None:
         if value is not None:
             self._store.number(self._prefix + name, float(value), step)
-
-    def _words(self, name: str, text: str, step: int) -> None:
-        self._store.words(self._prefix + name, text, step)
 
     def __enter__(self) -> Tracker:
         return self

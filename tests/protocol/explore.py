@@ -10,6 +10,7 @@ travels is symbolic: a count per device, so a sample counted twice shows as a 2.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import random
 import sys
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from tests.protocol.lies import Liar
 from tests.protocol.world import DeviceType, Setting, Violation, World
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import PeerFailed, Received, Ticked
@@ -27,9 +29,14 @@ def random_schedule(setting: Setting, seed: int, kind: DeviceType = Device) -> W
     """Walk one random path, settle, and check. Everything is decided by the seed."""
     rng = random.Random(seed)
     world = World.new(setting, kind)
+    liar = Liar(world, rng.randrange(setting.n_devices), rng) if setting.lies else None
+    if liar is not None:
+        world.liar = liar.device
     # Sometimes luck ends early: fair rounds must be left in which those who came back are let in.
-    for _ in range(rng.choice((40, 100, 400)) if setting.restarts else 400):
+    ends_early = setting.restarts or setting.lies or setting.one_way or setting.old_disks or setting.sleeps
+    for _ in range(rng.choice((40, 100, 400)) if ends_early else 400):
         _misfortune(world, rng)
+        _deception(world, rng, liar)
         choices = list(world.choices())
         if not choices:
             break
@@ -77,6 +84,33 @@ def _misfortune(world: World, rng: random.Random) -> None:
         world.restart(rng.choice(sorted(world.disk)))
 
 
+def _deception(world: World, rng: random.Random, liar: Liar | None) -> None:
+    """Let happen what no device should be able to rely on: lies, half a link, another disk, a long sleep."""
+    setting, luck = world.setting, rng.random()
+    if liar is not None and liar.device in world.devices and world.lies < setting.lies and luck < 0.3:
+        world.lies += 1
+        world.flying += liar.messages()
+    elif luck < 0.03 and len(world.blocked) < setting.one_way:
+        world.blocked |= {tuple(rng.sample(range(setting.n_devices), 2))}  # type: ignore[arg-type]
+    elif luck < 0.04 and world.blocked and not setting.is_one_way_for_good:
+        world.blocked = frozenset()
+    elif luck < 0.10 and world.silent:
+        world.notice_silence()
+    elif luck < 0.15 and setting.old_disks:
+        device = rng.choice(sorted(world.devices))
+        world.snapshots.append((device, world.devices[device].incarnation, world.devices[device].record))
+    elif luck < 0.18 and world.old_disks < setting.old_disks and len(world.devices) > 1:
+        world.old_disks += 1
+        device = rng.choice(sorted(world.devices))
+        first = World.new(setting).devices[device].record
+        old = [(incarnation + 1, record) for owner, incarnation, record in world.snapshots if owner == device]
+        world.die(device)
+        del world.disk[device]
+        world.start(device, *rng.choice([(0, first), *old]))
+    elif luck < 0.2 and setting.sleeps and world.asleep is None and len(world.devices) > 1:
+        world.fall_asleep(rng.choice(sorted(world.devices)))
+
+
 # -- every path of a small world ------------------------------------------------------------------------------------
 
 
@@ -116,6 +150,11 @@ def _fingerprint(world: World, names: _Names) -> object:
             round_.upstream and names.of(round_.upstream), round_.is_late, round_.reported_to, round_.passed_to,
             round_.passed_bits, round_.has_taken_over, round_.closing and names.of(round_.closing),
             round_.judged_bits, round_.refused_bits, round_.refused_upstream_bits,
+            tuple((sender, names.of(mean)) for sender, mean in round_.upstream_means.items()),
+            state.fleet._leash, state.fleet._is_strained, tuple(sorted(state.fleet.left.items())),
+            state._next_probed, state._next_anybody, state._next_pulled, state._beat, state._n_enforced,
+            state._beats_to_wait, state._past, state._n_holding, state._ticks_outside,
+            tuple(sorted(state._outside.items())),
             tuple(sorted(names.of(mean) for mean in round_.offered.values())),
         )  # fmt: skip
 
@@ -214,9 +253,31 @@ CAMPAIGNS: dict[str, Callable[[random.Random], Setting]] = {
     "partitions": lambda rng: _drawn(rng, crashes=rng.randint(0, 1), partitions=2, ticks=6, duplicates=True),
 }
 
+#: The same for what goes beyond failures: links that fail in one direction, disks put back, sleep, and lies.
+HARSH_CAMPAIGNS: dict[str, Callable[[random.Random], Setting]] = {
+    "a liar, then gone": lambda rng: _drawn(rng, at_least=3, lies=12, crashes=rng.randint(0, 1), ticks=4),
+    "a liar that goes on": lambda rng: _drawn(rng, at_least=3, lies=12, crashes=0, ticks=4, is_liar_gone=False),
+    "one-way for a while": lambda rng: _drawn(rng, at_least=3, one_way=2, crashes=rng.randint(0, 1), ticks=6),
+    "one-way for good": lambda rng: _drawn(rng, at_least=3, one_way=1, crashes=0, ticks=6, is_one_way_for_good=True),
+    "old disks": lambda rng: _drawn(rng, at_least=2, old_disks=rng.randint(1, 3), crashes=0, ticks=6),
+    "asleep through the end": lambda rng: _drawn(rng, at_least=2, sleeps=True, crashes=rng.randint(0, 1), ticks=4),
+    "awake when all are gone": lambda rng: _drawn(
+        rng, at_least=2, sleeps=True, is_woken_late=True, crashes=rng.randint(0, 1), ticks=4
+    ),
+    "majority": lambda rng: _majority(
+        rng, false_suspicions=2, partitions=1, crashes=1, restarts=2, blackouts=rng.randint(0, 1), ticks=6
+    ),
+}
+ALL_CAMPAIGNS = CAMPAIGNS | HARSH_CAMPAIGNS
 
-def _drawn(rng: random.Random, **fields: object) -> Setting:
-    n_devices = rng.randint(2, 6)
+
+def _majority(rng: random.Random, **fields: object) -> Setting:
+    setting = _drawn(rng, at_least=3, **fields)
+    return dataclasses.replace(setting, min_devices=setting.n_devices // 2 + 1)
+
+
+def _drawn(rng: random.Random, at_least: int = 2, **fields: object) -> Setting:
+    n_devices = rng.randint(at_least, 6)
     drawn = {"n_devices": n_devices, "n_clusters": rng.randint(1, n_devices), "rounds": rng.randint(1, 4)}
     return Setting(**{**drawn, **fields})  # type: ignore[arg-type]
 
@@ -224,7 +285,7 @@ def _drawn(rng: random.Random, **fields: object) -> Setting:
 def campaign(name: str, n_schedules: int, first_seed: int = 0, kind: DeviceType = Device) -> None:
     """Run random schedules of one kind; a violation names the seed that repeats it."""
     for seed in range(first_seed, first_seed + n_schedules):
-        setting = CAMPAIGNS[name](random.Random(seed))
+        setting = ALL_CAMPAIGNS[name](random.Random(seed))
         try:
             random_schedule(setting, seed, kind)
         except Violation as violation:
@@ -236,9 +297,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schedules", type=int, default=1_000_000, help="random schedules in all")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--only", choices=sorted(CAMPAIGNS), help="one campaign only")
+    parser.add_argument("--only", choices=sorted(ALL_CAMPAIGNS), help="one campaign only")
+    parser.add_argument("--harsh", action="store_true", help="the kinds with liars, half links, old disks and sleep")
     arguments = parser.parse_args()
-    names = [arguments.only] if arguments.only else list(CAMPAIGNS)
+    names = [arguments.only] if arguments.only else list(HARSH_CAMPAIGNS if arguments.harsh else CAMPAIGNS)
     for name in names:
         start = time.perf_counter()
         n_schedules = arguments.schedules // len(names)

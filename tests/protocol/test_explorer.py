@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from tests.protocol.explore import CAMPAIGNS, campaign, explore_all
+from tests.protocol.explore import CAMPAIGNS, HARSH_CAMPAIGNS, campaign, explore_all
 from tests.protocol.world import Setting, Violation
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
+from tolfl.protocol import device as device_module
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import Applied, Stop, Trained
+from tolfl.protocol.history import ClosedRound, Version
 from tolfl.protocol.membership import Membership, Roles, roles_of
 from tolfl.protocol.messages import Closed, Mean
 from tolfl.protocol.round_state import RoundState
 
 SCHEDULES_IN_CI = 1_000
+#: Of the kinds with liars, links that fail in one direction, disks put back and sleep: 1,500 and 10,000 in all.
+HARSH_SCHEDULES, MORE_HARSH_SCHEDULES = 188, 1_250
 
 #: A slow machine may take its time: a search has no deadline of its own.
 pytestmark = pytest.mark.timeout(900)
@@ -46,6 +51,18 @@ LARGER_WORLDS = [
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_no_random_schedule_breaks_a_promise(name: str) -> None:
     campaign(name, SCHEDULES_IN_CI)
+
+
+@pytest.mark.parametrize("name", HARSH_CAMPAIGNS)
+def test_no_lie_half_link_old_disk_or_sleep_breaks_a_promise(name: str) -> None:
+    campaign(name, HARSH_SCHEDULES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", HARSH_CAMPAIGNS)
+def test_no_lie_half_link_old_disk_or_sleep_breaks_a_promise_in_many_schedules(name: str) -> None:
+    campaign(name, MORE_HARSH_SCHEDULES, first_seed=100_000)
 
 
 @pytest.mark.parametrize("world", SMALL_WORLDS, ids=str)
@@ -84,7 +101,7 @@ def _lets_nobody_in(patch: pytest.MonkeyPatch) -> None:
 def _keeps_its_old_life(patch: pytest.MonkeyPatch) -> None:
     """Without rule 3: who was declared dead comes back under the same name."""
 
-    def same_life(self: Device) -> None:
+    def same_life(self: Device, past: int) -> None:
         self.round = RoundState()
 
     patch.setattr(Device, "_start_incarnation", same_life)
@@ -92,7 +109,7 @@ def _keeps_its_old_life(patch: pytest.MonkeyPatch) -> None:
 
 def _appoints_heads_for_good(patch: pytest.MonkeyPatch) -> None:
     """Without rule 4: roles do not follow from who is alive."""
-    patch.setattr(Membership, "roles", property(lambda self: roles_of(self.topology, self.roster, frozenset(), False)))
+    patch.setattr(Membership, "roles", property(lambda self: roles_of(self.topology, self.roster, DeviceSet(), False)))
 
 
 def _reports_only_once(patch: pytest.MonkeyPatch) -> None:
@@ -180,7 +197,8 @@ def _keeps_a_headless_cluster(patch: pytest.MonkeyPatch) -> None:
     """Without rule 11: under `drop` the members of a dead head stay."""
 
     def elects(self: Membership) -> Roles:
-        return roles_of(self.topology, self.roster, self.dead, False)
+        failed = (device for device, life in self.roster.incarnations.items() if self.has_failed((device, life)))
+        return roles_of(self.topology, self.roster, DeviceSet.of(failed), False)
 
     patch.setattr(Membership, "roles", property(elects))
 
@@ -242,6 +260,113 @@ def _takes_any_state_for_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Device, "_applied", applied)
 
 
+# -- the same for what holds against lies ----------------------------------------------------------------------------
+
+LIES, REPENTANT = "a liar, then gone", "a liar that goes on"
+
+
+def _keeps_every_death(patch: pytest.MonkeyPatch) -> None:
+    """Without the horizon: a death is kept for good, whatever has come after it."""
+    set_horizon = Membership._set_horizon
+
+    def keep(self: Membership, horizon: dict[int, int]) -> None:
+        before = self.dead
+        set_horizon(self, horizon)
+        self.dead |= before
+
+    patch.setattr(Membership, "_set_horizon", keep)
+
+
+def _overlooks_that_it_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    """A device does not see the later incarnation of itself that is in a roster."""
+    patch.setattr(Membership, "is_replaced", property(lambda self: False))
+
+
+def _takes_one_more_only(patch: pytest.MonkeyPatch) -> None:
+    """A device that is told that a later incarnation of it is over takes the next one, which is over as well."""
+    start = Membership.start_incarnation
+    patch.setattr(Membership, "start_incarnation", lambda self, past: start(self, self.incarnation))
+
+
+def _has_no_leash(patch: pytest.MonkeyPatch) -> None:
+    """Whatever is said of a device's incarnation is believed."""
+    patch.setattr(Membership, "is_near", lambda *_: True)
+
+
+def _never_gives_more_leash(patch: pytest.MonkeyPatch) -> None:
+    """Devices that were told different lies stay apart."""
+    patch.setattr(Membership, "pass_beat", lambda *_: None)
+
+
+def _adopts_anything(patch: pytest.MonkeyPatch) -> None:
+    """A record need not be possible."""
+    patch.setattr(Device, "_is_possible", lambda *_: True)
+
+
+def _checks_no_name(patch: pytest.MonkeyPatch) -> None:
+    """The name of a record need not be the hash of its content."""
+    patch.setattr(ClosedRound, "is_consistent", property(lambda self: True))
+
+
+def _checks_no_model(patch: pytest.MonkeyPatch) -> None:
+    """The name of a record does not cover its model."""
+    is_possible = Device._is_possible
+
+    def without_digest(self: Device, record: ClosedRound) -> bool:
+        rules, self._rules = self._rules, msgspec.structs.replace(self._rules, digest=None)
+        found = is_possible(self, record)
+        self._rules = rules
+        return found
+
+    patch.setattr(Device, "_is_possible", without_digest)
+
+
+def _counts_any_work(patch: pytest.MonkeyPatch) -> None:
+    """A version may have any amount of work."""
+
+    def can_be_reached(self: Device, version: Version) -> bool:
+        return version.round <= self._rules.rounds
+
+    patch.setattr(Device, "_can_be_reached", can_be_reached)
+
+
+def _insists_on_the_first_mean(patch: pytest.MonkeyPatch) -> None:
+    """Of several upstream means the first with most included stays, also if it leads nowhere."""
+
+    def first_of_the_largest(self: RoundState, *_: object) -> None:
+        means = self.upstream_means.values()
+        largest = max(means, key=lambda mean: len(mean.total.included))
+        self.upstream, self.upstream_missing = largest.total, largest.missing
+
+    patch.setattr(RoundState, "choose_upstream", first_of_the_largest)
+
+
+def _takes_any_mean(patch: pytest.MonkeyPatch) -> None:
+    """A mean may be of anybody, and weigh anything."""
+    patch.setattr(Device, "_is_mean_of", lambda *_: True)
+
+
+def _probes_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Nobody outside the live roster gets heartbeats, but for the eighth."""
+    patch.setattr(device_module, "_N_PROBES", 0)
+
+
+def _pulls_from_one_only(patch: pytest.MonkeyPatch) -> None:
+    """Of those who announced a newer version, only the first is ever asked."""
+
+    def first_only(self: Device) -> None:
+        self._asked_for = None
+        for message in list(self._newer.values())[:1]:
+            self._pull(message)
+
+    patch.setattr(Device, "_pull_again", first_only)
+
+
+def _is_always_sure(patch: pytest.MonkeyPatch) -> None:
+    """An end is never unconfirmed."""
+    patch.setattr(Device, "is_unconfirmed", property(lambda self: False))
+
+
 @pytest.mark.parametrize(
     ("bug", "name"),
     [
@@ -265,6 +390,20 @@ def _takes_any_state_for_its_own(patch: pytest.MonkeyPatch) -> None:
         (_waits_for_whom_it_refused, "refusals"),
         (_adds_up_what_it_refused, "refusals"),
         (_takes_any_state_for_its_own, "suspicions"),
+        (_keeps_every_death, "old disks"),
+        (_overlooks_that_it_is_replaced, REPENTANT),
+        (_takes_one_more_only, REPENTANT),
+        (_has_no_leash, LIES),
+        (_never_gives_more_leash, LIES),
+        (_adopts_anything, LIES),
+        (_checks_no_name, LIES),
+        (_checks_no_model, LIES),
+        (_counts_any_work, LIES),
+        (_insists_on_the_first_mean, REPENTANT),
+        (_takes_any_mean, LIES),
+        (_probes_nobody, "partitions"),
+        (_pulls_from_one_only, LIES),
+        (_is_always_sure, "awake when all are gone"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

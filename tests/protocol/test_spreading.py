@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.protocol.fleets import FIRST, closed, clusters, first_record, heartbeat, next_record, sent, shares, started
+from tests.protocol.fleets import closed, clusters, first_record, heartbeat, next_record, sent, shares, started
 from tests.protocol.world import Setting, World
 from tolfl.protocol.events import Apply, Event, PeerFailed, Received, Send
 from tolfl.protocol.history import ClosedRound, Roster, Version
@@ -51,7 +51,7 @@ def closer_at_work() -> tuple[World, list[Send]]:
             continue
         effects = world.devices[CLOSER].handle(event)
         world.applying += [(CLOSER, effect) for effect in effects if isinstance(effect, Apply)]
-        if world.devices[CLOSER].version != FIRST:
+        if world.devices[CLOSER].version.round:
             return world, [effect for effect in effects if isinstance(effect, Send)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ from tolfl.protocol.events import (
 )
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.messages import AnyMessage
+
+#: In how many beats everybody comes to the end once nothing fails any more, where nobody lied.
+PROMPT = 8
 
 
 class Violation(AssertionError):  # noqa: N818  (it is a finding, not an error of the checker)
@@ -78,6 +82,11 @@ def apply(effect: Apply) -> object:
     return (*effect.state, (version, tuple(total.included)))
 
 
+def digest(state: object) -> str:
+    """Name a state by its content, as a driver does."""
+    return f"{zlib.crc32(repr(state).encode()):08x}"
+
+
 def refusing(device: int | None) -> Callable[[Version, object, Pending | None, Pending], bool] | None:
     """Return a rule that admits nothing with the samples of a device inside; None: everything is admitted."""
     return None if device is None else lambda version, state, own, other: device not in other.included
@@ -101,10 +110,18 @@ class Setting:
     blackouts: int = 0  #: everybody dies at once and comes back
     min_devices: int = 1
     refused: int | None = None  #: whose samples no other head admits
+    lies: int = 0  #: messages that one device makes up
+    is_liar_gone: bool = True  #: in the end; otherwise it goes on as it should
+    one_way: int = 0  #: directions of links that fail
+    is_one_way_for_good: bool = False
+    old_disks: int = 0  #: devices that are started from a disk of earlier, or from none
+    sleeps: bool = False  #: a device does nothing until all others have ended
+    is_woken_late: bool = False  #: when the others are gone
 
     @property
     def is_crash_stop(self) -> bool:
-        return not (self.false_suspicions or self.partitions)
+        has_lies = self.lies or self.one_way or self.old_disks or self.sleeps
+        return not (self.false_suspicions or self.partitions or has_lies)
 
 
 DeviceType = type[Device]
@@ -132,6 +149,16 @@ class World:
     blackouts: int = 0
     fair_from: int = 0  #: the round in which luck ended
     kind: DeviceType = Device
+    lies: int = 0
+    liar: int | None = None
+    blocked: frozenset[tuple[int, int]] = frozenset()  #: directions in which nothing arrives: from, to
+    silent: set[tuple[int, int]] = field(default_factory=set)  #: (observer, whose answer is due) over such a link
+    asleep: int | None = None
+    old_disks: int = 0
+    snapshots: list[tuple[int, int, ClosedRound]] = field(default_factory=list)  #: disks of earlier
+    heard: dict[int, dict[int, int]] = field(default_factory=dict)  #: per observer, the newest life of each device
+    ended: set[Version] = field(default_factory=set)  #: with what those who are gone by now have ended
+    beats: int = 0  #: that it took to settle
 
     @classmethod
     def new(cls, setting: Setting, kind: DeviceType = Device) -> World:
@@ -145,10 +172,12 @@ class World:
             1,
             setting.has_deadline,
             refusing(setting.refused),
+            digest,
         )
         record = ClosedRound.first(Roster(dict.fromkeys(range(setting.n_devices), 0)), ())
         devices = {device: kind(device, 0, record, rules) for device in range(setting.n_devices)}
         world = cls(setting, rules, devices, kind=kind)
+        world.heard = {observer: dict.fromkeys(devices, 0) for observer in devices}
         for device in devices:
             world.happen(device, Started())
         return world
@@ -158,14 +187,18 @@ class World:
         return World(
             self.setting, self.rules, devices, list(self.flying), list(self.training), list(self.applying),
             list(self.deadlines), set(self.unnoticed), dict(self.disk), self.cut, self.crashes, self.suspicions,
-            self.cuts, self.restarts, self.ticks, self.blackouts, self.fair_from, self.kind,
+            self.cuts, self.restarts, self.ticks, self.blackouts, self.fair_from, self.kind, self.lies, self.liar,
+            self.blocked, set(self.silent), self.asleep, self.old_disks, self.snapshots, self.heard, self.ended,
         )  # fmt: skip
 
     # -- one step -----------------------------------------------------------------------------------------------
 
     def happen(self, device: int, event: Event, survive: int | None = None) -> int:
         """Let a device handle an event; with `survive`, it dies after that many effects. Return their number."""
-        effects = self.devices[device].handle(event)
+        try:
+            effects = self.devices[device].handle(event)
+        except Exception as error:
+            raise Violation(f"device {device} raised {error!r} at {event}") from error
         for effect in effects[:survive]:
             self._do(device, effect)
         if survive is not None:
@@ -179,6 +212,10 @@ class World:
                     device not in self.cut and effect.to in self.cut
                 ):
                     return
+                if self.blocked and {(device, effect.to), (effect.to, device)} & self.blocked:
+                    self.silent.add((device, effect.to))
+                    if (device, effect.to) in self.blocked:
+                        return
                 if effect.to in self.devices:
                     self.flying.append((effect.to, effect.message))
                 else:  # a refused connection is proof of death
@@ -206,13 +243,48 @@ class World:
 
     def restart(self, device: int) -> None:
         incarnation, record = self.disk.pop(device)
-        self.devices[device] = self.kind(device, incarnation + 1, record, self.rules)
+        self.start(device, incarnation + 1, record)
         self.restarts += 1
+
+    def start(self, device: int, incarnation: int, record: ClosedRound) -> None:
+        """Start a process; whoever has heard of the same life in another process holds that life for over."""
+        self.devices[device] = self.kind(device, incarnation, record, self.rules)
+        self.heard[device] = {}
+        for other in self.devices:
+            if self.heard[other].get(device) == incarnation:
+                self.unnoticed.add((other, (device, incarnation)))
+            self.heard[device][other] = self.devices[other].incarnation
         self.happen(device, Started())
+
+    def newest_life(self, observer: int, device: int) -> int:
+        """Return what an observer holds for the present life of a device."""
+        roster = self.devices[observer].fleet.roster.incarnations
+        return max(self.heard[observer].get(device, 0), roster.get(device, 0))
+
+    def notice_silence(self) -> None:
+        """Let a beat pass: whoever waits for an answer over a link that fails in one direction gives up."""
+        for observer, device in sorted(self.silent):
+            if observer in self.devices and device in self.devices:
+                self.unnoticed.add((observer, (device, self.newest_life(observer, device))))
+        self.silent.clear()
+
+    def fall_asleep(self, device: int) -> None:
+        self.asleep = device
+        life = (device, self.devices[device].incarnation)
+        self.unnoticed |= {(observer, life) for observer in self.devices if observer != device}
 
     # -- what may happen next -----------------------------------------------------------------------------------
 
     def choices(self) -> Iterator[tuple[str, int, object]]:
+        if self.asleep is None:
+            yield from self._all_choices()
+            return
+        for what, index, detail in self._all_choices():
+            queue = {"deliver": self.flying, "train": self.training, "apply": self.applying, "deadline": self.deadlines}
+            if (index if what == "notice" else queue[what][index][0]) != self.asleep:  # type: ignore[index]
+                yield what, index, detail
+
+    def _all_choices(self) -> Iterator[tuple[str, int, object]]:
         for index in range(len(self.flying)):
             yield "deliver", index, None
         for index in range(len(self.training)):
@@ -230,6 +302,9 @@ class World:
         match what:
             case "deliver":
                 to, message = self.flying.pop(index)
+                known = self.heard[to]
+                if message.incarnation > known.get(message.sender, -1):
+                    self.heard[to] = {**known, message.sender: message.incarnation}
                 return to, Received(message)
             case "train":
                 device, version = self.training.pop(index)
@@ -239,11 +314,14 @@ class World:
                 device, effect = self.applying.pop(index)
                 if self.setting.refused is not None and self.setting.refused in set(effect.total.included) - {device}:
                     raise Violation(f"device {self.setting.refused} is in the total of device {device}")
-                return device, Applied(effect.version, apply(effect))
+                return device, Applied(effect.version, apply(effect) if self.liar is None else _apply_anything(effect))
             case "notice":
                 assert isinstance(detail, tuple)
                 self.unnoticed.discard((index, detail))
-                return index, PeerFailed(*detail)
+                gone, life = detail
+                if gone not in self.devices:
+                    life = max(life, self.newest_life(index, gone))
+                return index, PeerFailed(gone, life)
             case _:
                 device, version = self.deadlines.pop(index)
                 return (device, DeadlinePassed(version)) if device in self.devices else None
@@ -251,12 +329,17 @@ class World:
     # -- the end ------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Heal everything, let everything in flight arrive, and a few heartbeats pass."""
+        """Heal everything, let everything in flight arrive, and as many heartbeats pass as it takes."""
         self.cut = frozenset()
+        if not self.setting.is_one_way_for_good:
+            self.blocked = frozenset()
+        if self.liar in self.devices and self.setting.is_liar_gone:
+            self.die(self.liar)
         self.fair_from = max((state.version.round for state in self.devices.values()), default=0)
         if self.restarts:
             self._let_everybody_ask_again()
-        for _ in range(40):
+        for beat in range(1_500):
+            self.beats = beat
             steps = 0
             while (choice := next(self.choices(), None)) is not None:
                 if (step := self.target(choice)) is not None:
@@ -264,11 +347,30 @@ class World:
                 steps += 1
                 if steps > 20_000:
                     raise Violation("messages never cease")
-            running = [state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private]
+            running = [state for state in self.running if state.id != self.asleep]
             if all(state.stopped for state in running) and len({state.version for state in running}) < 2:
-                return
+                if self.asleep is None:
+                    return
+                self._wake(running)
+            if len(running) < self.setting.min_devices and beat > 40:
+                return  # too few are left to go on
+            self.notice_silence()
             for device in sorted(self.devices):
-                self.happen(device, Ticked())
+                if device != self.asleep:
+                    self.happen(device, Ticked())
+
+    def _wake(self, others: Sequence[Device]) -> None:
+        """Wake up the device that slept through the end; the others are still there, or gone."""
+        self.asleep = None
+        if self.setting.is_woken_late:
+            self.ended = {state.version for state in others}
+            for state in others:
+                self.die(state.id)
+
+    @property
+    def running(self) -> list[Device]:
+        """Those who train together."""
+        return [state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private]
 
     def _let_everybody_ask_again(self) -> None:
         """Who came back may have asked somebody who is dead: fair rounds begin with what it does about that."""
@@ -280,14 +382,31 @@ class World:
 
     def check(self) -> None:
         """Compare what came out with what is promised."""
-        running = [state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private]
+        running = [state for state in self.running if state.id != self.liar]
         if not running:
             return
+        for state in running:
+            if len({device for device, _ in state.fleet.dead}) < len(state.fleet.dead):
+                raise Violation(f"device {state.id} keeps more than one death per device: {sorted(state.fleet.dead)}")
+            if state.incarnation > 2**40 or state.version.revision >= 2**31:
+                raise Violation(f"device {state.id} runs out of numbers: {state.incarnation}, {state.version}")
+            if state.version.work > state.version.round * 2**62 // (self.setting.rounds + 1):
+                raise Violation(f"{state.version} has more work than can be counted")
+            if state.record.is_over and state.version.round < self.setting.rounds:
+                raise Violation(f"device {state.id} has ended after round {state.version.round}")
         stuck = [state.id for state in running if state.stopped != "over"]
-        if stuck and self.setting.min_devices == 1:
+        if stuck and len(running) >= self.setting.min_devices:
             raise Violation(f"devices {stuck} never finished")
         if len({state.record.version for state in running}) > 1:
             raise Violation(f"histories differ: {[(state.id, str(state.record.version)) for state in running]}")
+        if len({(digest(state.record.state), state.record.roster) for state in running}) > 1:
+            raise Violation(f"{running[0].version} is the name of two states, or of two rosters")
+        if self.beats > PROMPT and not (self.setting.lies or self.setting.one_way):
+            raise Violation(f"it took {self.beats} beats to settle")
+        if self.ended - {running[0].version} and not all(state.is_unconfirmed for state in running):
+            raise Violation(f"{running[0].version}, and not {max(self.ended)}, is taken for the end of all")
+        if self.liar is not None:
+            return
         history = running[0].record.state
         assert isinstance(history, tuple)
         if [version.round for version, _ in history] != list(range(running[0].version.round)):
@@ -313,3 +432,9 @@ class World:
             for head, *members in self.rules.topology.clusters:
                 if head not in included and set(members) & set(included):
                     raise Violation(f"a cluster without its head {head} went on in round {version}")
+
+
+def _apply_anything(effect: Apply) -> object:
+    """Append a round to the state, whatever went into it: a liar may have made it up."""
+    assert isinstance(effect.state, tuple)
+    return (*effect.state, (effect.version, tuple(effect.total.included)))

@@ -53,7 +53,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
             raise SpecError(f"topology {text!r}: name each of the {n_devices} devices (0 to {n_devices - 1}) once")
         return cls(clusters)
 
-    @property
+    @cached_property
     def n_devices(self) -> int:
         """How many devices there are."""
         return len(self.cluster_of)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from itertools import starmap
 from typing import Self, assert_never
 
 import msgspec
@@ -22,9 +23,18 @@ from tolfl.learners.learner import Learner
 from tolfl.protocol import events, messages
 from tolfl.protocol.events import Announce, Apply, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
 from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
-from tolfl.protocol.membership import Membership
+from tolfl.protocol.membership import LEASH, Membership
 from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round_state import RoundState
+
+#: More than all samples of all rounds together: work is counted below it.
+_MAX_WORK = 2**62
+#: Heartbeats to devices outside the live roster, per beat.
+_N_PROBES = 2
+#: Every so many beats there is a heartbeat for anybody, whoever is believed to be alive.
+_BEATS_PER_ROUND_TRIP = 8
+#: From which enforced incarnation on a device waits before it joins, and for how many beats at most.
+_BACK_OFF_FROM, _MAX_BACK_OFF = 5, 255
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -41,6 +51,13 @@ class Rules(msgspec.Struct, frozen=True):
     #: whether a head adds up the contribution or mean of another: from its own version, state and contribution, if it
     #: has one, and that of the other; None: every one is admitted
     admits: Callable[[Version, State, Pending | None, Pending], bool] | None = None
+    #: names a state by its content; None: states are not computed yet, and are told apart by their history alone
+    digest: Callable[[State], str] | None = None
+
+    @property
+    def max_work(self) -> int:
+        """How many samples a round can have, so that whatever all devices claim in all rounds can be counted."""
+        return _MAX_WORK // (self.rounds + 1)
 
     @classmethod
     def of(cls, spec: RunSpec, learner: Learner) -> Rules:
@@ -61,9 +78,18 @@ class Device:
 
     __slots__ = (
         "_asked_for",
+        "_beat",
+        "_beats_to_wait",
         "_effects",
+        "_max_work",
+        "_n_enforced",
+        "_n_holding",
         "_newer",
+        "_next_anybody",
+        "_next_probed",
+        "_next_pulled",
         "_outside",
+        "_past",
         "_rules",
         "_ticks_outside",
         "awaited",
@@ -75,7 +101,10 @@ class Device:
     )
 
     def __init__(self, device: int, incarnation: int, record: ClosedRound, rules: Rules) -> None:
-        self.record, self._rules = record, rules
+        if rules.digest is not None and not record.version.model:  # nobody has closed it: all begin with it
+            version = msgspec.structs.replace(record.version, model=rules.digest(record.state))
+            record = msgspec.structs.replace(record, version=version)
+        self.record, self._rules, self._max_work = record, rules, rules.max_work
         self.fleet = Membership(device, incarnation, record.roster, rules.topology, rules.policy != "elect")
         self.round = RoundState()
         self.stopped: str | None = None  #: why nothing more comes from this device
@@ -86,6 +115,15 @@ class Device:
         self._asked_for: Version | None = None  #: the newest version whose record was asked for
         self._outside: dict[int, tuple[int, Version]] = {}  #: while outside, who is alive, and its version (rule 10)
         self._ticks_outside = 0  #: with nobody inside a roster
+        self._next_probed = self._next_anybody = device  #: whose turn it is to get a heartbeat: this id or the next
+        self._next_pulled = device  #: whose turn it is to be asked for a newer record
+        self._beat = 0  #: beats since the last heartbeat to anybody
+        self._n_enforced = 0  #: new incarnations that others enforced since this device was included
+        self._beats_to_wait = 0  #: before it joins again
+        self._n_holding: int | None = (
+            None  #: how many said that they hold the last model, if this device closed the end
+        )
+        self._past = -1  #: the latest own incarnation that others hold for dead, while it waits
         self._effects: list[Effect] = []
 
     @property
@@ -120,6 +158,14 @@ class Device:
         """Who must come in before the present round closes, and has not asked to."""
         awaited = self.awaited.get(self.version.round, frozenset())
         return awaited and frozenset(awaited - self.fleet.joiners.keys() - set(self.fleet.roles.live))
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether it has ended, and the others may have ended with another model: few took part, or it knows of one."""
+        if self.stopped != "over" or self.is_private:
+            return False
+        n_holding = len(self.record.roster.incarnations) if self._n_holding is None else self._n_holding
+        return 2 * n_holding <= self._rules.topology.n_devices or bool(self._newer)
 
     @property
     def is_holding_back(self) -> bool:
@@ -160,7 +206,7 @@ class Device:
             case events.Applied():
                 self._applied(event)
             case events.PeerFailed():
-                self._mark_failed(frozenset({(event.device, event.incarnation)}))
+                self._mark_failed(frozenset({(event.device, event.incarnation)}), is_seen=True)
             case events.Ticked():
                 self._tick()
             case events.DeadlinePassed():
@@ -183,6 +229,8 @@ class Device:
         if self.record.is_over:
             self._stop("over")
             return
+        if self.fleet.is_replaced:
+            self._start_incarnation(self.fleet.roster.incarnations[self.id])
         if not self.fleet.is_inside:
             self._ask_to_join()
             return
@@ -226,6 +274,8 @@ class Device:
             round_.timer_set = True
             self._effects.append(SetDeadline(self.version))
         self._judge()
+        if round_.upstream_means:
+            round_.choose_upstream(roles, cluster)
         if not round_.is_complete(roles, cluster):
             return
         following = roles.next_head.get(self.id)
@@ -257,7 +307,9 @@ class Device:
             return
         if self.version.round >= rules.rounds:
             # With the roster as it was, so that the end has one name, whoever of two closers in a row declares it.
+            n_holding = round_.included_bits().bit_count()
             self._extend(self.record.with_roster(self.record.roster, is_over=True))
+            self._n_holding = n_holding
         elif not self.is_private and (
             round_.included_bits().bit_count() < rules.min_devices or round_.n_samples() < rules.min_samples
         ):
@@ -272,7 +324,8 @@ class Device:
         """Form the record and distribute it (rule 7), unless another one was adopted meanwhile (rule 8)."""
         if event.version == self.version and self.round.closing is not None:
             total, missing, roster = self.round.closing
-            self._extend(self.record.after(total, missing, roster, event.state), total)
+            model = "" if self._rules.digest is None else self._rules.digest(event.state)
+            self._extend(self.record.after(total, missing, roster, event.state, model), total)
             for device in self.fleet.joiners:
                 # Who asked to join while the state was computed is behind now, and in the roster of the next round.
                 self._send_record(device)
@@ -286,10 +339,12 @@ class Device:
     def _adopt(self, record: ClosedRound, sender: int | None) -> None:
         """Go on from a heavier record, dropping a lighter branch and any training on it (rules 8 and 9)."""
         was_inside = self.fleet.is_inside
-        self.record, self.round = record, RoundState()
+        self.record, self.round, self._n_holding = record, RoundState(), None
         self.fleet.enter(record.roster)
+        if self._n_enforced and self.id in record.included:
+            self._n_enforced = self._beats_to_wait = 0
         if was_inside and not self.fleet.is_inside and not record.is_over:
-            self._start_incarnation()
+            self._start_incarnation(max(self.incarnation, record.roster.incarnations.get(self.id, 0)))
         self._distribute(sender)
         self._begin_round()
         newer, self._newer = self._newer, {}
@@ -307,12 +362,13 @@ class Device:
         if not fleet.is_inside:
             self._outside[message.sender] = (message.incarnation, message.version)
         earlier = fleet.roster.incarnations.get(message.sender, message.incarnation)
-        if message.incarnation > earlier:
+        if earlier < message.incarnation:
             self._mark_failed(frozenset({(message.sender, earlier)}))
         if message.dead and message.version == self.version:
-            if (self.id, self.incarnation) in message.dead:
+            told = fleet.own_death_in(message.dead)
+            if told is not None:
                 if not self.record.is_over:
-                    self._rejoin(message)
+                    self._rejoin(message, told)
                 return
             self._mark_failed(message.dead)
         if self.stopped == "dropped" or self.is_private:
@@ -352,7 +408,10 @@ class Device:
     def _take_report(self, message: messages.Report) -> None:
         is_expected = self.fleet.cluster_in_roster(message.sender, message.incarnation) == self.fleet.cluster
         if self.fleet.is_inside and is_expected:
-            self.round.collect(message.sender, message.contribution)
+            if message.contribution.n_samples * self._rules.topology.n_devices <= self._max_work:
+                self.round.collect(message.sender, message.contribution)
+            else:
+                self.round.refuse(message.sender)
             self.fleet.note_joiners(message.joiners)
             self._send(message.sender, messages.Ack, what=Payload.REPORT, included=message.contribution.included)
             self._progress()
@@ -360,7 +419,9 @@ class Device:
     def _take_mean(self, message: messages.Mean) -> None:
         cluster = self.fleet.cluster_in_roster(message.sender, message.incarnation)
         if self.fleet.is_inside and cluster is not None and cluster < self.fleet.cluster:
-            if self._rules.admits is None or self.version.round >= self._rules.rounds:
+            if not self._is_mean_of(cluster, message.total):
+                pass  # as good as none
+            elif self._rules.admits is None or self.version.round >= self._rules.rounds:
                 self.round.offer_upstream(message)
             else:
                 self.round.keep_offered(message)
@@ -368,10 +429,16 @@ class Device:
             self._send(message.sender, messages.Ack, what=Payload.MEAN, included=message.total.included)
             self._progress()
 
+    def _is_mean_of(self, cluster: int, total: Pending) -> bool:
+        """Tell whether a mean is of devices of the roster, up to the cluster of its head, and can be counted."""
+        is_theirs = not total.included.bits & ~self.fleet.roles.so_far[cluster]
+        most = len(total.included) * self._max_work // self._rules.topology.n_devices
+        return is_theirs and total.n_samples <= most
+
     def _take_goodbye(self, message: messages.Goodbye) -> None:
-        life = frozenset({(message.sender, message.incarnation)})
-        self.fleet.left |= life
-        self._mark_failed(life)
+        life = (message.sender, message.incarnation)
+        self.fleet.mark_left(life)
+        self._mark_failed(frozenset({life}))
 
     # -- older and newer versions (rule 8) ----------------------------------------------------------------------
 
@@ -379,19 +446,43 @@ class Device:
         if isinstance(message, messages.Closed):
             self._adopt_from(message)
             return
+        if not self._can_be_reached(message.version):
+            return
         self._newer[message.sender, type(message)] = message
         # In an undisturbed round the record is on its way already; a pull would move the model twice. The record of
         # another branch is not: whoever closed that branch may have died before telling everybody.
         fleet = self.fleet
         is_disturbed = not fleet.is_inside or fleet.has_losses or fleet.has_lost_more(message.dead)
         if is_disturbed or message.version.conflicts_with(self.version):
-            self._pull()
+            self._pull(message)
 
     def _adopt_from(self, message: messages.Closed) -> None:
-        if (self.id, self.incarnation) not in message.record.roster.lives:
+        record = message.record
+        if not self._is_possible(record):
+            return
+        if record.roster.incarnations.get(self.id) != self.incarnation:
             # Outside: the beliefs of the heavier side replace one's own, which may hold its devices for dead.
-            self.fleet.believe(message.dead, spared=message.record.roster.lives)
-        self._adopt(message.record, message.sender)
+            self.fleet.believe(message.dead, spared=record.roster)
+        self._adopt(record, message.sender)
+
+    def _can_be_reached(self, version: Version) -> bool:
+        return version.round <= self._rules.rounds and version.work <= version.round * self._max_work
+
+    def _is_possible(self, record: ClosedRound) -> bool:
+        """Tell whether honest devices can have come to a record: whoever made it up must at least stay within that."""
+        version, own, rules, fleet = record.version, self.record.version, self._rules, self.fleet
+        if not record.is_consistent or not self._can_be_reached(version):
+            return False
+        if record.is_over and version.round != rules.rounds:
+            return False
+        # Whoever extends it must find a number that is still free: near the end of all numbers there would be none.
+        is_same_round = version.revision and (version.work, version.round) == (own.work, own.round)
+        if version.revision > LEASH + (own.revision if is_same_round else 0):
+            return False
+        lives = record.roster
+        if lives is not fleet.roster and lives.latest > LEASH and not all(starmap(fleet.is_near, lives.lives)):
+            return False
+        return rules.digest is None or rules.digest(record.state) == version.model
 
     def _answer_old(self, message: AnyMessage) -> None:
         if isinstance(message, messages.Goodbye):
@@ -401,10 +492,12 @@ class Device:
             self._admit(message)
         elif isinstance(message, messages.Heartbeat):
             # In mid-run the record is on its way already; after the end nobody else may be left to send it.
+            is_member = self.fleet.roster.incarnations.get(message.sender) == message.incarnation
             if self.record.is_over:
                 self._send_record(message.sender)
-            elif self.fleet.has_lost_more(message.dead):
-                # News of a death from somebody behind: perhaps of the one who should have sent the record.
+            elif not is_member or self.fleet.has_lost_more(message.dead):
+                # Nothing is on its way to whoever is outside. News of a death from somebody behind: perhaps of the one
+                # who should have sent the record.
                 self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Closed):
             if self.version.conflicts_with(message.version):
@@ -415,9 +508,9 @@ class Device:
 
     # -- life and death (rules 3, 9, 11) ------------------------------------------------------------------------
 
-    def _mark_failed(self, lives: frozenset[Life]) -> None:
+    def _mark_failed(self, lives: frozenset[Life], is_seen: bool = False) -> None:
         """Note deaths, and do what now falls to this device."""
-        if not self.fleet.mark_failed(lives):
+        if not self.fleet.mark_failed(lives, is_seen):
             return
         self._pull_again()
         if self._rules.policy == "isolate" and self.fleet.roles.dropped:
@@ -445,21 +538,34 @@ class Device:
             self._resolve_mutual_suspicion(message)
 
     def _resolve_mutual_suspicion(self, message: AnyMessage) -> None:
-        is_told_dead = (self.id, self.incarnation) in message.dead
-        if is_told_dead and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
-            self._rejoin(message)
-        elif self.fleet.is_inside and (message.sender, message.incarnation) in self.fleet.dead:
+        told = self.fleet.own_death_in(message.dead)
+        if told is not None and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
+            self._rejoin(message, told)
+        elif self.fleet.is_inside and message.incarnation >= self.fleet.roster.incarnations.get(message.sender, 0):
             self._send(message.sender, messages.Heartbeat)
 
-    def _rejoin(self, message: AnyMessage) -> None:
-        """Accept to be dead: come back in a new life, with the beliefs of those who go on."""
-        self.fleet.believe(message.dead, spared=self.fleet.roster.lives)
-        self._start_incarnation()
+    def _rejoin(self, message: AnyMessage, told: int) -> None:
+        """Accept to be dead up to an incarnation: come back in a later one, with the beliefs of those who go on."""
+        self.fleet.believe(message.dead, spared=self.fleet.roster)
+        self._start_incarnation(told)
         self._ask_to_join()
 
-    def _start_incarnation(self) -> None:
-        self.fleet.start_incarnation()
+    def _start_incarnation(self, past: int) -> None:
+        """Begin the next incarnation after those that others hold for dead or have replaced.
+
+        Whoever is told so again and again waits longer each time: others must not be kept busy with its joining.
+        """
+        self.fleet.is_inside = False
         self.round = RoundState()
+        if self._beats_to_wait:
+            self._past = max(past, self._past)
+            return
+        self._n_enforced += 1
+        self._beats_to_wait = max(0, min(2 ** (self._n_enforced - _BACK_OFF_FROM + 1) - 1, _MAX_BACK_OFF))
+        self._take_next_incarnation(past)
+
+    def _take_next_incarnation(self, past: int) -> None:
+        self.fleet.start_incarnation(past)
         self._effects.append(KeepIncarnation(self.incarnation))
 
     def _lose_cluster(self) -> None:
@@ -514,18 +620,39 @@ class Device:
     def _tick(self) -> None:
         """Say hello on the links at rest, and offer again what was never acknowledged."""
         self._pull_again()
-        if not self.fleet.is_inside and not self.record.is_over:
-            if self.fleet.roles.closer is None:
-                self._open_roster()
-            else:
-                self._ask_to_join()
-            return
-        # Those held for dead may be alive after all: without a word to them, a healed partition would stay apart.
-        for peer in sorted({*self.fleet.neighbours(), *(device for device, _ in self.fleet.dead)} - {self.id}):
+        self.fleet.pass_beat()
+        receivers: list[int] = []
+        if self.fleet.is_inside or self.record.is_over:
+            # Those outside may be alive after all: without a word to them, a healed partition would stay apart.
+            probed = _in_turn(self.fleet.roles.outside, self._next_probed, self.id)[:_N_PROBES]
+            self._next_probed = probed[-1] + 1 if probed else self._next_probed
+            receivers = [*self.fleet.neighbours(), *probed]
+        elif self._is_waiting():
+            pass
+        elif self.fleet.roles.closer is None:
+            self._open_roster()
+        else:
+            self._ask_to_join()
+        self._beat = (self._beat + 1) % _BEATS_PER_ROUND_TRIP
+        if not self._beat:
+            # Whoever is believed to be in touch may not be: a link may work in one direction only.
+            anybody = _in_turn(sorted(self._rules.topology.cluster_of), self._next_anybody, self.id)[:1]
+            self._next_anybody = anybody[0] + 1 if anybody else self._next_anybody
+            receivers += anybody
+        for peer in sorted(set(receivers)):
             self._send(peer, messages.Heartbeat)
         self._offer_unacknowledged()
         if self.round.is_held_back:
             self._progress()
+
+    def _is_waiting(self) -> bool:
+        """Count down the wait of a device whose incarnations are held for dead again and again."""
+        if not self._beats_to_wait:
+            return False
+        self._beats_to_wait -= 1
+        if not self._beats_to_wait and self._past >= self.incarnation:
+            self._take_next_incarnation(self._past)
+        return True
 
     # -- any message ----------------------------------------------------------------------------------------------
 
@@ -560,18 +687,23 @@ class Device:
     def _send_record(self, to: int) -> None:
         self._send(to, messages.Closed, record=self.record)
 
-    def _pull(self) -> None:
-        """Ask senders of newer versions for the record, once per version."""
-        for message in self._newer.values():
-            is_new = self._asked_for is None or self._asked_for < message.version
-            if is_new and not self.fleet.has_failed((message.sender, message.incarnation)):
-                self._asked_for = message.version
-                self._send(message.sender, messages.Pull)
+    def _pull(self, message: AnyMessage) -> None:
+        """Ask the sender of a newer version for the record, once per version."""
+        if self._asked_for is None or self._asked_for < message.version:
+            self._asked_for = message.version
+            self._send(message.sender, messages.Pull)
 
     def _pull_again(self) -> None:
-        """Ask again: whoever was asked may have failed."""
+        """Ask again, the next of all who announced a newer version: whoever was asked may have failed, or have lied."""
         self._asked_for = None
-        self._pull()
+        announced = {
+            message.sender: message
+            for message in self._newer.values()
+            if not self.fleet.has_failed((message.sender, message.incarnation))
+        }
+        for sender in _in_turn(sorted(announced), self._next_pulled, self.id)[:1]:
+            self._next_pulled = sender + 1
+            self._pull(announced[sender])
 
     # -- debts (rule 5) -------------------------------------------------------------------------------------------
 
@@ -600,7 +732,7 @@ class Device:
     # -- coming and going (rules 2 and 11) ------------------------------------------------------------------------
 
     def _ask_to_join(self) -> None:
-        if self.record.is_over:
+        if self.record.is_over or self._beats_to_wait:
             return
         closer = self.fleet.roles.closer
         if closer is not None and closer != self.id:
@@ -608,6 +740,14 @@ class Device:
 
     def _decline(self, message: AnyMessage) -> None:
         """Tell whoever counts on a device that stopped, or goes on alone, not to wait for it."""
-        if isinstance(message, messages.Closed) and (self.id, self.incarnation) in message.record.roster.lives:
-            goodbye = messages.Goodbye(self.id, self.incarnation, message.version, frozenset())
-            self._effects.append(Send(message.sender, goodbye))
+        if isinstance(message, messages.Closed):
+            counted = message.record.roster.incarnations.get(self.id, -1)
+            if counted >= self.incarnation:
+                goodbye = messages.Goodbye(self.id, counted, message.version, frozenset())
+                self._effects.append(Send(message.sender, goodbye))
+
+
+def _in_turn(devices: Sequence[int], first: int, without: int) -> list[int]:
+    """Return devices, given in id order, beginning with the first id that is not below `first`."""
+    later, earlier = [d for d in devices if d >= first], [d for d in devices if d < first]
+    return [device for device in later + earlier if device != without]

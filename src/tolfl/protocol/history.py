@@ -18,13 +18,14 @@ State = object
 Life = tuple[int, int]
 
 
-class Version(msgspec.Struct, frozen=True, order=True, gc=False):
+class Version(msgspec.Struct, frozen=True, order=True, gc=False, omit_defaults=True):
     """The name of a model. Versions are totally ordered: more work first, and the larger one wins (rule 1)."""
 
     work: int  #: samples used in all rounds of the history
     round: int  #: updates done
     revision: int  #: roster changes without an update since the last round
     history: str  #: hash chain of the included sets and rosters
+    model: str = ""  #: digest of the state, so that two models never have one name; empty where it is not computed yet
 
     def conflicts_with(self, other: Version) -> bool:
         """Tell whether this version, the heavier one, is surely on another branch: to extend is to count further."""
@@ -50,6 +51,11 @@ class Roster(msgspec.Struct, frozen=True, dict=True):
         return frozenset(self.incarnations.items())
 
     @cached_property
+    def latest(self) -> int:
+        """The latest incarnation of any device."""
+        return max(self.incarnations.values(), default=0)
+
+    @cached_property
     def digest(self) -> bytes:
         """Bytes that differ whenever the roster does."""
         later = sorted((device, life) for device, life in self.incarnations.items() if life)
@@ -62,7 +68,7 @@ class Roster(msgspec.Struct, frozen=True, dict=True):
         return self is other or (isinstance(other, Roster) and self.digest == other.digest)
 
 
-class ClosedRound(msgspec.Struct, frozen=True, gc=False):
+class ClosedRound(msgspec.Struct, frozen=True, dict=True):
     """The record that a closed round leaves behind, with the model it led to (rule 7)."""
 
     version: Version
@@ -79,25 +85,36 @@ class ClosedRound(msgspec.Struct, frozen=True, gc=False):
         """Return what everybody holds before the first round."""
         return cls(Version(0, 0, 0, ""), roster, state)
 
-    def after(self, total: Pending, missing: dict[int, str], roster: Roster, state: State) -> ClosedRound:
-        """Return the record of the next round: `total` led to `state`, `roster` goes on."""
-        version = Version(
-            self.version.work + total.n_samples,
-            self.version.round + 1,
-            0,
-            self._extend(total.included, roster, "update"),
-        )
+    def after(
+        self, total: Pending, missing: dict[int, str], roster: Roster, state: State, model: str = ""
+    ) -> ClosedRound:
+        """Return the record of the next round: `total` led to `state`, whose digest is `model`; `roster` goes on."""
         parent = self.version.history
+        history = _name(parent, "update", total.included, roster)
+        version = Version(self.version.work + total.n_samples, self.version.round + 1, 0, history, model)
         return ClosedRound(version, roster, state, parent, total.included, missing, total.n_samples)
 
     def with_roster(self, roster: Roster, is_over: bool = False) -> ClosedRound:
         """Return a record that changes the roster and not the model (rule 10)."""
-        history = self._extend(DeviceSet(), roster, "over" if is_over else "roster")
-        version = Version(self.version.work, self.version.round, self.version.revision + 1, history)
-        return ClosedRound(version, roster, self.state, self.version.history, is_over=is_over)
+        parent = self.version.history
+        history = _name(parent, "over" if is_over else "roster", DeviceSet(), roster)
+        version = msgspec.structs.replace(self.version, revision=self.version.revision + 1, history=history)
+        return ClosedRound(version, roster, self.state, parent, is_over=is_over)
 
-    def _extend(self, included: DeviceSet, roster: Roster, what: str) -> str:
-        # The roster is part of the name: two records with one name and two rosters would never be reconciled.
-        digest = hashlib.sha256(f"{self.version.history}/{what}/{included.bits:x}/".encode())
-        digest.update(roster.digest)
-        return digest.hexdigest()[:16]
+    @cached_property
+    def is_consistent(self) -> bool:
+        """Whether its name is the hash of its content, and its numbers fit each other."""
+        version = self.version
+        if version.revision == 0:
+            kind, fits = "update", not self.is_over and version.round > 0 and 0 <= self.n_samples <= version.work
+        else:
+            kind, fits = "over" if self.is_over else "roster", not self.included and not self.n_samples
+        name = _name(self.parent, kind, self.included, self.roster)
+        return fits and bool(self.roster.incarnations) and version.history == name
+
+
+def _name(parent: str, kind: str, included: DeviceSet, roster: Roster) -> str:
+    # The roster is part of the name: two records with one name and two rosters would never be reconciled.
+    digest = hashlib.sha256(f"{parent}/{kind}/{included.bits:x}/".encode())
+    digest.update(roster.digest)
+    return digest.hexdigest()[:16]

@@ -1,6 +1,9 @@
 """Who is in, who has failed and who is joining, as far as one device knows; and who does what (rule 4).
 
 Beliefs only: no messages, no effects. Roles are functions of who is alive: nobody is appointed, nothing is counted up.
+
+Failure is a horizon: per peer only the last failed incarnation is kept, and it ends all earlier ones. So what is kept
+and sent never grows beyond one entry per device, however often devices fail.
 """
 
 from __future__ import annotations
@@ -11,6 +14,12 @@ from functools import lru_cache
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.history import Life, Roster
+
+#: How far beyond what is known of a device its incarnation may be said to be. Nobody restarts so often, and a number
+#: near the end of all numbers would leave the device none to come back with.
+LEASH = 2**20
+#: By how much that grows in every beat in which it was too short: devices that were told different lies agree again.
+_SLACK = 4 * LEASH
 
 
 class Roles:
@@ -25,13 +34,13 @@ class Roles:
         "member_lists",
         "members",
         "next_head",
+        "outside",
         "so_far",
         "takes_over",
     )
 
-    def __init__(self, topology: Topology, roster: Roster, dead: frozenset[Life], drops_clusters: bool) -> None:
-        # A later life that is over ends the earlier ones too.
-        fallen = {device for device, life in dead if roster.incarnations.get(device, life + 1) <= life}
+    def __init__(self, topology: Topology, roster: Roster, failed: DeviceSet, drops_clusters: bool) -> None:
+        fallen = set(failed)
         self.head_of: dict[int, int] = {}  #: cluster -> its head
         self.members: dict[int, int] = {}  #: cluster -> bits of its live devices
         self.member_lists: dict[int, tuple[int, ...]] = {}  #: the same devices, first the head
@@ -60,6 +69,8 @@ class Roles:
         self.live, self.dropped = DeviceSet(live), DeviceSet(dropped)
         self.heads = tuple(self.head_of.values())
         self.next_head = dict(zip(self.heads, self.heads[1:], strict=False))
+        #: everybody else, in id order: failed, not in the roster, or dropped
+        self.outside = tuple(device for device in sorted(topology.cluster_of) if not live >> device & 1)
 
     @property
     def closer(self) -> int | None:
@@ -68,15 +79,18 @@ class Roles:
 
 
 @lru_cache(maxsize=256)
-def roles_of(topology: Topology, roster: Roster, dead: frozenset[Life], drops_clusters: bool) -> Roles:
+def roles_of(topology: Topology, roster: Roster, failed: DeviceSet, drops_clusters: bool) -> Roles:
     """Return the roles; computed once per membership change and shared by all devices of a simulation."""
-    return Roles(topology, roster, dead, drops_clusters)
+    return Roles(topology, roster, failed, drops_clusters)
 
 
 class Membership:
     """The beliefs of one device about its fleet."""
 
     __slots__ = (
+        "_horizon",
+        "_is_strained",
+        "_leash",
         "_roles",
         "cluster",
         "dead",
@@ -95,9 +109,12 @@ class Membership:
         self.cluster = topology.cluster_of[device]
         self.is_inside = False  #: whether this life of the device is in the roster
         self.drops_clusters = drops_clusters
-        self.dead: frozenset[Life] = frozenset()
-        self.left: frozenset[Life] = frozenset()  #: of the dead, those who said goodbye
-        self.joiners: dict[int, int] = {}  #: never changed in place: messages carry it
+        # Mappings are never changed in place: copies of a device share them, and messages carry them.
+        self._horizon: Mapping[int, int] = {}  #: the last failed incarnation of a device, unless the roster has a later
+        self.dead: frozenset[Life] = frozenset()  #: the same as lives, for messages
+        self.left: Mapping[int, int] = {}  #: the last incarnation of a device that said goodbye
+        self.joiners: Mapping[int, int] = {}
+        self._leash, self._is_strained = LEASH, False  #: and whether something was beyond it since the last beat
         self._roles: Roles | None = None
         self._find_oneself()
 
@@ -105,7 +122,9 @@ class Membership:
     def roles(self) -> Roles:
         """Who does what, given who is alive."""
         if self._roles is None:
-            self._roles = roles_of(self.topology, self.roster, self.dead, self.drops_clusters)
+            lives = self.roster.incarnations
+            failed = (device for device, life in self._horizon.items() if lives.get(device, life + 1) <= life)
+            self._roles = roles_of(self.topology, self.roster, DeviceSet.of(failed), self.drops_clusters)
         return self._roles
 
     @property
@@ -115,21 +134,58 @@ class Membership:
 
     def has_lost_more(self, dead: frozenset[Life]) -> bool:
         """Tell whether somebody of the roster who is alive as far as this device knows is among the dead of others."""
-        return not (dead - self.dead).isdisjoint(self.roster.lives)
+        for device, life in dead - self.dead:
+            present = self.roster.incarnations.get(device)
+            if present is not None and present <= life and not self.has_failed((device, present)):
+                return True
+        return False
 
     def has_failed(self, life: Life) -> bool:
-        """Tell whether a life is over: known dead, or followed by a later one in the roster (rule 3)."""
-        return life in self.dead or life[1] < self.roster.incarnations.get(life[0], 0)
+        """Tell whether a life is over: it or a later one is known dead, or the roster has a later one (rule 3)."""
+        device, incarnation = life
+        return incarnation <= self._horizon.get(device, -1) or incarnation < self.roster.incarnations.get(device, 0)
 
-    def mark_failed(self, lives: frozenset[Life]) -> bool:
-        """Note deaths; tell whether any is news. Nobody believes in the own death: that is for `start_incarnation`."""
-        new = lives - self.dead - {(self.id, self.incarnation)}
+    def mark_failed(self, lives: frozenset[Life], is_seen: bool = False) -> bool:
+        """Note deaths; tell whether that changes who is alive or joining.
+
+        `is_seen`: by this device itself, not told by others. Nobody believes in the own death: that is for
+        `start_incarnation`.
+        """
+        new = {
+            device: life
+            for device, life in sorted(lives - self.dead)
+            if device != self.id and not self.has_failed((device, life)) and (is_seen or self.is_near(device, life))
+        }
         if not new:
             return False
-        self.dead |= new
-        self.joiners = {device: life for device, life in self.joiners.items() if (device, life) not in new}
-        self._roles = None
-        return True
+        live, joiners = self.roles.live, self.joiners
+        self._set_horizon({**self._horizon, **new})
+        self.joiners = {device: life for device, life in joiners.items() if not self.has_failed((device, life))}
+        return self.roles.live != live or len(self.joiners) < len(joiners)
+
+    def mark_left(self, life: Life) -> None:
+        """Note that somebody said goodbye."""
+        self.left = {**self.left, life[0]: life[1]}
+
+    def pass_beat(self) -> None:
+        """Give more leash after a beat in which it was too short, and the usual one after any other."""
+        self._leash = self._leash + _SLACK if self._is_strained else LEASH
+        self._is_strained = False
+
+    def is_near(self, device: int, incarnation: int) -> bool:
+        """Tell whether a device can have come to an incarnation, as far as is known here."""
+        if incarnation <= LEASH:
+            return True
+        beliefs = (self.roster.incarnations, self._horizon, self.joiners, {self.id: self.incarnation})
+        is_near = incarnation <= max(belief.get(device, 0) for belief in beliefs) + self._leash
+        self._is_strained |= not is_near
+        return is_near
+
+    def own_death_in(self, dead: frozenset[Life]) -> int | None:
+        """Return the latest incarnation of this device that others hold for dead, if it is the present or a later."""
+        told = [life for device, life in dead - self.dead if device == self.id and self.is_near(device, life)]
+        latest = max(told, default=-1)
+        return latest if latest >= self.incarnation else None
 
     def cluster_in_roster(self, device: int, incarnation: int) -> int | None:
         """Return the cluster of a life that is in the roster."""
@@ -137,9 +193,9 @@ class Membership:
 
     def why_missing(self, device: int) -> str | None:
         """Return why a device of the roster cannot contribute, if there is a reason."""
-        life = (device, self.roster.incarnations[device])
-        if life in self.dead:
-            return "left" if life in self.left else "failed"
+        life = self.roster.incarnations[device]
+        if life <= self._horizon.get(device, -1):
+            return "left" if self.left.get(device) == life else "failed"
         return "dropped" if device in self.roles.dropped else None
 
     def note_joiners(self, joiners: Mapping[int, int]) -> None:
@@ -150,7 +206,8 @@ class Membership:
 
     def _is_new_joiner(self, device: int, life: int) -> bool:
         known = max(self.roster.incarnations.get(device, -1), self.joiners.get(device, -1))
-        return life > known and (device, life) not in self.dead
+        is_possible = device != self.id and self.is_near(device, life)
+        return life > known and is_possible and not self.has_failed((device, life))
 
     def next_roster(self) -> Roster:
         """Return the live devices of this roster and those who want in (rule 2)."""
@@ -165,31 +222,50 @@ class Membership:
         if roster is self.roster and not self.joiners:
             return  # the usual case: nobody came, nobody went
         self.roster, self._roles = roster, None
-        self.joiners = {
-            device: life for device, life in self.joiners.items() if life > roster.incarnations.get(device, -1)
-        }
+        present = roster.incarnations
+        self.joiners = {device: life for device, life in self.joiners.items() if life > present.get(device, -1)}
+        self._set_horizon(self._horizon)
         self._find_oneself()
 
-    def believe(self, dead: frozenset[Life], spared: frozenset[Life] = frozenset()) -> None:
+    def believe(self, dead: frozenset[Life], spared: Roster) -> None:
         """Take over the beliefs of others: their dead, and the life of those they count with."""
-        self.dead = (self.dead - spared) | dead - {(self.id, self.incarnation)}
-        self._roles = None
+        counted = spared.incarnations
+        horizon = {device: life for device, life in self._horizon.items() if life < counted.get(device, life + 1)}
+        for device, life in dead:
+            if device != self.id and life > horizon.get(device, -1) and self.is_near(device, life):
+                horizon[device] = life
+        self._set_horizon(horizon)
         self._find_oneself()
 
-    def start_incarnation(self) -> None:
-        """Accept to be dead and begin the next life (rule 3)."""
-        self.dead |= {(self.id, self.incarnation)}
-        self.incarnation += 1
+    def start_incarnation(self, past: int) -> None:
+        """Accept that this device is held for dead, or replaced, up to a past incarnation, and begin the next one."""
+        past = max(past, self.incarnation)
+        self.incarnation = past + 1
         self.is_inside = False
-        self._roles = None
+        self._set_horizon({**self._horizon, self.id: past})
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the roster has a later incarnation of this device than the present."""
+        return self.roster.incarnations.get(self.id, -1) > self.incarnation
+
+    def _set_horizon(self, horizon: Mapping[int, int]) -> None:
+        """Keep who has failed, without those whom the roster has in a later incarnation."""
+        present = self.roster.incarnations
+        self._horizon = {device: life for device, life in horizon.items() if life >= present.get(device, -1)}
+        self.dead, self._roles = frozenset(self._horizon.items()), None
 
     def is_smaller_side(self, their_dead: frozenset[Life]) -> bool:
         """Tell whether, of two sides that hold each other for dead, this one steps aside (rule 9)."""
-        mine, theirs = self.roster.lives - self.dead, self.roster.lives - their_dead
+        mine = [life for life in sorted(self.roster.lives) if not self.has_failed(life)]
+        horizon: dict[int, int] = {}
+        for device, incarnation in their_dead:
+            horizon[device] = max(incarnation, horizon.get(device, -1))
+        theirs = [life for life in sorted(self.roster.lives) if life[1] > horizon.get(life[0], -1)]
         if len(mine) != len(theirs):
             return len(mine) < len(theirs)
         # Sides may overlap, so their lowest ids may be the same; in full they never are: each side lacks the other.
-        return sorted(mine) > sorted(theirs)
+        return mine > theirs
 
     def neighbours(self) -> list[int]:
         """Return the peers on links at rest: the head; for a head its members and the heads next to it."""
@@ -222,5 +298,4 @@ class Membership:
         self.is_inside = self.roster.incarnations.get(self.id) == self.incarnation
         past = self.roster.incarnations.get(self.id, self.incarnation)
         if past < self.incarnation:
-            self.dead |= {(self.id, past)}
-            self._roles = None
+            self._set_horizon({**self._horizon, self.id: max(past, self._horizon.get(self.id, past))})

@@ -34,6 +34,7 @@ class RoundState:
         "reported_to",
         "timer_set",
         "upstream",
+        "upstream_means",
         "upstream_missing",
     )
 
@@ -41,8 +42,9 @@ class RoundState:
         self.own: Pending | None = None  #: kept until the round closes (rule 5)
         self.received: dict[int, Pending] = {}  #: by device; as a head, the own one too
         self.received_bits = 0
-        self.upstream: Pending | None = None
+        self.upstream: Pending | None = None  #: of the upstream means, the one that is used (`choose_upstream`)
         self.upstream_missing: dict[int, str] = {}
+        self.upstream_means: dict[int, Mean] = {}  #: by sender, in the order in which they came
         self.judged_bits = 0  #: whose reports were judged; each is judged once
         self.refused_bits = 0  #: whose reports were not admitted: nobody waits for them
         self.refused_upstream_bits = 0  #: who was in upstream means that were not admitted
@@ -65,16 +67,32 @@ class RoundState:
             self.received[device] = contribution
             self.received_bits |= 1 << device
 
+    def refuse(self, device: int) -> None:
+        """Leave out a member's contribution, unless it has one; nobody waits for it any longer."""
+        if not self.received_bits >> device & 1:
+            self.refused_bits |= 1 << device
+
     def offer_upstream(self, mean: Mean) -> None:
-        """Keep the upstream mean with most included; two are never merged (rule 6)."""
-        if self.upstream is None or len(mean.total.included) > len(self.upstream.included):
-            self.upstream, self.upstream_missing = mean.total, mean.missing
+        """Keep the last mean of each head upstream."""
+        _keep_last(self.upstream_means, mean)
+
+    def choose_upstream(self, roles: Roles, cluster: int) -> None:
+        """Use one upstream mean; two are never merged (rule 6).
+
+        One that speaks for everybody who is waited for comes before one that does not, then the one with most included,
+        then the later one: the mean of a head that has failed, and was perhaps wrong, must not stand in the way.
+        """
+        waiting = roles.earlier.get(cluster, 0) & ~self.refused_upstream_bits
+        best = (-1, -1)
+        for mean in self.upstream_means.values():
+            included = mean.total.included.bits
+            is_whole = not waiting & ~(included | DeviceSet.of(mean.missing).bits)
+            if (rank := (int(is_whole), included.bit_count())) >= best:
+                best, self.upstream, self.upstream_missing = rank, mean.total, mean.missing
 
     def keep_offered(self, mean: Mean) -> None:
-        """Keep an upstream mean until it is judged."""
-        known = self.offered.get(mean.sender)
-        if known is None or len(mean.total.included) > len(known.total.included):
-            self.offered[mean.sender] = mean
+        """Keep the last mean of each head upstream until it is judged."""
+        _keep_last(self.offered, mean)
 
     def judge_reports(self, head: int, is_admitted: Callable[[Pending], bool]) -> None:
         """Drop the reports that are not admitted; a head does not judge its own."""
@@ -104,8 +122,8 @@ class RoundState:
         """Tell whether what is offered is here already, or something better."""
         if offer.what is Payload.REPORT:
             return bool((self.received_bits | self.refused_bits) >> offer.sender & 1)
-        kept = [mean.total for mean in self.offered.values()] + [self.upstream]
-        return any(total is not None and len(total.included) >= len(offer.included) for total in kept)
+        kept = (means.get(offer.sender) for means in (self.offered, self.upstream_means))
+        return any(mean is not None and not offer.included - mean.total.included for mean in kept)
 
     def is_complete(self, roles: Roles, cluster: int) -> bool:
         """Tell whether a head has heard of everybody it must wait for (rule 6)."""
@@ -159,4 +177,13 @@ class RoundState:
         """Return an independent copy; what it holds is immutable and shared."""
         other = copy(self)
         other.received, other.offered = dict(self.received), dict(self.offered)
+        other.upstream_means = dict(self.upstream_means)
         return other
+
+
+def _keep_last(means: dict[int, Mean], mean: Mean) -> None:
+    """Keep the last mean of its sender, and last in order; one that only lacks devices was overtaken on its way."""
+    known = means.get(mean.sender)
+    if known is None or not known.total.included - mean.total.included or mean.total.included - known.total.included:
+        means.pop(mean.sender, None)
+        means[mean.sender] = mean

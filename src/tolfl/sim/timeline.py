@@ -199,7 +199,8 @@ class Timeline:
                 continue
             self.now, _, device, event = heapq.heappop(self._queue)
             self._happen(device, event)
-            self._bring_back()  # whoever dies while the update spreads that it would return with
+            if self._returns:
+                self._bring_back()  # whoever dies while the update spreads that it would return with
         self._settle(None)
         yield RunEnded(time_s=self.now, reason=self._reason(), survivors=tuple(sorted(self.devices)))
 
@@ -285,9 +286,9 @@ class Timeline:
         if self._is_cut(source, to):
             return
         if to not in self.devices:
-            # A refused connection is proof of death.
-            life = PeerFailed(to, self.dead[to][0])
-            self._push(self.now + self.world.timing.crash_detection_s, source, life)
+            if to in self.dead:  # a refused connection is proof of death; who never was there is no news
+                life = PeerFailed(to, self.dead[to][0])
+                self._push(self.now + self.world.timing.crash_detection_s, source, life)
             return
         kind = self._kind_of_model_inside(message)
         if kind is None:

@@ -113,6 +113,16 @@ class Network:
             for device in here:
                 self._rules(device, [f"ip saddr {{ {unheard} }} counter drop"])
 
+    def let_nobody_dial(self, device: int, is_refused: bool) -> None:
+        """Stop every new connection to a machine, as a firewall or an address translation does; it may dial out."""
+        verdict = "reject with tcp reset" if is_refused else "drop"
+        self._rules(device, [f"tcp flags & (syn|ack) == syn counter {verdict}"])
+
+    def deafen(self, device: int, to: Iterable[int]) -> None:
+        """Drop, silently, whatever comes in at a machine from others; what it sends still arrives."""
+        unheard = ", ".join(self.address(other) for other in to)
+        self._rules(device, [f"ip saddr {{ {unheard} }} counter drop"])
+
     def reunite(self) -> None:
         """Let everything through again."""
         for device in self.devices:

@@ -79,6 +79,7 @@ class Fleet:
             peers=peers,
             token=TOKEN,
             insecure=True,
+            linger_s=0.0,
         )
         return msgspec.structs.replace(config, **changes)
 

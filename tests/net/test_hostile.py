@@ -6,23 +6,25 @@ All are refused, counted by kind, and of no consequence: the fleet ends with the
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.net.hostile_peers import Peer, check_unharmed, framed, in_mid_run, secure_fleet_of, without_stale
+from tests.net.hostile_peers import Peer, Stream, check_unharmed, framed, in_mid_run, secure_fleet_of, without_stale
 from tests.net.nodes import PATIENCE_S, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
 from tolfl.cli.options import Format
 from tolfl.cli.status import status
 from tolfl.net.addresses import split_address
 from tolfl.net.links import MAX_FRAMES_PER_S, MAX_HALF_OPEN, Meter
+from tolfl.net.tls import Credentials
 from tolfl.net.wire import (
     CHUNK_BYTES,
     LENGTH,
@@ -403,5 +405,72 @@ def test_pongs_to_pings_that_were_never_sent_are_no_sign_of_life(tmp_path: Path)
                 for stream in streams:
                     stream.close()
             assert fleet.closed()[-1].included == HONEST
+
+    asyncio.run(live())
+
+
+# -- a peer that answers wrongly --------------------------------------------------------------------------------------
+
+LISTS = b'{"content": ' + b"[" * 3_000
+#: What a liar answers to whoever dials it, in place of a hello.
+ANSWERS: dict[str, Callable[[Peer], Frames]] = {
+    "brackets for a list of revocations": lambda p: [p.hello(to=None, revocations=b"[" * 3_000)],
+    "brackets in a list": lambda p: [p.hello(to=None, revocations=LISTS)],
+    "brackets": lambda _: [framed(b"\x82\xa4type\xa5hello\xa4mood" + BRACKETS)],
+    "too large": lambda _: [LENGTH.pack(2**32 - 1)],
+    "half a hello": lambda p: [encode_frame(p.hello(to=None))[:20]],
+    "nothing": lambda _: [],
+    "a rejection without end": lambda _: [Rejection("k" * 100_000, "r" * 100_000)],
+    "an incarnation beyond reason": lambda p: [p.hello(to=None, incarnation=2**62 - 1)],
+    "a hello and bytes": lambda p: [p.hello(to=None), b"\xff" * 1_000],
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("liar", [3, pytest.param(0, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_a_device_that_answers_anything_and_talks_on_stops_nobody(tmp_path: Path, liar: int) -> None:
+    """It answers wrongly whoever dials it, each time in another way, and its own messages are in good order."""
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, SPEC) as fleet:
+            honest = [device for device in range(4) if device != liar]
+            for device in honest:
+                fleet.prepare(device)
+            peer, answers = Peer(fleet, liar, honest[0]), itertools.cycle(ANSWERS.values())
+
+            async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                with suppress(OSError, EOFError):
+                    await reader.readexactly(4)
+                    Stream(reader, writer).send(*next(answers)(peer))
+                    await writer.drain()
+                    await reader.read()
+                writer.close()
+
+            async def talk(device: int) -> None:
+                me = Peer(fleet, liar, device)
+                while True:
+                    with suppress(OSError, EOFError):
+                        stream = await me.dial()
+                        stream.send(me.hello(), *heartbeat(me, version=Version(0, 0, 0, "")), Ping(77))
+                        await stream.answer()
+                        stream.close()
+                    await asyncio.sleep(0.05)
+
+            host, port = split_address(fleet.addresses[liar])
+            server = await asyncio.start_server(
+                answer, host, port, ssl=Credentials(fleet.credentials(liar)).server_context
+            )
+            talking = [asyncio.create_task(talk(device)) for device in honest]
+            fleet.launch(*honest)
+            try:
+                assert await fleet.ends(*honest) == ["over"] * 3
+            finally:
+                for task in talking:
+                    task.cancel()
+                server.close()
+
+            assert len(fleet.histories()) == 1
+            assert fleet.closed()[-1].included == tuple(honest)
+            assert any(fleet.nodes[device].links.refused for device in honest)
 
     asyncio.run(live())

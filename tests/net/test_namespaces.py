@@ -83,6 +83,43 @@ def test_devices_find_each_other_by_seeds_and_go_on_without_one_that_is_cut_off(
         assert known == {0: {1, 2}, 1: {0, 2}, 2: {0, 1}}
 
 
+@pytest.mark.parametrize(
+    "is_refused", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["packets dropped", "connections refused"]
+)
+def test_a_device_that_nobody_can_dial_takes_part_like_any_other(tmp_path: Path, is_refused: bool) -> None:
+    with Network(3) as network:
+        network.let_nobody_dial(0, is_refused)  # a head
+        with RemoteFleet(network, endless(3, 2, min_devices=1), tmp_path) as fleet:
+            fleet.wait_for_the_start()
+            began_s = fleet.now_s
+            fleet.wait_until(lambda: fleet.now_s > began_s + 3 * Timing.lan().silence_detection_s, "some time passes")
+
+            assert network.lost_packets(0) > 0  # somebody has tried
+            fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s)
+            assert deaths(fleet) == []
+            assert set(fleet.lives().values()) == {0}
+
+
+@pytest.mark.parametrize("deaf", [2, *(pytest.param(device, marks=pytest.mark.slow) for device in (0, 1, 3))])
+def test_a_link_that_breaks_in_one_direction_costs_one_device_at_most(tmp_path: Path, deaf: int) -> None:
+    # Clusters 0-1 and 2-3: 2 closes and hears no more of the head before it; 0 hears nothing of the closer, ...
+    unheard = {0: 2, 1: 0, 2: 0, 3: 2}[deaf]
+    with Network(4) as network, RemoteFleet(network, endless(4, 2, min_devices=1), tmp_path) as fleet:
+        fleet.wait_for_the_start()
+        fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s)
+        cut_s = fleet.now_s
+        network.deafen(deaf, [unheard])
+        fleet.wait_until(
+            lambda: any(len(line.included) >= 3 for line in fleet.rounds_since(cut_s + 3.0)), "three go on"
+        )
+        healed_s = fleet.now_s
+        network.reunite()
+        back = fleet.wait_for_round_of(fleet.devices, since_s=healed_s)
+        fleet.wait_until(fleet.is_one_history, "all hold one history")
+
+        assert back.time_s - healed_s < 30.0  # benchmarks.network measures it; this is a bound for any machine
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_silent", [False, True], ids=["cable pulled", "packets dropped"])
 def test_any_role_may_be_cut_off_and_come_back(tmp_path: Path, is_silent: bool) -> None:

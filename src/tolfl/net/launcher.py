@@ -320,7 +320,7 @@ class Launcher:
         for record in self._new_lines(process):
             self._take_in(process, record)
         process.exit_code = code
-        if not process.has_begun and not self._is_stopping:
+        if code != 0 and not self._is_stopping:
             self._tell_of_absence(process.device)
         if code and not process.has_told_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
@@ -330,10 +330,10 @@ class Launcher:
             self._note(line)
 
     def _tell_of_absence(self, device: int) -> None:
-        """Tell those who still wait for a device that it is not coming."""
+        """Tell the others that a device has exited: nobody waits for it before the start or after the end."""
         request = CommandRequest(token=self._token, absent=(device,))
         for process in self.processes:
-            if process.is_running and not process.has_begun:
+            if process.is_running and not process.is_frozen:
                 with suppress(TolFLError):  # it may not listen yet, and then finds out by waiting
                     command(self.address_of(process.device), request, credentials_for(str(self.out)))
 

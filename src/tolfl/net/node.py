@@ -35,7 +35,7 @@ from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog
 from tolfl.net.start_up import wait_for_peers
 from tolfl.net.status import STRANGERS, Metrics, status_of, stranger_sentence
-from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name
+from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name, kept_update
 from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import (
@@ -131,6 +131,7 @@ class Node:
         self.absent = set(config.absent)  #: whom nobody waits for
         self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
         self._processes: dict[int, int] = {}  #: and the process that lives it
+        self._versions: dict[int, Version] = {}  #: the version that each peer last had
         self._alive: set[tuple[int, int]] = set()  #: who took part and was not held for dead at the last beat
         #: what came before this device started
         self._early: deque[tuple[int, AnyMessage]] | None = deque(maxlen=_MAX_EARLY)
@@ -245,8 +246,7 @@ class Node:
                 raise self._error
             reason = self.device.stopped
             if reason != "left":
-                # Somebody may not have heard yet, or may know better; a device that is over still listens.
-                await asyncio.sleep(self.timing.silence_detection_s)
+                await self._linger()
             if self.device.stopped != reason or reason is None:
                 self._ended.clear()
                 continue
@@ -258,6 +258,22 @@ class Node:
                 self.writer.leave_behind, self.device.record, reason, self.device.is_private, results
             )
             return reason
+
+    async def _linger(self) -> None:
+        """Go on answering: somebody may not have heard of the end, may know better, or may wake up after it."""
+        record = self.device.record
+        await asyncio.sleep(self.timing.silence_detection_s)
+        for _ in range(round(self.config.linger_s / self.timing.heartbeat_s)):
+            if self.device.record is not record or not self._missing():
+                return
+            await asyncio.sleep(self.timing.heartbeat_s)
+
+    def _missing(self) -> set[int]:
+        """Return the devices of the fleet that may not know how the run ended."""
+        version = self.device.version
+        served = {peer for peer, known in self._versions.items() if known == version}
+        everybody = self.limits.topology.cluster_of.keys()
+        return everybody - self.device.record.roster.incarnations.keys() - served - self.absent - {self.id}
 
     async def _beat(self) -> None:
         """Every heartbeat: who has fallen silent, what must be said again, which connections are of no use."""
@@ -392,6 +408,8 @@ class Node:
 
     def _trained(self, version: Version, contribution: Contribution) -> None:
         self.loss = contribution.loss
+        if self.config.keep_updates:
+            self.writer.keep_file(*kept_update(self.id, self.device.incarnation, version, contribution))
         self._handle(Trained(version, contribution))
 
     def _applied(self, version: Version, result: tuple[State, Account]) -> None:
@@ -496,6 +514,7 @@ class Node:
         if is_old or message.incarnation < self._lives.get(peer, 0):
             self.links.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
         self._lives[peer] = max(self._lives.get(peer, 0), message.incarnation)
+        self._versions[peer] = message.version
         if isinstance(message, Closed) and kept_in(message.record):
             message = self._with_kept(message)
         self._handle(Received(message))

@@ -18,7 +18,7 @@ import safetensors.numpy
 from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
-from tolfl.core.contribution import Vector
+from tolfl.core.contribution import Contribution, How, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError
 from tolfl.learners import Scorer
@@ -27,6 +27,7 @@ from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.directory import write_file
 
 _LIFE, _ROUND, _KEPT, _LOCK = "life.json", "round.safetensors", "models", "lock"
+_UPDATES = "updates"
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
 
 
@@ -114,6 +115,36 @@ class DeviceStorage:
         """Leave the folder to another process."""
         if self._lock is not None:
             self._lock.release()
+
+
+class _KeptPart(msgspec.Struct):
+    n_samples: int
+    weight: int
+    n_trained: int
+    loss: float
+    how: How
+
+
+class KeptUpdate(msgspec.Struct):
+    """What a device contributed to a round, without the numbers."""
+
+    device: int
+    incarnation: int
+    version: str  #: that it was trained on
+    n_samples: int
+    parts: dict[str, _KeptPart]
+
+
+def kept_update(device: int, incarnation: int, version: Version, update: Contribution) -> tuple[str, bytes]:
+    """Return the name and content of a file that holds a device's contribution to a round."""
+    parts = {
+        key: _KeptPart(part.n_samples, part.weight, part.n_trained, part.loss, part.how)
+        for key, part in update.parts.items()
+    }
+    about = KeptUpdate(device, incarnation, str(version), update.n_samples, parts)
+    name = f"{_UPDATES}/{version.round}-{version.history or 'first'}-{incarnation}.safetensors"
+    arrays = {key: part.vector for key, part in update.parts.items()}
+    return name, safetensors.numpy.save(arrays, {"update": msgspec.json.encode(about).decode()})
 
 
 class BackgroundWriter:

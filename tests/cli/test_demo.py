@@ -77,14 +77,11 @@ def test_without_a_network_it_says_why_and_simulates(
     check_story(out, tmp_path / "d")
 
 
-def test_short_memory_is_found_before_anything_starts(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 8000000 kB\nMemAvailable: 1000000 kB\n")
-
-    with pytest.raises(NoNetworkError, match=r"1\.0 GB of memory are free, and 10 processes want 2\.5 GB"):
-        check_memory(10, meminfo)
-    check_memory(4, meminfo)
-    check_memory(10, tmp_path / "not-linux")
+def test_short_memory_is_found_before_anything_starts_as_doctor_counts_it() -> None:
+    with pytest.raises(NoNetworkError, match=r"2\.0 GiB of memory are free, and 10 processes want 3\.6 GiB"):
+        check_memory(10, 2 * 2**30)
+    check_memory(4, 2 * 2**30)
+    check_memory(10, None)
 
 
 def test_help_has_examples(tolfl: Command) -> None:

@@ -11,15 +11,21 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tolfl.cli.checks import Finding, State
-from tolfl.cli.checks.fleet import certificate_findings, fleet_findings, why_not_bound
-from tolfl.cli.checks.machine import clock_findings, free_memory, limit_findings
-from tolfl.cli.checks.versions import unmet
+from tolfl.cli.doctor import (
+    CheckResult,
+    Level,
+    certificate_findings,
+    fleet_findings,
+    free_memory,
+    limit_findings,
+    unmet,
+    why_not_bound,
+)
 from tolfl.core.spec import RunSpec
 from tolfl.net.enrolment import KEY, REVOCATIONS, Authority
 from tolfl.net.node_config import NodeConfig
 
-AREAS = {"versions", "ports", "clock", "limits", "data", "terminal"}
+AREAS = {"versions", "ports", "clock", "limits", "data"}
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +34,10 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TOLFL_DATA", raising=False)
 
 
-def examined(tolfl: Command, *arguments: str) -> tuple[int, dict[tuple[str, str], Finding]]:
+def examined(tolfl: Command, *arguments: str) -> tuple[int, dict[tuple[str, str], CheckResult]]:
     code, out, err = tolfl("doctor", *arguments, "--format", "json")
     assert err == ""
-    findings = [Finding(**{**line, "state": State(line["state"])}) for line in json.loads(out)]
+    findings = [CheckResult(**{**line, "state": Level(line["state"])}) for line in json.loads(out)]
     return code, {(finding.area, finding.name): finding for finding in findings}
 
 
@@ -56,7 +62,7 @@ def test_a_machine_that_is_well_has_no_problem(tolfl: Command) -> None:
 
     assert code == 0
     assert {area for area, _ in found} == AREAS
-    assert [finding for finding in found.values() if finding.state is State.PROBLEM] == []
+    assert [finding for finding in found.values() if finding.state is Level.PROBLEM] == []
     assert found["data", "mnist"].todo == "if you want it, run: tolfl data get mnist"
     assert found["versions", "kernel"].found.startswith("compiled")
 
@@ -72,10 +78,10 @@ def test_the_table_counts_what_is_wrong_and_leaves_nothing_behind(tolfl: Command
 def test_every_note_warning_and_problem_says_what_to_do(tolfl: Command, tmp_path: Path) -> None:
     missing = ("--config", "no.toml", "--fleet", "no", "--credentials", "no", "--data-dir", "no", "--out", "/proc/no")
     code, found = examined(tolfl, *missing)
-    bad = [finding for finding in found.values() if finding.state is not State.OK]
+    bad = [finding for finding in found.values() if finding.state is not Level.OK]
 
     assert code == 1
-    assert sum(finding.state is State.PROBLEM for finding in bad) == 5
+    assert sum(finding.state is Level.PROBLEM for finding in bad) == 5
     assert [finding for finding in bad if not finding.todo and ";" not in finding.found] == []
 
 
@@ -88,11 +94,11 @@ def test_a_port_that_somebody_has_is_a_problem(tolfl: Command, tmp_path: Path) -
         code, found = examined(tolfl, "--config", str(device_file(tmp_path, address)))
 
     assert code == 1
-    assert found["ports", "listen"].state is State.PROBLEM
+    assert found["ports", "listen"].state is Level.PROBLEM
     assert found["ports", "listen"].sentence == (
         f"{address} is taken; end the program that uses it, or choose another port"
     )
-    assert found["device", "specification"].state is State.OK
+    assert found["device", "specification"].state is Level.OK
 
 
 def test_a_free_port_is_fine_and_silent_peers_are_a_warning(tolfl: Command, tmp_path: Path) -> None:
@@ -102,9 +108,9 @@ def test_a_free_port_is_fine_and_silent_peers_are_a_warning(tolfl: Command, tmp_
     code, found = examined(tolfl, "--config", str(config))
 
     assert code == 0
-    assert found["ports", "listen"].state is State.OK
-    assert found["ports", "peer 0"].state is State.WARNING
-    assert found["ports", "seed"].state is State.WARNING
+    assert found["ports", "listen"].state is Level.OK
+    assert found["ports", "peer 0"].state is Level.WARNING
+    assert found["ports", "seed"].state is Level.WARNING
     assert ("ports", "peer 1") not in found  # that is itself
 
 
@@ -141,14 +147,14 @@ def test_what_a_configuration_names_is_looked_at(
     code, found = examined(tolfl, "--config", str(path))
 
     assert code == 1
-    assert found["device", place].state is State.PROBLEM
+    assert found["device", place].state is Level.PROBLEM
     assert sentence in found["device", place].sentence
 
 
 # -- certificates --------------------------------------------------------------------------------------------------
 
 
-def states(findings: list[Finding]) -> list[tuple[str, State]]:
+def states(findings: list[CheckResult]) -> list[tuple[str, Level]]:
     return [(finding.name, finding.state) for finding in findings]
 
 
@@ -156,21 +162,21 @@ def test_a_fleet_whose_certificates_are_good(authority: Authority) -> None:
     authority.issue("gateway", 0)
     authority.issue("me", None)
 
-    expected = [("authority", State.OK), ("gateway", State.OK), ("me", State.OK)]
+    expected = [("authority", Level.OK), ("gateway", Level.OK), ("me", Level.OK)]
     assert states(list(fleet_findings(authority.folder))) == expected
 
 
 @pytest.mark.parametrize(
     ("days", "state", "words"),
-    [(5, State.WARNING, "4 days; run: tolfl enroll renew gateway"), (0, State.PROBLEM, "ended on")],
+    [(5, Level.WARNING, "4 days; run: tolfl enroll renew gateway"), (0, Level.PROBLEM, "ended on")],
 )
 def test_a_certificate_that_ends_is_said_in_time(
-    authority: Authority, tolfl: Command, days: int, state: State, words: str
+    authority: Authority, tolfl: Command, days: int, state: Level, words: str
 ) -> None:
     folder = authority.issue("gateway", 1, days)
     code, found = examined(tolfl, "--credentials", str(folder))
 
-    assert code == (1 if state is State.PROBLEM else 0)
+    assert code == (1 if state is Level.PROBLEM else 0)
     assert found["certificates", "gateway"].state is state
     assert words in found["certificates", "gateway"].sentence
     assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", state)
@@ -180,7 +186,7 @@ def test_a_certificate_of_a_device_that_is_gone_is_judged_by_the_register(author
     folder = authority.issue("gateway", 1, days=0)
     folder.rename(authority.folder / "elsewhere")
 
-    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", State.PROBLEM)
+    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", Level.PROBLEM)
 
 
 def test_a_key_that_others_can_read_is_a_problem(authority: Authority) -> None:
@@ -188,7 +194,7 @@ def test_a_key_that_others_can_read_is_a_problem(authority: Authority) -> None:
     (folder / KEY).chmod(0o644)
     (finding,) = certificate_findings(folder)
 
-    assert finding.state is State.PROBLEM
+    assert finding.state is Level.PROBLEM
     assert "chmod 600" in finding.found
 
 
@@ -198,7 +204,7 @@ def test_certificates_of_another_device_are_a_problem(authority: Authority, tolf
     first = next(iter(certificate_findings(authority.folder_of("pump"), device=1)))
 
     assert code == 1
-    assert found["certificates", "pump"].state is State.OK  # the certificate itself is good ...
+    assert found["certificates", "pump"].state is Level.OK  # the certificate itself is good ...
     assert first.sentence.startswith("they are those of device 2, not of device 1; ")  # ... and somebody else's
 
 
@@ -208,27 +214,20 @@ def test_a_revoked_certificate_is_a_problem_once_the_list_is_there(authority: Au
     before = states(list(certificate_findings(folder)))
     (folder / REVOCATIONS).write_bytes((authority.folder / REVOCATIONS).read_bytes())
 
-    assert before == [("gateway", State.OK)]
-    assert states(list(certificate_findings(folder))) == [("gateway", State.PROBLEM)]
-    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", State.OK)  # as it should be: revoked
+    assert before == [("gateway", Level.OK)]
+    assert states(list(certificate_findings(folder))) == [("gateway", Level.PROBLEM)]
+    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", Level.OK)  # as it should be: revoked
 
 
 def test_a_clock_that_is_behind_makes_good_certificates_useless(authority: Authority) -> None:
     folder = authority.issue("gateway", 1)
     (finding,) = certificate_findings(folder, now=datetime.now(UTC) - timedelta(days=400))
 
-    assert finding.state is State.PROBLEM
+    assert finding.state is Level.PROBLEM
     assert finding.todo == "set the clock of this machine"
 
 
 # -- the machine ---------------------------------------------------------------------------------------------------
-
-
-def test_a_clock_before_the_installation_is_wrong() -> None:
-    first = next(iter(clock_findings(now=datetime(1970, 1, 1, tzinfo=UTC))))
-
-    assert first.state is State.PROBLEM
-    assert first.found.startswith("1970-01-01 00:00 UTC is before tolfl was installed")
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem(tolfl: Command) -> None:
@@ -246,7 +245,7 @@ def test_few_open_files_are_a_warning() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-    assert first.state is State.WARNING
+    assert first.state is Level.WARNING
     assert first.found.startswith("512")
 
 
@@ -272,4 +271,4 @@ def test_data_that_are_there_are_found(tolfl: Command, tmp_path: Path) -> None:
     _, found = examined(tolfl, "--data-dir", "data")
 
     assert found["data", "cifar-100"].sentence == "in data/cifar-100-binary"
-    assert found["data", "cifar-10"].state is State.NOTE
+    assert found["data", "cifar-10"].state is Level.NOTE

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
+from tolfl.cli.doctor import DEVICE_BYTES, free_memory
 from tolfl.core.errors import TolFLError
 
 if TYPE_CHECKING:
     from tolfl.core.spec import RunSpec
     from tolfl.datasets import FederatedDataset
     from tolfl.net.launcher import FleetView, Launcher
-
-_MEMORY_PER_DEVICE = 250e6  #: bytes; measured: 205 MB that a device shares with nobody
-_MEMINFO = Path("/proc/meminfo")
 
 
 class NoNetworkError(TolFLError, OSError):
@@ -33,28 +31,18 @@ def run_network(spec: RunSpec, out: Path, data: FederatedDataset) -> None:
     from tolfl.net.collect import collect
     from tolfl.net.launcher import Launcher
 
-    check_memory(spec.devices)
+    check_memory(spec.devices, free_memory())
     launcher = Launcher(spec, out, data=data, is_insecure=False)
     _watch(launcher)
     collect(launcher.directory, spec, data, launcher.survivors)
 
 
-def check_memory(n_devices: int, meminfo: Path = _MEMINFO) -> None:
-    """Find out before ten processes have found out that memory is short."""
-    available = _available_bytes(meminfo)
-    needed = n_devices * _MEMORY_PER_DEVICE
-    if available is not None and available < needed:
-        short = f"{available / 1e9:.1f} GB of memory are free"
-        raise NoNetworkError(f"{short}, and {n_devices} processes want {needed / 1e9:.1f} GB")
-
-
-def _available_bytes(meminfo: Path) -> float | None:
-    try:
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None  # not Linux: nobody knows
-    free = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return 1024.0 * int(free[0]) if free else None
+def check_memory(n_devices: int, free: int | None) -> None:
+    """Find out before ten processes have found out that memory is short; `free`: None where nobody knows."""
+    needed = n_devices * DEVICE_BYTES
+    if free is not None and free < needed:
+        short = f"{free / 2**30:.1f} GiB of memory are free"
+        raise NoNetworkError(f"{short}, and {n_devices} processes want {needed / 2**30:.1f} GiB")
 
 
 def _watch(launcher: Launcher) -> None:

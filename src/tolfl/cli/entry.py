@@ -14,7 +14,7 @@ from typer.completion import get_completion_inspect_parameters
 from tolfl.core.errors import SpecError, TolFLError, missing_extra
 
 #: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
-_ClickException = typer.BadParameter.__mro__[2]
+_ClickException = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 _COMPLETING = "_TOLFL_COMPLETE"  #: set by the scripts of `tolfl completion`
 _STOPPED, _PIPE_CLOSED = 130, 141  #: as shells report SIGINT and SIGPIPE
 #: What to write where a terminal has no such character.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, Part
+from tolfl.core.seeding import Purpose, rng_for
 from tolfl.detect.cells import (
     GRID,
     LEAST_ROWS,
@@ -54,6 +55,8 @@ _HIGHEST = np.finfo(np.float64).max  #: infinities do not travel
 _BLOCK_ROWS = 256
 _SCATTER_ROWS = 2048
 _MOST_BINS = 2**22  #: counted at once
+_NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
+_SAMPLED = 3  #: stream of `Purpose.PARTITION`
 
 
 class Recall:
@@ -110,10 +113,12 @@ class Pool:
 class CellStage(DetectorStage):
     """A stage of cells. With a prefix it is part of a pass that only tells which rows are left out of the next."""
 
-    def __init__(self, fleet: Fleet, spec: DetectorSpec, prefix: str = "", cut: str | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, spec: DetectorSpec, prefix: str = "", cut: str | None = None, recall: Recall | None = None
+    ) -> None:
         super().__init__(fleet, spec)
         self.prefix, self.cut = prefix, cut
-        self.recall = Recall()
+        self.recall = recall or Recall()
         self.words = word_columns(fleet.columns)
 
     def part_of(self, state: State) -> State:
@@ -131,40 +136,53 @@ class CellStage(DetectorStage):
         rows = self.training_rows(turn)
         if self.cut is None or f"{self.cut}cut" not in turn.state:
             return rows
-        arrays = {key.removeprefix(self.cut): one for key, one in turn.state.items() if key.startswith(self.cut)}
-        kept: Rows = rows[Cells.from_arrays(arrays).scores(rows) <= turn.state[f"{self.cut}cut"][0]]
+        kept: Rows = rows[self._is_kept(turn, rows)]
         return kept
 
-    def sampled_rows(self, turn: Turn) -> tuple[Rows, int]:
-        """Return some of the rows that train, and how often each counts."""
-        rows = self.rows_of(turn)
+    def _is_kept(self, turn: Turn, rows: Rows) -> NDArray[np.bool_]:
+        """Tell which rows the pass before leaves to this one."""
+        cut = self.cut or ""
+        arrays = {key.removeprefix(cut): one for key, one in turn.state.items() if key.startswith(cut)}
+        is_kept: NDArray[np.bool_] = Cells.from_arrays(arrays).scores(rows) <= turn.state[f"{cut}cut"][0]
+        return is_kept
+
+    def sampled(self, turn: Turn) -> tuple[NDArray[np.int64], int]:
+        """Return the places of some of the rows that train, and how often each counts."""
+        found = self.recall("sample", [turn], self._cut_arrays([turn]), lambda: self._drawn(turn))
+        return found[1:], int(found[0])
+
+    def _drawn(self, turn: Turn) -> NDArray[np.int64]:
+        places: NDArray[np.int64] = self.training_places(turn).astype(np.int64)
+        if self.cut is not None and f"{self.cut}cut" in turn.state:
+            places = places[self._is_kept(turn, flat(turn.rows)[places])]
         most = max(FEWEST_ROWS, MOST_ROWS // self.fleet.n_devices)
-        often = -(-len(rows) // most)
-        if often <= 1:
-            return rows, 1
-        order = np.random.default_rng([turn.seed, turn.device, len(rows)]).permutation(len(rows))
-        return rows[np.sort(order[: len(rows) // often])], often
+        often = max(1, -(-len(places) // most))
+        if often > 1:
+            rng = rng_for(turn.seed, Purpose.PARTITION, turn.device, _SAMPLED)
+            places = places[np.sort(rng.permutation(len(places))[: len(places) // often])]
+        return np.append(often, places)
 
     def weights(self, turns: Sequence[Turn]) -> NDArray[np.int64]:
         """Return how often each device's rows count."""
-        return self.recall(
-            "weights", turns, self._cut_arrays(turns), lambda: np.array([self.sampled_rows(turn)[1] for turn in turns])
-        )
+        return np.array([self.sampled(turn)[1] for turn in turns])
 
     def _cut_arrays(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
-        return [] if self.cut is None else [turn.state[f"{self.cut}cut"] for turn in turns]
+        key = f"{self.cut}cut"
+        return [turn.state[key] for turn in turns if key in turn.state]
 
     def pool(self, turns: Sequence[Turn], what: str, number: Callable[[Rows], NDArray[Any]], *keys: str) -> Pool:
         """Return what `number` makes of the sampled rows of each device; the arrays of the state it takes are named."""
-        sizes = self.recall(
-            "sizes", turns, self._cut_arrays(turns),
-            lambda: np.array([len(self.sampled_rows(turn)[0]) for turn in turns]),
-        )  # fmt: skip
+        places = [self.sampled(turn)[0] for turn in turns]
+        bounds = tuple(np.cumsum([0, *map(len, places)]).tolist())
         arrays = [turns[0].state[self.prefix + key] for key in keys] + self._cut_arrays(turns)
-        rows = self.recall(
-            what, turns, arrays, lambda: number(np.concatenate([self.sampled_rows(turn)[0] for turn in turns]))
-        )
-        return Pool(rows, tuple(np.cumsum([0, *sizes]).tolist()))
+
+        def make() -> NDArray[Any]:
+            rows = np.empty((bounds[-1], self.fleet.n_features), turns[0].rows.dtype)
+            for turn, own, first, last in zip(turns, places, bounds, bounds[1:], strict=False):
+                np.take(flat(turn.rows), own, axis=0, out=rows[first:last])
+            return number(rows)
+
+        return Pool(self.recall(what, turns, arrays, make), bounds)
 
     def by_state(self, turns: Sequence[Turn]) -> Iterator[list[int]]:
         """Yield the places of turns that have one state."""
@@ -274,7 +292,7 @@ class CellScalingRounds(CellStage):
     def _median_parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         part, n_features = self.part_of(turns[0].state), self.fleet.n_features
         prepared = self._with_rarities(part)
-        pool = self.pool(turns, "keys", lambda rows: _sortable(prepared(rows)), "words/counts")
+        pool = self.pool(turns, "keys", lambda rows: _sortable(rows, prepared), "words/counts")
         weights = self.weights(turns)
         shift = np.uint32(_BITS - _BITS_PER_ROUND * (turns[0].round + 1))
         prefixes = part["prefixes"].astype(np.uint32)
@@ -299,7 +317,7 @@ class CellScalingRounds(CellStage):
         logs = np.zeros(n_features)
         low, high = np.full(n_features, _HIGHEST), np.full(n_features, -_HIGHEST)
         rows = self.rows_of(turn)
-        step = max(1, 2**17 // max(1, n_features))
+        step = max(1, _NUMBERS_AT_ONCE // max(1, n_features))
         for first in range(0, len(rows), step):
             values = prepared(rows[first : first + step])
             low, high = np.fmin(low, np.fmin.reduce(values)), np.fmax(high, np.fmax.reduce(values))
@@ -375,14 +393,17 @@ class CellScalingRounds(CellStage):
         return up, 32 * self.fleet.n_features + 16 * self.fleet.n_devices
 
 
-_SIGN = np.uint32(1 << 31)
+_SIGN, _MISSING = np.uint32(1 << 31), np.uint32(2**32 - 1)
 
 
 def to_keys(values: Rows) -> NDArray[np.uint32]:
     """Return whole numbers that sort as the values do, in single precision."""
     # Adding 0 turns -0.0 into 0.0: they are equal, and their bits are not.
-    bits = (np.asarray(values, np.float32) + np.float32(0.0)).view(np.uint32)
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    bits = np.add(values, np.float32(0.0), dtype=np.float32, casting="same_kind").view(np.uint32)
+    flips = (bits.view(np.int32) >> 31).view(np.uint32)  # all bits of a negative number are turned, else the sign
+    flips |= _SIGN
+    bits ^= flips
+    return bits
 
 
 def from_keys(keys: NDArray[np.uint32]) -> Floats32:
@@ -390,11 +411,17 @@ def from_keys(keys: NDArray[np.uint32]) -> Floats32:
     return np.where(keys & _SIGN, keys & ~_SIGN, ~keys).astype(np.uint32).view(np.float32)
 
 
-def _sortable(rows: NDArray[np.float64]) -> NDArray[np.uint32]:
+def _sortable(rows: Rows, prepared: Callable[[Rows], NDArray[np.float64]]) -> NDArray[np.uint32]:
     """Return whole numbers that sort as the values do; that of a missing value is the highest."""
-    with np.errstate(over="ignore"):
-        keys = to_keys(rows)
-    keys[np.isnan(rows)] = np.iinfo(np.uint32).max
+    keys = np.empty(rows.shape, np.uint32)
+    step = max(1, _NUMBERS_AT_ONCE // max(1, rows.shape[1]))
+    for first in range(0, len(rows), step):
+        some = prepared(rows[first : first + step])
+        with np.errstate(over="ignore"):
+            keys[first : first + step] = to_keys(some)
+        is_missing = np.isnan(some)
+        if is_missing.any():
+            keys[first : first + step][is_missing] = _MISSING
     return keys
 
 
@@ -403,26 +430,35 @@ def _counts(
 ) -> NDArray[np.int64]:
     """Return for each device and column how many values there are, how many below the prefix, and in each bin."""
     n_devices, n_features = len(bounds) - 1, keys.shape[1]
-    sizes = np.diff(bounds)
+    counts = np.empty((n_devices, n_features, 2 + N_HASHES), np.int64)
+    step = max(1, _NUMBERS_AT_ONCE // max(1, len(keys)))
+    for first in range(0, n_features, step):
+        some = slice(first, first + step)
+        counts[:, some] = _counts_of_columns(keys[:, some], bounds, prefixes[some], shift)
+    return counts.reshape(n_devices, -1)
+
+
+def _counts_of_columns(
+    keys: NDArray[np.uint32], bounds: NDArray[np.int64], prefixes: NDArray[np.uint32], shift: np.uint32
+) -> NDArray[np.int64]:
+    n_devices, n_features = len(bounds) - 1, keys.shape[1]
+    n_columns, sizes = n_devices * n_features, np.diff(bounds)
     begun = keys >> shift
-    values = (begun & np.uint32(N_HASHES - 1)).astype(np.int64)
-    before = begun >> np.uint32(_BITS_PER_ROUND)
+    places = (begun & np.uint32(N_HASHES - 1)).astype(np.int64)
+    begun >>= np.uint32(_BITS_PER_ROUND)
     whose = np.repeat(np.arange(n_devices) * n_features, sizes)[:, None] + np.arange(n_features)
-    is_missing = keys == np.iinfo(np.uint32).max
-    matches = before == prefixes
+    places += whose * N_HASHES
+    matches = begun == prefixes
     counts = np.empty((n_devices, n_features, 2 + N_HASHES), np.int64)
     counts[:, :, 0] = sizes[:, None]
+    is_missing = keys == _MISSING
     if is_missing.any():
         matches &= ~is_missing
-        counts[:, :, 0] -= np.bincount(whose[is_missing], minlength=n_devices * n_features).reshape(n_devices, -1)
-    is_below = before < prefixes
-    counts[:, :, 1] = np.bincount(whose[is_below], minlength=n_devices * n_features).reshape(n_devices, -1)
-    values += whose * N_HASHES
-    places = values.ravel() if matches.all() else values[matches]
-    counts[:, :, 2:] = np.bincount(places, minlength=n_devices * n_features * N_HASHES).reshape(
-        n_devices, n_features, N_HASHES
-    )
-    return counts.reshape(n_devices, -1)
+        counts[:, :, 0] -= np.bincount(whose[is_missing], minlength=n_columns).reshape(n_devices, -1)
+    counts[:, :, 1] = np.bincount(whose[begun < prefixes], minlength=n_columns).reshape(n_devices, -1)
+    found = places.ravel() if matches.all() else places[matches]
+    counts[:, :, 2:] = np.bincount(found, minlength=n_columns * N_HASHES).reshape(n_devices, n_features, N_HASHES)
+    return counts
 
 
 def _median_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -466,10 +502,11 @@ class CellRounds(ScaledStage):
         spec: DetectorSpec,
         prefix: str = "",
         cut: str | None = None,
+        recall: Recall | None = None,
         most: int | None = None,
         has_prior: bool = False,
     ) -> None:
-        super().__init__(fleet, spec, prefix, cut)
+        super().__init__(fleet, spec, prefix, cut, recall)
         self.most = spec.most_cells if most is None else most
         self.n_doublings = 0 if has_prior else int(np.ceil(np.log2(self.most)))
         self.rounds = ROUNDS_PER_DOUBLING * self.n_doublings + (LAST_ROUNDS if self.most > 1 else 1)
@@ -656,26 +693,30 @@ def cell_stages(fleet: Fleet, spec: DetectorSpec, has_prior: bool = False) -> di
 
     `has_prior`: there are cells of an earlier training, with a scaling, to go on from.
     """
+    recall = Recall()
     if has_prior:
-        return {"cells": CellRounds(fleet, spec, has_prior=True), "scatter": ScatterRound(fleet, spec)}
+        cells = CellRounds(fleet, spec, recall=recall, has_prior=True)
+        return {"cells": cells, "scatter": ScatterRound(fleet, spec, recall=recall)}
     stages: dict[str, Learner] = {}
     cut = None
     for number in (1, 2) if spec.trim else ():
         prefix = f"trim-{number}/"
+        of_pass = (fleet, spec, prefix, cut, recall)
         stages |= {
-            f"words-{number}": WordCounts(fleet, spec, prefix, cut),
-            f"scaling-{number}": CellScalingRounds(fleet, spec, prefix, cut),
-            f"mean-{number}": CellRounds(fleet, spec, prefix, cut, most=1),
-            f"scatter-{number}": ScatterRound(fleet, spec, prefix, cut),
-            f"cut-{number}": CutRound(fleet, spec, prefix, cut),
+            f"words-{number}": WordCounts(*of_pass),
+            f"scaling-{number}": CellScalingRounds(*of_pass),
+            f"mean-{number}": CellRounds(*of_pass, most=1),
+            f"scatter-{number}": ScatterRound(*of_pass),
+            f"cut-{number}": CutRound(*of_pass),
         }
         cut = prefix
+    last = (fleet, spec, "", cut, recall)
     return {
         **stages,
-        "words": WordCounts(fleet, spec, cut=cut),
-        "scaling": CellScalingRounds(fleet, spec, cut=cut),
-        "cells": CellRounds(fleet, spec, cut=cut),
-        "scatter": ScatterRound(fleet, spec, cut=cut),
+        "words": WordCounts(*last),
+        "scaling": CellScalingRounds(*last),
+        "cells": CellRounds(*last),
+        "scatter": ScatterRound(*last),
     }
 
 

@@ -28,7 +28,11 @@ class DetectorStage(Learner):
 
     def training_rows(self, turn: Turn) -> Rows:
         """Return a device's rows that train."""
-        return flat(turn.rows)[self._split(turn)[0]]
+        return flat(turn.rows)[self.training_places(turn)]
+
+    def training_places(self, turn: Turn) -> Places:
+        """Return which rows of a device train."""
+        return self._split(turn)[0]
 
     def held_back_rows(self, turn: Turn) -> Rows:
         """Return a device's rows that nobody trains on."""

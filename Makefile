@@ -15,6 +15,8 @@ FAILURES ?= 2000
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
+# Apps in environments of their own, with the oldest and the newest flwr; each is made once.
+FLWR := .venv-flwr-newest/.up-to-date .venv-flwr-oldest/.up-to-date
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -n)
 STAMP := .venv/.up-to-date
 BASE_STAMP := .venv/.base-is-up-to-date
@@ -33,7 +35,7 @@ PYTEST := -m pytest -n $(JOBS)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools test-all test-flower check docs docs-serve diagrams bench bench-flower bench-flower-deployed screenshots explore soak dist clean
+.PHONY: help setup demo test tools test-all test-flower check docs docs-serve diagrams bench bench-flower bench-flower-app bench-flower-deployed screenshots explore soak dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -73,13 +75,10 @@ install-tools:
 	$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  clang gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user </dev/null
 
-test-all: setup tools ## run every test, and report the coverage of everything
+test-all: setup tools $(FLWR) ## run every test, and report the coverage of everything
 	$(BIN)/coverage erase
 	$(TESTED) $(PYTEST)
 	@$(MAKE) --no-print-directory coverage
-
-# Apps in environments of their own, with the oldest and the newest flwr; each is made once.
-FLWR := .venv-flwr-newest/.up-to-date .venv-flwr-oldest/.up-to-date
 
 test-flower: setup $(FLWR) ## run the tests with Flower apps, on the oldest and the newest flwr that work
 	TOLFL_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) tests/flower
@@ -131,6 +130,9 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 
 soak: setup ## thousands of failures on ten real devices, then their history is checked (FAILURES=2000, 40 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.net.soak --failures $(FAILURES)
+
+bench-flower-app: setup .venv-flwr-newest/.up-to-date ## one Flower app on Flower and on a fleet, the server killed on both
+	$(BIN)/python -m benchmarks.flower_app
 
 screenshots: setup ## make the pictures of the page again, with Chromium
 	$(BIN)/python -m tests.dashboard.screenshots

@@ -19,7 +19,18 @@ from tolfl.experiments.results import ExperimentReport, filled
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TARGETS = [
-    *("setup", "demo", "test", "test-all", "test-flower", "check", "bench", "bench-flower", "bench-flower-deployed"),
+    *(
+        "setup",
+        "demo",
+        "test",
+        "test-all",
+        "test-flower",
+        "check",
+        "bench",
+        "bench-flower",
+        "bench-flower-app",
+        "bench-flower-deployed",
+    ),
     *("screenshots", "explore", "dist", "clean", "help", "docs", "docs-serve", "diagrams", "tools", "soak"),
 ]
 

@@ -211,6 +211,21 @@ def tell_of_app(spec: RunSpec) -> None:
         typer.echo(str(learner_of(fleet_of(spec, data_for(spec)))), err=True)
 
 
+def tell_of_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> None:
+    """Say which files a Flower app's own code has left on the devices, and whether they are the same."""
+    if not str(spec.learn.get("what", "")).startswith("flower:"):
+        return
+    folders = [out / "devices" / str(device) for device in survivors]
+    # The run directory has the same files as a device, and others that no app writes.
+    names = {path.name for path in out.iterdir() if path.is_file()} - {"records.jsonl", "model.safetensors"}
+    for name in sorted(names):
+        contents = [(folder / name).read_bytes() for folder in folders if (folder / name).is_file()]
+        if contents:
+            alike = "the same" if len(set(contents)) == 1 else f"{len(set(contents))} different ones"
+            where = f"{out}/devices/*/: {alike} on {len(contents)} devices"
+            typer.echo(f"{name}, written by the app, is in {where}", err=True)
+
+
 def one_device_per_owner(spec: RunSpec, given: Mapping[str, object], file: Path | None = None) -> RunSpec:
     """Return the specification with as many devices as a table has owners, if these are few and nobody named a number.
 

@@ -74,7 +74,7 @@ def _heading(summary: Summary) -> str:
     policy = f" ({summary['on_head_failure']})" if summary["fail"] and summary["on_head_failure"] else ""
     times = f", {len(summary['repetitions'])} repetitions" if summary.get("repetitions") else ""
     what = summary.get("learn", "autoencoder")
-    learned = "" if what in {"autoencoder", summary["scheme"]} else f"{what} by "
+    learned = "" if what in {"autoencoder", summary["scheme"]} else f"{what.partition(':/')[0]} by "
     return (
         f"{learned}{summary['scheme']}{policy} on {summary['data']}: {summary['n_devices']} devices{clusters}, "
         f"{summary['rounds']} rounds, seed {summary['seed']}{times}"
@@ -99,6 +99,11 @@ def _repetitions_table(summary: Summary) -> Table:
 def _models_table(summary: Summary) -> Table:
     table = new_table("model", "AUROC")
     per_model = summary["auroc_per_model"]
+    if summary.get("metrics"):
+        table = new_table("metric", "in the last round that has it")
+        for name, value in summary["metrics"].items():
+            table.add_row(name, number(value, 4))
+        return table
     if len(per_model) > 1:
         table.add_row("mean over devices", number(summary["auroc"]))
         table.add_row("all together (per-sample minimum)", number(summary["auroc_all_models"]))

@@ -19,6 +19,7 @@ from tolfl.cli.options import (
     shown_data,
     spec_from_flags,
     tell_of_app,
+    tell_of_app_files,
 )
 from tolfl.cli.simulate import draw_rounds, simulate
 from tolfl.core.errors import RunDirectoryError, SpecError
@@ -119,6 +120,7 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
     draw_rounds(out, [("real devices", read_records(out))])
     show_run(summary, shown, out)
+    tell_of_app_files(spec, out, launcher.survivors)
 
 
 def _page(launcher: Launcher) -> AbstractContextManager[Callable[[], None]]:

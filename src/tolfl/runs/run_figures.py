@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 LabelledRecords = Sequence[tuple[str, Sequence[AnyRecord]]]
 Points = dict[int, float]
+_N_METRICS = 6  #: more than this are in the records only
 _N_LABELS = 6  #: more failures than this are lines without words
 #: Colours of a report on a light page; its style sheet has others for a dark one under the same names.
 COLOURS = {
@@ -36,8 +38,9 @@ COLOURS = {
 
 
 def has_curves(runs: LabelledRecords) -> bool:
-    """Tell whether any round of these runs has a loss or was scored."""
-    return any(one is not None for _, records in runs for line in records for one in (_loss(line), _auroc(line)))
+    """Tell whether any round of these runs has a loss, was scored, or has metrics of its learner."""
+    has_any = any(one is not None for _, records in runs for line in records for one in (_loss(line), _auroc(line)))
+    return has_any or bool(_metric_names([records for _, records in runs]))
 
 
 def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour: str = "") -> Figure:
@@ -55,6 +58,7 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
     if any(_loss(line) is not None for records in everything for line in records):
         is_own = all(line.own_loss is not None for one in everything for line in one if isinstance(line, RoundClosed))
         kinds.append(("training loss of one device" if is_own else "training loss", _loss))
+    kinds += [(name, partial(_metric, name)) for name in _metric_names(everything)]
     kinds = kinds or [("devices in the round", _n_devices)]
     figure = Figure(figsize=(7.5, 1.2 + 2.2 * len(kinds)), layout="constrained")
     axes = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0].tolist()
@@ -108,7 +112,7 @@ def as_file(svg: str) -> str:
 
 def mark_stages(axes: Sequence[Axes], stages: Sequence[tuple[str, int]]) -> None:
     """Name the stages of a run above the uppermost of its drawings, and part them by lines; one stage needs neither."""
-    if len(stages) < 2:
+    if len(stages) < 2 or len({name for name, _ in stages}) < len(stages):  # stages that take turns
         return
     n_rounds, first, colour = sum(of for _, of in stages), 0, COLOURS["soft"]
     axes[0].set_xlim(-0.5, n_rounds - 0.5)
@@ -129,6 +133,17 @@ def mark_stages(axes: Sequence[Axes], stages: Sequence[tuple[str, int]]) -> None
         )
         label.set_in_layout(True)
         first += of
+
+
+def _metric_names(everything: Sequence[Sequence[AnyRecord]]) -> list[str]:
+    """Return the metrics of a learner that are drawn: a training loss is there already, and few others fit a page."""
+    lines = [line for records in everything for line in records if isinstance(line, RoundClosed)]
+    names = dict.fromkeys(name for line in lines for name, value in line.metrics.items() if value != line.loss)
+    return list(names)[:_N_METRICS]
+
+
+def _metric(name: str, record: AnyRecord) -> float | None:
+    return record.metrics.get(name) if isinstance(record, RoundClosed) else None
 
 
 def _loss(record: AnyRecord) -> float | None:

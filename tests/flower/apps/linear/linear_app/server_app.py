@@ -74,6 +74,9 @@ def main(grid: Grid, context: Context) -> None:
     rows, targets = data_of(0, 999)
 
     def central(number: int, arrays: ArrayRecord) -> MetricRecord:
+        if told["progress"]:
+            with open(told["progress"], "a") as file:
+                file.write(f"{number}\n")
         return MetricRecord(
             {"loss": loss_of(arrays["weights"].numpy(), float(arrays["bias"].numpy()[0]), rows, targets)}
         )

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 import sys
@@ -35,11 +36,14 @@ def walk(arguments: list[str]) -> tuple[int, int, int, object]:
 
     def follow(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal depth, deepest
-        if not frame.f_code.co_filename.startswith(_ROOT) or event not in ("call", "return"):
+        code_ = frame.f_code
+        if not code_.co_filename.startswith(_ROOT) or event not in ("call", "return"):
+            return
+        if not code_.co_flags & inspect.CO_OPTIMIZED or "<" in code_.co_name:  # modules, classes, comprehensions
             return
         depth = max(0, depth + (1 if event == "call" else -1))
         deepest = max(deepest, depth)
-        seen.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+        seen.add((code_.co_filename, code_.co_qualname))
 
     before, sys.argv, code = sys.argv, ["tolfl", *arguments], 0
     sys.setprofile(follow)

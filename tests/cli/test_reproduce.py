@@ -126,3 +126,18 @@ def test_wrong_words_get_one_sentence(
 def test_a_full_cache_is_not_started_anew(quick: Path, tolfl: Command) -> None:
     code, _, said = tolfl("reproduce", *QUICK, *places(quick), "--no-resume")
     assert (code, "is not empty; choose another --cache" in said) == (1, True)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_on_ray_the_rows_are_the_same(quick: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    arguments = [*QUICK, "--on", "ray", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cells")]
+    done = subprocess.run([*TOLFL, "reproduce", *arguments], capture_output=True, text=True, check=False)
+    here, there = (
+        json.loads((folder / "communication.json").read_text()) for folder in (quick / "runs/quick", tmp_path / "out")
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (there["rows"], there["specs"]) == (here["rows"], here["specs"])

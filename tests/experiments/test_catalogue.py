@@ -77,9 +77,10 @@ def edited(stored: Path, folder: Path, old: str, new: str) -> Path:
         ('"rounds":5', '"rounds":6', "was edited by hand: job .* has not the specification it names"),
         ('"job":"', '"job":"0', "was edited by hand: job 0.* has not the specification it names"),
         ('"scheme":"fl","data"', '"schema":"fl","data"', "edited by hand, or is of another version"),
-        ('"n_devices":10,', "", "was edited by hand: its rows do not fit together"),
+        ('"n_devices":10,', "", "was edited by hand: its rows are not those that were computed"),
+        ('"bytes":3576960.0', '"bytes":3576961.0', "was edited by hand: its rows are not those that were computed"),
     ],
-    ids=["torn", "schema", "specification", "job", "unknown-field", "row"],
+    ids=["torn", "schema", "specification", "job", "unknown-field", "column", "number"],
 )
 def test_a_results_file_that_was_edited_is_named_and_left_as_it_is(
     stored: Path, tmp_path: Path, old: str, new: str, words: str

@@ -104,7 +104,11 @@ def stored_reports(folder: Path) -> dict[str, tuple[ExperimentReport, dict[str, 
         path = folder / f"{name}.json"
         if path.is_file():
             content = read_results(path)
-            origin = {key: value for key, value in content.items() if key not in ("rows", "verdicts", "name", "title")}
+            origin = {
+                key: value
+                for key, value in content.items()
+                if key not in ("rows", "verdicts", "name", "title", "sha256")
+            }
             found[name] = (_report(experiment, content["rows"], path), origin)
     return found
 

@@ -7,6 +7,7 @@ defaults of `RunSpec`. A page shows results between two markers, `<!-- results: 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -183,6 +184,7 @@ def write_results(folder: Path, report: ExperimentReport, origin: Mapping[str, A
     """Write rows, tables and figures; return the files."""
     check_overwriting(folder, report.name, origin["is_quick"])
     content = {**origin, "name": report.name, "title": report.title, "rows": list(report.rows)}
+    content["sha256"] = _digest(content)
     content["verdicts"] = [
         {"claim": v.claim, "is_supported": v.is_supported, "evidence": v.evidence} for v in report.verdicts
     ]
@@ -220,7 +222,14 @@ def read_results(path: Path) -> dict[str, Any]:
     if unknown or changed:
         key = (unknown or changed)[0]
         raise RunDirectoryError(path, f"was edited by hand: job {key} has not the specification it names; restore it")
+    if content.get("sha256") != _digest(content):
+        raise RunDirectoryError(path, "was edited by hand: its rows are not those that were computed; restore it")
     return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the digest of rows and specifications, by which a number that was changed by hand is found."""
+    return hashlib.sha256(msgspec.json.encode([content["specs"], content["rows"]])).hexdigest()
 
 
 def _lines(content: Mapping[str, Any]) -> bytes:

@@ -249,6 +249,24 @@ def test_devices_that_learn_something_else_never_meet_and_say_so(
     assert all(one.refused["stranger"] for one in told)
 
 
+def test_a_device_that_learns_something_else_and_knows_seeds_alone_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = small(devices=3, clusters=1, timing="lan")
+    (tmp_path / "other.toml").write_text(msgspec.structs.replace(spec, seed=7).to_toml())
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, spec) as fleet:
+            seeds = tuple(fleet.config(2).peers.values())
+            fleet.prepare(2, spec=str(tmp_path / "other.toml"), peers={}, seeds=seeds)
+            fleet.launch(0, 1, 2)
+            await fleet.until(lambda: fleet.nodes[2].strangers.keys() == {0, 1})
+
+    with caplog.at_level(logging.WARNING, logger="tolfl"):
+        asyncio.run(live())
+    assert any("device 0 answers, but belongs to another fleet or run" in line for line in caplog.messages)
+
+
 # -- tables ---------------------------------------------------------------------------------------------------------
 
 

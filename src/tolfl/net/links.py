@@ -319,7 +319,8 @@ class Links:
     def _welcome(self, answer: Frame, identity: Identity | None, peer: int | None) -> Hello:
         """Return the hello of whoever was dialled."""
         if isinstance(answer, Rejection):
-            self._host.turned_away(peer, answer)
+            # A seed is dialled by its address: who is there is in its certificate.
+            self._host.turned_away(identity.device if peer is None and identity is not None else peer, answer)
             raise EOFError(answer.reason)  # noqa: TRY004  (whoever is there hangs up)
         if not isinstance(answer, Hello):
             raise RefusedMessageError("malformed", "an answer that is no hello")

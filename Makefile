@@ -27,7 +27,7 @@ FLOWER_INSTALL := $(FLOWER_BIN)/python -m pip install --quiet --disable-pip-vers
 # More options for `make bench-flower`, such as FLOWER='--devices 10 100'
 FLOWER ?=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-ALGORITHM := src/tolfl/core,src/tolfl/learners,src/tolfl/protocol
+ALGORITHM := src/tolfl/core,src/tolfl/kernel,src/tolfl/learners,src/tolfl/protocol
 TESTED := OMP_NUM_THREADS=1 $(BIN)/coverage run
 PYTEST := -m pytest -n $(JOBS)
 
@@ -92,8 +92,8 @@ test-flower: setup $(FLWR) ## run the tests with Flower apps, on the oldest and 
 coverage:
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
-	@echo "core, learners and protocol together, in percent (must reach 95):"
-	@$(BIN)/coverage report --include='src/tolfl/core/*,src/tolfl/learners/*,src/tolfl/protocol/*' --format=total --fail-under=95
+	@echo "core, kernel, learners and protocol together, in percent (must reach 95):"
+	@$(BIN)/coverage report --include='src/tolfl/core/*,src/tolfl/kernel/*,src/tolfl/learners/*,src/tolfl/protocol/*' --format=total --fail-under=95
 
 check: setup ## formatting, lint, types, import directions
 	$(BIN)/ruff format --check .

@@ -13,10 +13,13 @@ import pytest
 
 from tests.kernel.cases import CASES, DIGESTS, digests, jobs_of, start_of
 from tests.kernel.replaying import RecordingKernel, replayed
+from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.kernel import compiled, kernel
 from tolfl.kernel.building import BuildError, built_when_used, compile_to
 from tolfl.kernel.compiled import CompiledKernel
 from tolfl.kernel.fallback import NumpyKernel
+from tolfl.learners import autoencoder
+from tolfl.sim.simulation import run
 
 X86 = platform.machine() == "x86_64"
 #: Name, compiler and flags of further builds.
@@ -123,6 +126,22 @@ def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: st
 
     found = replayed(recorder.recording(), tmp_path, [*compiler.split(), "-static", *flags.split()], ["qemu-aarch64"])
 
+    assert found == recorder.expected()
+
+
+@pytest.mark.slow
+def test_the_rounds_of_a_run_end_with_the_same_bits_on_an_emulated_arm_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every training of a simulated run, whose model real devices have to the bit (tests/net/test_agreement.py)."""
+    recorder = RecordingKernel(kernel())
+    monkeypatch.setattr(autoencoder, "kernel", lambda: recorder)
+    blobs = BlobsSpec(samples_per_device=20, n_features=32)
+    run(RunSpec(data="blobs", devices=6, clusters=3, rounds=6, fail="head@3", blobs=blobs))
+
+    found = replayed(recorder.recording(), tmp_path, ["aarch64-linux-gnu-gcc", "-static"], ["qemu-aarch64"])
+
+    assert len(recorder.calls) >= 6
     assert found == recorder.expected()
 
 

@@ -26,6 +26,8 @@ from tolfl.sim.deferred import DeferredFleet, DeferredState, DeferredUpdate, upd
 #: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
 #: at once, and memory that is still warm is used again.
 _TURNS_AT_ONCE = 100
+#: Devices whose contributions a learner adds up by itself, and of which nothing is kept.
+_TURNS_ADDED_UP = 1000
 
 
 @dataclass(frozen=True)
@@ -84,17 +86,19 @@ class BatchTrainer:
     def _sum(self, work: Work) -> Contribution:
         """Return the contributions of a step, added one after the other, and none of them kept."""
         learner, devices, running = work.learner, work.devices, RunningSum()
-        at_once = len(devices) if learner.needs_all_turns else _TURNS_AT_ONCE
+        at_once = len(devices) if learner.needs_all_turns else _TURNS_ADDED_UP
         assert work.step.version is not None
         for first in range(0, len(devices), at_once):
             turns = [work.turn(device) for device in devices[first : first + at_once]]
             with asking_for("contribute", None, work.step.version.round):
                 if not self._liars and learner.add_up(turns, running):
                     continue
-            reported = self._reported(_contributed(learner, turns))
-            with asking_for("adding up", None, work.step.version.round):
-                for contribution in reported:
-                    running.add(contribution)
+            asked = len(turns) if learner.needs_all_turns else _TURNS_AT_ONCE
+            for piece in range(0, len(turns), asked):
+                reported = self._reported(_contributed(learner, turns[piece : piece + asked]))
+                with asking_for("adding up", None, work.step.version.round):
+                    for contribution in reported:
+                        running.add(contribution)
         return running.total()
 
     def _defended(self, work: Work) -> Contribution:

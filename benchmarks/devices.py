@@ -55,8 +55,8 @@ def draw(found: dict[int, dict[str, float]], path: Path) -> None:
     axes = figure.subplots()
     counts = list(found)
     per_device = [1e6 * (row["cpu_s"] - row["drawing_s"]) / n for n, row in found.items()]
-    axes.loglog(counts, per_device, "o-", color="C0")
-    axes.set(xlabel="devices", ylabel="microseconds of the CPU\nper device and round", ylim=(5, None))
+    axes.semilogx(counts, per_device, "o-", color="C0")
+    axes.set(xlabel="devices", ylabel="microseconds of the CPU\nper device and round", ylim=(0, 1.15 * max(per_device)))
     for n, micro in zip(counts, per_device, strict=True):
         axes.annotate(f"{micro:.0f}", (n, micro), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)

@@ -87,7 +87,9 @@ def test_the_package_comes_from_the_wheel(installed: Installed, tmp_path: Path) 
 
 def test_the_command_says_its_version_and_is_well(installed: Installed, tmp_path: Path) -> None:
     assert installed.run("tolfl", "--version", cwd=tmp_path) == "tolfl 0.1.0\n"
-    assert "0 problems" in installed.run("tolfl", "doctor", cwd=tmp_path)
+    shown = installed.run("tolfl", "doctor", cwd=tmp_path)
+    assert "0 problems" in shown
+    assert "compiled (" in shown
 
 
 def test_a_run_works_outside_the_checkout(installed: Installed, tmp_path: Path) -> None:
@@ -133,6 +135,8 @@ def test_nothing_but_the_package_is_in_the_wheel(built: Built) -> None:
     assert {name.split("/")[0] for name in names} == {"tolfl", "tolfl-0.1.0.dist-info"}
     assert ours <= set(names)
     assert "tolfl-0.1.0.dist-info/licenses/LICENSE" in names
+    assert sum(name.endswith(".so") for name in names) == 1  # the kernel of this platform
+    assert "-py3-none-linux_" in built.wheel.name
 
 
 def test_the_source_archive_can_be_worked_with(built: Built) -> None:
@@ -141,7 +145,13 @@ def test_the_source_archive_can_be_worked_with(built: Built) -> None:
 
     wanted = {
         *("README.md", "LICENSE", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "Makefile"),
-        *("pyproject.toml", "constraints.txt", "src/tolfl/cli/__init__.py", "tests/test_repository.py"),
+        *(
+            "pyproject.toml",
+            "constraints.txt",
+            "hatch_build.py",
+            "src/tolfl/cli/__init__.py",
+            "tests/test_repository.py",
+        ),
     }
     assert wanted <= names
     assert not any("__pycache__" in name or name.startswith((".venv", "runs/")) for name in names)

@@ -10,8 +10,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.net.fleet_processes import nothing_is_left_of
 from tests.runs.test_run_report import check_self_contained
-from tolfl.cli.demo import largest_difference
-from tolfl.cli.demo_network import NoNetworkError, check_memory
+from tolfl.cli.demo import NoNetworkError, check_memory, largest_difference
 from tolfl.core.records import FailureHappened
 from tolfl.runs.run_reader import read_records
 

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.commands import all_commands, examples_of
 from tests.cli.conftest import Command
 from tests.cli.detectors import lines_of_buildings, small_detector, write_lines
+from tests.record_lines import lost_head, started, write
 from tolfl.core.spec import RunSpec
 from tolfl.net.enrolment import Authority
 from tolfl.net.node_config import NodeConfig
@@ -46,6 +47,7 @@ NOT_RUN = {
     "tolfl dashboard runs/001-tol-fl-comms-ml": "serves until Ctrl-C; tests/dashboard",
     "tolfl dashboard runs/tol-fl runs/fl --port 9000": "the same",
     "tolfl dashboard --follow runs/real": "the same",
+    "tolfl dashboard state": "the same",
     "tolfl demo": "a minute or two; tests/cli/test_demo.py",
     "tolfl demo --rounds 40 --seed 3": "the same",
     "tolfl demo --simulated": "the same",
@@ -83,6 +85,8 @@ def lay_out(folder: Path, example: str, tolfl: Command) -> None:
         small_detector().save(folder / "model")
     tiny = RunSpec(data="blobs", devices=4, clusters=2, rounds=3)
     (folder / "run.toml").write_text(tiny.to_toml())
+    if example.startswith("tolfl report state"):
+        write(folder / "state", [started([[0, 1], [2, 3]], device=1), *lost_head()[1:-2]])
     if example.startswith("tolfl report"):
         for name, fail in (("real", ("--fail", "server@1")), ("clean", ())):
             tolfl("simulate", "run.toml", *fail, "--out", f"runs/{name}")

@@ -19,7 +19,7 @@ from tests.dashboard.browser import Browser, needs_chromium
 from tests.net.fleet_processes import PATIENCE_S, nothing_is_left_of, small_spec, wait_until
 from tests.record_lines import lost_head, write
 from tolfl.cli.dashboard import dashboard
-from tolfl.cli.fleet_controls import FleetControls, live_page
+from tolfl.cli.live_fleet import FleetControls, live_page
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened, TakenOver
 from tolfl.dashboard import PageCommand

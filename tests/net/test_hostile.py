@@ -20,8 +20,8 @@ import pytest
 from tests.net.hostile_peers import Peer, Stream, check_unharmed, framed, in_mid_run, secure_fleet_of, without_stale
 from tests.net.nodes import PATIENCE_S, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
+from tolfl.cli.fleet_commands import status
 from tolfl.cli.options import Format
-from tolfl.cli.status import status
 from tolfl.net.addresses import split_address
 from tolfl.net.links import MAX_FRAMES_PER_S, MAX_HALF_OPEN, Meter
 from tolfl.net.tls import Credentials

@@ -16,19 +16,17 @@ from tolfl.cli.dashboard import dashboard
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
 from tolfl.cli.doctor import doctor
-from tolfl.cli.enroll import app as enroll_app
 from tolfl.cli.entry import run
 from tolfl.cli.evaluate import evaluate
 from tolfl.cli.export import export
 from tolfl.cli.fit import fit
+from tolfl.cli.fleet_commands import enroll_app, node, status
 from tolfl.cli.inspect_model import inspect
-from tolfl.cli.node import node
 from tolfl.cli.plan import plan
 from tolfl.cli.report import report
 from tolfl.cli.reproduce import reproduce
 from tolfl.cli.score import score
 from tolfl.cli.simulate import simulate
-from tolfl.cli.status import status
 from tolfl.cli.up import up
 
 app = typer.Typer(

@@ -36,7 +36,7 @@ def dashboard(
 
     Example: tolfl dashboard --follow runs/real
 
-    Example: tolfl dashboard /var/lib/tolfl/state
+    Example: tolfl dashboard state
     """
     try:
         from tolfl.dashboard import Page, address_of, listen, serve

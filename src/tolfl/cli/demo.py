@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.core.errors import RunDirectoryError
+from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import AnyRecord, RoundClosed
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.datasets import FederatedDataset
+    from tolfl.net.launcher import Launcher
     from tolfl.runs.checkpoint import Checkpoint
     from tolfl.sim.simulation import Progress
 
@@ -134,8 +135,6 @@ def _spec_of(base: RunSpec, scheme: str, policy: str) -> RunSpec:
 
 def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> DemoRow | None:
     """Run the row in which a member takes over by real processes; None where this machine does not let us."""
-    from tolfl.cli.demo_network import NoNetworkError, run_network
-
     scheme, policy, what = _STORY[1]
     try:
         run_network(_spec_of(base, scheme, policy), folder / _REAL, samples)
@@ -166,6 +165,60 @@ def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> l
         follow(runs, what, on_progress=keep)
         rows.append(DemoRow.read(what, place))
     return rows
+
+
+class NoNetworkError(TolFLError, OSError):
+    """A real network cannot run on this machine, or did not survive on it."""
+
+
+def run_network(spec: RunSpec, out: Path, data: FederatedDataset) -> None:
+    """Run a fleet of real processes over mutual TLS and leave its run directory."""
+    from tolfl.cli.doctor import free_memory
+    from tolfl.cli.live_fleet import watch_fleet
+    from tolfl.net.collect import collect
+    from tolfl.net.launcher import Launcher
+
+    check_memory(spec.devices, free_memory())
+    launcher = Launcher(spec, out, data=data, is_insecure=False)
+    try:
+        is_complete = watch_fleet(launcher, lambda: _check_nobody_else_died(launcher))
+    except OSError as error:
+        if isinstance(error, TolFLError):
+            raise
+        # A limit on processes (ulimit -u) shows as "Resource temporarily unavailable".
+        what = f"{spec.devices} processes cannot be started ({error.strerror})"
+        raise NoNetworkError(f"{what}: a limit on processes (ulimit -u), or too little memory") from None
+    if not is_complete:
+        raise KeyboardInterrupt
+    collect(launcher.directory, spec, data, launcher.survivors)
+
+
+def check_memory(n_devices: int, free: int | None) -> None:
+    """Find out before ten processes have found out that memory is short; `free`: None where nobody knows."""
+    from tolfl.cli.doctor import DEVICE_BYTES
+
+    needed = n_devices * DEVICE_BYTES
+    if free is not None and free < needed:
+        short = f"{free / 2**30:.1f} GiB of memory are free"
+        raise NoNetworkError(f"{short}, and {n_devices} processes want {needed / 2**30:.1f} GiB")
+
+
+def _check_nobody_else_died(launcher: Launcher) -> None:
+    """Refuse to tell the story of another failure than the one that was planned."""
+    planned = {failure.device for failure in launcher.plan.failures}
+    for process in launcher.processes:
+        code = process.exit_code
+        if code and (code > 0 or process.device not in planned):
+            log = process.folder / "log.txt"
+            # A thread that a limit forbids, or memory that is not there, ends a process in many ways.
+            how = f"was killed by signal {-code}" if code < 0 else f"failed: {_last_line(log)}"
+            raise NoNetworkError(f"device {process.device} {how}; see {log}, ulimit -u and free")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    said = [line for line in lines if line.strip()]
+    return said[-1].removeprefix("tolfl: ") if said else "it said nothing"
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------

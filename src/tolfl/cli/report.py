@@ -46,7 +46,7 @@ def report(
 
     Example: tolfl report runs/real
 
-    Example: tolfl report /var/lib/tolfl/state --out report.html
+    Example: tolfl report state --out report.html
 
     Example: tolfl report runs/real --undisturbed runs/clean --out report.html
 

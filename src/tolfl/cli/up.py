@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -26,9 +24,7 @@ from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tolfl.net.launcher import Launcher
+    from collections.abc import Callable
 
 #: Flags of `simulate` that make no sense for real processes.
 _SIMULATED_ONLY = (
@@ -101,6 +97,7 @@ def _stored(out: Path | None, spec: Path | None, change: Callable[[RunSpec], Run
 
 
 def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, has_page: bool) -> None:
+    from tolfl.cli.live_fleet import live_page, watch_fleet
     from tolfl.cli.output import show_run
     from tolfl.net.collect import collect
     from tolfl.net.launcher import Launcher
@@ -112,8 +109,8 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
         return
     tell_of_app(spec)
     launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
-    with _page(launcher) if has_page else nullcontext(lambda: None) as obey_page:
-        if not _watch(launcher, obey_page):
+    with live_page(launcher) if has_page else nullcontext(lambda: None) as obey_page:
+        if not watch_fleet(launcher, obey_page):
             done = launcher.view.rounds_done
             typer.echo(f"tolfl: stopped after round {done}; to go on: tolfl up --out {out} --resume", err=True)
             raise typer.Exit(130)
@@ -121,49 +118,3 @@ def _run(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, 
     draw_rounds(out, [("real devices", read_records(out))])
     show_run(summary, shown, out)
     tell_of_app_files(spec, out, launcher.survivors)
-
-
-def _page(launcher: Launcher) -> AbstractContextManager[Callable[[], None]]:
-    from tolfl.cli.fleet_controls import live_page
-
-    return live_page(launcher)
-
-
-def _watch(launcher: Launcher, obey_page: Callable[[], None]) -> bool:
-    """Follow the devices until they have ended, doing what the page asks; False: somebody pressed Ctrl-C."""
-    from tolfl.cli.fleet_table import live_table
-    from tolfl.net.collect import RoundScorer
-
-    scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
-    with _interruptions() as was_interrupted:
-        try:
-            launcher.start()
-            with live_table(launcher) as refresh:
-                for view in launcher:
-                    refresh(view)
-                    obey_page()
-                    for line in scorer.look():
-                        launcher.note(line)
-                    if was_interrupted():
-                        return False
-        finally:
-            launcher.stop()
-        for line in scorer.finish():
-            launcher.note(line)
-    return True
-
-
-@contextmanager
-def _interruptions() -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C and SIGTERM; the devices are stopped in good order."""
-    seen: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

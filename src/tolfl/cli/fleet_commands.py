@@ -1,0 +1,272 @@
+"""Commands around a fleet of real devices: `tolfl node`, `tolfl status`, and `tolfl enroll` with its certificates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from tolfl.cli import options
+from tolfl.cli.options import Format
+from tolfl.cli.output import show_json
+from tolfl.core.errors import TolFLError
+from tolfl.core.records import how_far
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tolfl.net.client import Answer
+    from tolfl.net.wire import StatusReply
+
+
+def node(
+    config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of this device, in TOML.")],
+    absent: Annotated[
+        str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
+    ] = "",
+    learn: options.Learn = None,
+    flower: options.Flower = None,
+    run_config: options.RunConfig = None,
+    node_config: options.NodeConfig = None,
+    python: options.Python = None,
+) -> None:
+    """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
+
+    What was learned is in its state folder then: `detector.tolfl`, or the model. All devices of a fleet must learn the
+    same: give --learn to all of them, or write it into the specification.
+
+    Example: tolfl node --config device.toml
+
+    Example: tolfl node --config device.toml --flower my-app --node-config "partition-id=0"
+    """
+    import asyncio
+
+    from tolfl.net.node_config import NodeConfig
+    from tolfl.net.prepare import prepare
+
+    flags = {"learn": learn, "flower": flower, "run_config": run_config, "node_config": node_config, "python": python}
+    given = options.with_flower(flags)
+    said = {"what" if name == "learn" else name: value for name, value in given.items()}
+    settings = NodeConfig.from_file(config).without(absent)
+
+    async def live() -> str:
+        return await prepare(settings, learn=said).run()
+
+    reason = asyncio.run(live())
+    typer.echo(f"tolfl: device {settings.device}: {reason}", err=True)
+
+
+# -- status -----------------------------------------------------------------------------------------------------
+
+
+def status(
+    where: Annotated[str, typer.Argument(help="host:port of a device, a device's TOML file, or a run directory.")],
+    credentials: Annotated[
+        Path | None, typer.Option(help="Your key and certificate, a folder (tolfl enroll operator).")
+    ] = None,
+    format: options.HowShown = Format.TABLE,
+) -> None:
+    """Ask a device what its whole fleet is doing, as it knows it; or every device of a run on this machine.
+
+    Example: tolfl status 127.0.0.1:7003
+
+    Example: tolfl status runs/real --format json
+
+    Example: tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
+    """
+    from tolfl.net.client import ask_all, credentials_for, places
+
+    answers = ask_all(places(where), credentials_for(where, credentials))
+    if format is Format.JSON:
+        show_json([_plain(answer) for answer in answers])
+    else:
+        _show(answers)
+    if not any(answer.status is not None for answer in answers):
+        raise TolFLError(f"{where}: nobody answers; is a device running there, and do you show it a certificate?")
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    if answer.status is None:
+        return {"address": answer.address, "answers": False}
+    return {"address": answer.address, "answers": True, **msgspec.to_builtins(answer.status)}
+
+
+def _show(answers: list[Answer]) -> None:
+    from tolfl.cli.output import console_for_tables, new_table
+
+    console = console_for_tables()
+    columns = ("device", "address", "life", "role", "rounds done", "loss", "held for dead", "refused", "problem")
+    table = new_table(*columns)
+    for answer in answers:
+        said = answer.status
+        if said is None:
+            table.add_row("?", answer.address, "", "does not answer")
+            continue
+        refused = ", ".join(f"{kind} {count}" for kind, count in sorted(said.refused.items()))
+        table.add_row(
+            str(said.device),
+            answer.address,
+            str(said.incarnation),
+            said.stopped or said.role,
+            how_far(said.stages, said.version.round, said.rounds),
+            "-" if said.loss is None else f"{said.loss:.4g}",
+            ", ".join(map(str, sorted(dead_devices(said)))),
+            refused,
+            said.trouble,
+        )
+    console.print(table)
+    if len(answers) == 1 and answers[0].status is not None:
+        console.print()
+        console.print(_fleet_table(answers[0].status))
+
+
+def dead_devices(said: StatusReply) -> set[int]:
+    """Return the devices that a device holds for dead, in the life that its roster has."""
+    lives = {life.device: life.incarnation for life in said.roster}
+    return {life.device for life in said.dead if lives.get(life.device, life.incarnation) <= life.incarnation}
+
+
+def _fleet_table(said: StatusReply) -> Table:
+    """Return the whole fleet as one device knows it, with the age of what it knows."""
+    from tolfl.cli.output import new_table
+    from tolfl.core.topology import Topology
+
+    n_done = said.version.round
+    title = f"the fleet as device {said.device} knows it; "
+    title += f"round {n_done - 1}, closed {said.round_age_s:.1f} s ago" if n_done else "no round is closed"
+    table = new_table("device", "cluster", "role", "state", "in the last round", "last sign of life", title=title)
+    table.title_justify = "left"
+    dead, inside = dead_devices(said), {life.device for life in said.roster}
+    heads = Topology(said.clusters).heads(inside - dead)
+    peers = {peer.device: peer for peer in said.peers}
+    for cluster, devices in enumerate(said.clusters):
+        for device in devices:
+            peer = peers.get(device)
+            sign = "answers now" if device == said.device else "-" if peer is None else f"{peer.silent_s:.1f} s ago"
+            state = "dead" if device in dead else "trains" if device in inside else "outside"
+            if device == said.device and said.stopped:
+                state = said.stopped
+            role = "head" if device in heads else "member"
+            if heads and device == heads[-1]:
+                role = "head, closes the rounds"
+            why = said.missing.get(device, "no")
+            table.add_row(
+                str(device),
+                str(cluster),
+                role if device in inside - dead else "",
+                state,
+                "yes" if device in said.included else why if n_done else "",
+                sign,
+            )
+    return table
+
+
+# -- enrolment --------------------------------------------------------------------------------------------------
+
+enroll_app = typer.Typer(
+    help="Certificates of a fleet: init, device, operator, renew, revoke, list.", no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Option("--fleet", help="The folder of the fleet's authority. Keep it off the devices.")]
+Days = Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is good.")]
+Name = Annotated[str, typer.Argument(help="A name: small letters, digits and hyphens.")]
+_DEFAULT = Path("fleet")
+
+
+@enroll_app.command()
+def init(
+    fleet: Folder = _DEFAULT,
+    name: Annotated[str, typer.Option(help="The name of the fleet. (default: a random one)")] = "",
+) -> None:
+    """Make the authority of a new fleet: whoever has its key decides who belongs.
+
+    Example: tolfl enroll init --fleet fleet --name plant-7
+    """
+    from tolfl.net.enrolment import Authority
+
+    authority = Authority.create(fleet, name)
+    typer.echo(f"fleet {authority.fleet}: its authority is in {fleet}; keep {fleet / 'key.pem'} off the devices")
+
+
+@enroll_app.command()
+def device(
+    name: Name,
+    id: Annotated[
+        int | None, typer.Option("--id", min=0, help="The device's id. (default: the name, if a number)")
+    ] = None,
+    fleet: Folder = _DEFAULT,
+    days: Days = 365,
+) -> None:
+    """Make a key and a certificate for a device, in a folder to be copied to it.
+
+    Example: tolfl enroll device gateway --id 3
+
+    Example: tolfl enroll device 3 --days 90
+    """
+    from tolfl.net.enrolment import Authority, EnrolmentRequestError
+
+    if id is None and not name.isdecimal():
+        raise EnrolmentRequestError(f"device {name!r} has no id; give one with --id")
+    folder = Authority(fleet).issue(name, int(name) if id is None else id, days)
+    typer.echo(f"copy {folder} to the device, and name it as credentials in its configuration")
+
+
+@enroll_app.command()
+def operator(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
+    """Make a certificate for somebody who may ask devices for their status and give them commands.
+
+    Example: tolfl enroll operator me ; tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
+    """
+    from tolfl.net.enrolment import Authority
+
+    typer.echo(f"made {Authority(fleet).issue(name, None, days)}")
+
+
+@enroll_app.command()
+def renew(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
+    """Make a new key and certificate in place of ones that end soon; the device reads them when it starts again.
+
+    Example: tolfl enroll renew gateway
+    """
+    from tolfl.net.enrolment import Authority
+
+    typer.echo(f"copy {Authority(fleet).renew(name, days)} to the device and start it again")
+
+
+@enroll_app.command()
+def revoke(name: Name, fleet: Folder = _DEFAULT) -> None:
+    """Take a certificate back. One device that gets the new list is enough: they pass it on.
+
+    Example: tolfl enroll revoke gateway ; scp fleet/revocations.json 10.0.0.4:/etc/tolfl/credentials/
+    """
+    from tolfl.net.enrolment import REVOCATIONS, Authority
+
+    Authority(fleet).revoke(name)
+    typer.echo(f"{name} is revoked; copy {fleet / REVOCATIONS} into the credentials of any device that runs")
+
+
+@enroll_app.command("list")
+def list_(fleet: Folder = _DEFAULT, format: options.HowShown = Format.TABLE) -> None:
+    """List the certificates that were handed out.
+
+    Example: tolfl enroll list --format json
+    """
+    from tolfl.net.enrolment import Authority
+
+    authority = Authority(fleet)
+    entries = authority.entries()
+    if format is Format.JSON:
+        found = {"fleet": authority.fleet, "devices": entries}
+        show_json(found)
+        return
+    from rich.table import Table
+
+    from tolfl.cli.output import console_for_tables
+
+    table = Table("name", "device", "generation", "good until", "", box=None, padding=(0, 2, 0, 0))
+    for name, entry in entries.items():
+        who = "operator" if entry.device is None else str(entry.device)
+        table.add_row(name, who, str(entry.generation), entry.expires, "revoked" if entry.is_revoked else "")
+    console_for_tables().print(table)

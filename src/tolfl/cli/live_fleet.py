@@ -1,0 +1,240 @@
+"""A fleet on this machine while it trains: its table on the terminal, its page, and the commands of that page."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, assert_never
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tolfl.core.errors import SpecError, TolFLError
+from tolfl.core.records import FailureHappened, how_far
+from tolfl.learners.layouts import layout
+from tolfl.net.client import command as tell
+from tolfl.net.client import credentials_for
+from tolfl.net.collect import RoundScorer
+from tolfl.net.launcher import FleetView, Launcher, Process
+from tolfl.net.wire import CommandRequest
+from tolfl.runs.failure_history import describe, tone
+from tolfl.runs.run_reader import RunReader
+
+if TYPE_CHECKING:
+    from tolfl.dashboard import PageCommand  # an extra: whoever has not installed it gets a sentence, not a traceback
+
+_N_NEWS = 6
+#: A device that does not answer a cut takes two seconds; a few clicks may wait before this one.
+_PATIENCE_S = 20.0
+
+
+def watch_fleet(launcher: Launcher, on_view: Callable[[], None]) -> bool:
+    """Start the devices and follow them until they have ended; False: somebody pressed Ctrl-C.
+
+    `on_view` is called every time the fleet was looked at. Whatever happens, no device is left behind.
+    """
+    scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
+    with _interruptions() as was_interrupted:
+        try:
+            launcher.start()
+            with live_table(launcher) as refresh:
+                for view in launcher:
+                    refresh(view)
+                    on_view()
+                    for line in scorer.look():
+                        launcher.note(line)
+                    if was_interrupted():
+                        return False
+        finally:
+            launcher.stop()
+        for line in scorer.finish():
+            launcher.note(line)
+    return True
+
+
+@contextmanager
+def _interruptions() -> Iterator[Callable[[], bool]]:
+    """Note Ctrl-C and SIGTERM; the devices are stopped in good order."""
+    seen: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- on the terminal --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
+    """Draw the fleet while it trains; a line now and then on a terminal that cannot draw; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _view: None
+        return
+    if Console(stderr=True).is_dumb_terminal:
+        yield _Lines().show
+        return
+    clusters = layout(launcher.spec).cluster_of
+    news: deque[str] = deque(maxlen=_N_NEWS)
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+
+        def refresh(view: FleetView) -> None:
+            told = [line for line in view.news if tone(line) in {"good", "bad"}]
+            news.extend(f"{line.time_s:7.1f} s  {describe(line, view.stages)}" for line in told)
+            live.update(_picture(view, clusters, news))
+
+        yield refresh
+
+
+class _Lines:
+    """Says every tenth of the run how far it is."""
+
+    def __init__(self) -> None:
+        self._n_tenths = -1
+
+    def show(self, view: FleetView) -> None:
+        tenths = 10 * view.rounds_done // max(1, view.rounds)
+        if tenths > self._n_tenths:
+            self._n_tenths = tenths
+            typer.echo(how_far(view.stages, view.rounds_done, view.rounds), err=True)
+
+
+def _picture(view: FleetView, clusters: dict[int, int], news: deque[str]) -> Group:
+    loss = "" if view.loss is None else f", loss {view.loss:.4g}"
+    table = Table("device", "cluster", "role", "state", "pid", box=None, padding=(0, 2, 0, 0))
+    for process in view.processes:
+        table.add_row(
+            str(process.device),
+            str(clusters[process.device]),
+            _role(process, view),
+            _state(process),
+            str(process.pid or ""),
+        )
+    lines = [Text(line, style="yellow") for line in news]
+    far = how_far(view.stages, view.rounds_done, view.rounds)
+    return Group(Text(f"{far}{loss}", style="bold"), table, *lines)
+
+
+def _role(process: Process, view: FleetView) -> str:
+    if not process.is_running or process.device not in view.heads:
+        return "member" if process.is_running else ""
+    return "head, closes the rounds" if process.device == view.heads[-1] else "head"
+
+
+def _state(process: Process) -> Text:
+    if process.is_running:
+        return Text("frozen", style="cyan") if process.is_frozen else Text("running", style="green")
+    if process.process is None:
+        return Text("starts")
+    return Text(process.ended or "done") if process.exit_code == 0 else Text("dead", style="red")
+
+
+# -- on the page ------------------------------------------------------------------------------------------------
+
+
+class FleetControls:
+    """Takes commands from any thread; `work` does them in the launcher's own, so that nobody else touches it."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._waiting: SimpleQueue[tuple[PageCommand, Future[None]]] = SimpleQueue()
+        self._is_over = False
+
+    def obey(self, command: PageCommand) -> None:
+        """Wait until the command is done."""
+        if self._is_over:
+            raise TolFLError("the run is over")
+        done: Future[None] = Future()
+        self._waiting.put((command, done))
+        try:
+            done.result(_PATIENCE_S)
+        except TimeoutError:
+            raise TolFLError("the run is over, or its launcher has much to do; try again") from None
+
+    def work(self) -> None:
+        """Do what was asked since the last time."""
+        while True:
+            try:
+                command, done = self._waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                self._do(command)
+            except (TolFLError, OSError) as error:
+                done.set_exception(error if isinstance(error, TolFLError) else TolFLError(str(error)))
+            else:
+                done.set_result(None)
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._is_over = True
+        self.work()
+
+    def _do(self, command: PageCommand) -> None:
+        launcher, device = self._launcher, command.device
+        if self._is_over:
+            raise TolFLError("the run is over")
+        if not 0 <= device < len(launcher.processes):
+            raise TolFLError(f"there is no device {device}")
+        match command.action:
+            case "kill":
+                launcher.kill(device)
+            case "freeze":
+                launcher.freeze(device)
+            case "thaw":
+                launcher.thaw(device)
+            case "revive":
+                launcher.revive(device)
+            case "cut":
+                self._cut(device, [one.device for one in launcher.processes if one.device != device], "cut")
+            case "heal":
+                self._cut(device, [], "healed")
+            case _:
+                assert_never(command.action)
+
+    def _cut(self, device: int, others: list[int], what: str) -> None:
+        """Cut a device off all others, or end that."""
+        launcher = self._launcher
+        if not launcher.processes[device].is_running:
+            raise TolFLError(f"device {device} is not running")
+        request = CommandRequest(token=launcher.token, cut=tuple(others))
+        tell(launcher.address_of(device), request, credentials_for(str(launcher.out)))
+        rest = ",".join(str(one.device) for one in launcher.processes if one.device != device)
+        line = FailureHappened(time_s=launcher.now_s, round=launcher.view.rounds_done, what=f"{what} {device} | {rest}")
+        launcher.note(line)
+
+
+@contextmanager
+def live_page(launcher: Launcher) -> Iterator[Callable[[], None]]:
+    """Show a fleet as a page on this machine while it trains; yield what does the page's commands."""
+    try:
+        from tolfl.dashboard import Page, address_of, listen, served
+    except ImportError:
+        raise SpecError("--dashboard needs starlette and uvicorn; install tolfl[dashboard]") from None
+
+    controls, token = FleetControls(launcher), secrets.token_urlsafe(24)
+    page = Page([RunReader(launcher.out)], is_following=True, obey=controls.obey, token=token)
+    listening = listen("127.0.0.1", 0)
+    # Behind the `#`, it stays in the browser: no log and no other page gets to see it.
+    typer.echo(f"tolfl: watch the fleet, and kill devices: {address_of(listening)}#token={token}", err=True)
+    with served(page, listening):
+        try:
+            yield controls.work
+        finally:
+            controls.close()

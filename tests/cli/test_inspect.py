@@ -21,6 +21,15 @@ def test_a_detector_says_what_it_is(tmp_path: Path) -> None:
     assert "of typical rows expected to raise an alarm; at most 1.00% guaranteed, on average" in done.out
 
 
+def test_who_never_contributed_is_not_counted(tmp_path: Path) -> None:
+    detector = small_detector(fail="device:2@0")
+    done = run("inspect", detector.save(tmp_path / "model"))
+
+    (training,) = detector.trainings
+    assert f" of {len(training.devices) - 1} device(s), " in done.out
+    assert "round 0: west never heard of" in done.out
+
+
 def test_the_same_as_json(tmp_path: Path) -> None:
     detector = small_detector()
     found = json.loads(run("inspect", detector.save(tmp_path / "model"), "--format", "json").out)

@@ -71,7 +71,31 @@ def test_a_detector_from_statistics_tells_its_stages_and_draws_no_empty_loss(tol
     assert (code, started.learn) == (0, "detector")
     assert started.stages == (("scaling", 1), ("statistics", 1), ("thresholds", 6))
     assert "round 4 (thresholds:2): device 1 died (train)" in out
+    assert "mean score of the training rows" in out
     assert not (tmp_path / "x" / "loss.png").exists()
+
+
+def test_a_learner_of_ones_own_scores_its_rows_and_has_no_loss(tolfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        """
+import numpy as np
+from tolfl.learners import Learner, ScoringFunction
+
+class Mean(Learner):
+    rounds = 1
+    def __init__(self, fleet): self.n = fleet.n_features
+    def start(self, state): return {**state, "mean": np.zeros(self.n)}
+    def contribute(self, turns): return [{"mean": turn.mean(turn.rows.mean(axis=0, dtype=float))} for turn in turns]
+    def apply(self, state, total, closing): return {**state, **{key: part.mean for key, part in total.parts.items()}}
+    def results(self, state):
+        return {"mean": ScoringFunction(lambda rows: np.abs(rows - state["mean"]).sum(axis=1), state)}
+"""
+    )
+    code, out, err = tolfl("simulate", *SMALL, "--learn", "mine.py:Mean")
+
+    assert (code, err) == (0, "")
+    assert "mean score of the training rows" in out
+    assert "training loss" not in out
 
 
 def test_a_plan_that_names_no_stage_of_the_run_leaves_no_folder(tolfl: Command, tmp_path: Path) -> None:

@@ -70,9 +70,8 @@ def show_description(found: Mapping[str, Any], is_complete: bool = False) -> Non
 
     console = console_for_tables()
     last = found["trainings"][-1]
-    trained = (
-        f"{last['n_samples']} rows of {len(last['devices'])} device(s), {last['rounds']} round(s) of {last['scheme']}"
-    )
+    n_devices = sum(device["rounds"] > 0 for device in last["devices"])
+    trained = f"{last['n_samples']} rows of {n_devices} device(s), {last['rounds']} round(s) of {last['scheme']}"
     console.print(f"{found['name']}: {len(found['features'])} features; {trained}", soft_wrap=True)
     if is_complete:
         names = [one["name"] + (f" [{one['unit']}]" if one["unit"] else "") for one in found["features"]]

@@ -121,8 +121,11 @@ def _models_table(summary: Summary) -> Table:
 
 
 def _loss_of_rows(summary: Summary) -> str:
-    """Say how well the training rows are explained: a detector has no loss, but scores them."""
-    what = "mean score of the training rows" if summary.get("learn") == "detector" else "training loss"
+    """Say how well the training rows are explained: detectors and learners of one's own score them, without a loss."""
+    from tolfl.learners.registry import BUILT_IN
+
+    has_loss = summary.get("learn") in {None, *BUILT_IN}
+    what = "training loss" if has_loss else "mean score of the training rows"
     return f"{what} {number(summary['train_loss'], 4)}"
 
 

@@ -239,9 +239,9 @@ class Cells:
             "scaling/n": np.array([scaling.n_rows]),
             "words/columns": scaling.word_columns,
             "words/counts": scaling.word_counts.ravel(),
-            "cells/centres": self.centres.ravel(),
+            "cells/centres": self.centres.ravel().astype(np.float32),
             "cells/counts": self.counts,
-            "root": self.root[np.triu_indices(self.n_features)],
+            "root": self.root[np.triu_indices(self.n_features)].astype(np.float32),
             "scatter": self.scatter,
             "scatter/n": np.array([self.n_scatter]),
         }
@@ -253,7 +253,7 @@ class Cells:
         counts = arrays["cells/counts"]
         return cls(
             scaling_from(arrays),
-            arrays["cells/centres"].reshape(len(counts), n_features),
+            arrays["cells/centres"].reshape(len(counts), n_features).astype(np.float64),
             counts,
             full(arrays["root"], n_features),
             arrays["scatter"],

@@ -30,6 +30,8 @@ NOT_RUN = {
     "tolfl reproduce server": "takes hours; tests/cli/test_reproduce.py runs it with --quick",
     "tail -f readings.jsonl | tolfl score model --follow --format jsonl": "never ends; tests/cli/test_score.py",
     "tolfl status 10.0.0.1:7000 --credentials fleet/devices/me": "needs three machines; tests/net/test_how_to.py",
+    "python -m venv my-app/.venv": "tests/flower/test_flower_tutorial.py, in an environment that is there",
+    "my-app/.venv/bin/pip install flwr numpy": "the same",
     "row      time      device      score      p_value    verdict     features": "an answer, no command",
 }
 #: The beginnings of answers that stand in a fence without a language: all lines of it are left out.
@@ -38,6 +40,7 @@ ANSWERS = ("row      time",)
 TOLD_ELSEWHERE = {
     "docs/tutorials/own-table.md": "tests/cli/test_tutorial.py",
     "docs/tutorials/bluetooth-intruder.md": "tests/cli/test_recordings.py",
+    "docs/tutorials/flower-app.md": "tests/flower/test_flower_tutorial.py",
 }
 #: Python of this page is run by tests/test_repository.py.
 PYTHON_ELSEWHERE = ("README.md",)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.flower.environments import OLDEST, app_spec, needs_flwr, simulated
+from tests.flower.environments import APPS, NEWEST, OLDEST, app_spec, needs_flwr, simulated
 from tests.net.fleet_processes import Fleet, fleet_of
 from tests.net.replay import chain_to, lines_of_devices, rounds_of, state_after
 from tests.net.test_kills import whoever_is
@@ -16,7 +19,9 @@ from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.learners.learner import digest_of
 from tolfl.learners.registry import learner_of
+from tolfl.net.addresses import free_ports
 from tolfl.net.collect import collect
+from tolfl.net.node_config import NodeConfig
 from tolfl.runs import outcome
 
 pytestmark = [needs_flwr, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -130,3 +135,38 @@ def test_a_device_that_comes_back_goes_on_with_its_clients_state(tmp_path: Path)
     assert first.metrics["train/seen"] == pytest.approx(1)
     assert n_missed > 0
     assert last.metrics["train/seen"] == pytest.approx(expected)
+
+
+def test_a_device_with_another_version_of_the_app_is_not_let_in(tmp_path: Path) -> None:
+    apps = [APPS / "linear", APPS / "linear", tmp_path / "changed"]
+    shutil.copytree(APPS / "linear", apps[2], ignore=shutil.ignore_patterns("__pycache__"))
+    with (apps[2] / "linear_app" / "task.py").open("a") as file:
+        file.write("# another version\n")
+    (tmp_path / "spec.toml").write_text("devices = 3\nclusters = 3\n")
+    addresses = {str(device): f"127.0.0.1:{port}" for device, port in enumerate(free_ports(3))}
+    running = []
+    for device, app in enumerate(apps):
+        config = NodeConfig(
+            device=device,
+            listen=addresses[str(device)],
+            state=str(device),
+            peers={other: address for other, address in addresses.items() if other != str(device)},
+            start_timeout_s=15.0,
+            insecure=True,
+        )
+        (tmp_path / f"{device}.toml").write_text(config.to_toml())
+        command = [sys.executable, "-m", "tolfl", "node", "--config", f"{device}.toml", "--flower", str(app)]
+        with (tmp_path / f"{device}.log").open("wb") as log:
+            running.append(subprocess.Popen([*command, "--python", str(NEWEST)], cwd=tmp_path, stderr=log, stdout=log))
+    try:
+        assert [process.wait(120) for process in running[:2]] == [0, 0]
+        assert running[2].poll() is None  # it waits for others that have the same app
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+    contents = {(tmp_path / str(device) / "final_weights.npy").read_bytes() for device in (0, 1)}
+    assert len(contents) == 1
+    assert not (tmp_path / "2" / "final_weights.npy").exists()
+    assert "fleet" in (tmp_path / "2.log").read_text()

@@ -130,6 +130,16 @@ def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: st
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not X86, reason="for x86-64")
+def test_an_emulated_processor_without_fma_gives_the_same_bits(tmp_path: Path) -> None:
+    recorder = _recorded()
+
+    found = replayed(recorder.recording(), tmp_path, ["gcc", "-static"], ["qemu-x86_64", "-cpu", "Nehalem"])
+
+    assert found == recorder.expected()
+
+
+@pytest.mark.slow
 def test_the_rounds_of_a_run_end_with_the_same_bits_on_an_emulated_arm_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

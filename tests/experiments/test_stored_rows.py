@@ -81,3 +81,15 @@ def test_a_row_that_is_run_again_has_its_numbers(name: str) -> None:
     # Of the steps that are tried, the largest is at the edge of divergence: another engine ends elsewhere.
     assert numbers == pytest.approx(expected, rel=0.05 if name == "step-size" else 0.01, abs=0.001)
     assert texts_again == texts
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "results").glob("*.json"))])
+def test_the_stored_rows_are_those_that_the_experiment_asks_for(name: str) -> None:
+    content = read_results(ROOT / "results" / f"{name}.json")
+    jobs = EXPERIMENTS[name].jobs(Options(EXPERIMENTS[name].data), content["rows"])
+    # Of a batch in which a repetition diverged, each has a specification of its own.
+    singles = [{spec_hash(job.spec.repetition(index)) for index in range(job.spec.repetitions)} for job in jobs]
+
+    stored = set(content["specs"])
+    assert all(job.key in stored or single <= stored for job, single in zip(jobs, singles, strict=True))
+    assert stored <= {job.key for job in jobs}.union(*singles)

@@ -51,8 +51,9 @@ def compare(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 ) -> None:
     """Compare schemes: the same devices, data, seeds and failures for all, one table and one figure.
 
-    Where a head dies, tol-fl is shown with elect and drop (the paper's), fl with isolate (the paper's) and freeze,
-    fedgroup, ifca and fesem with strict and rehome. The plain baselines are always there.
+    Where a head dies, tol-fl is shown with elect and drop (the paper's), fl with isolate (the paper's), freeze and
+    devices that are alone from the start, fedgroup, ifca and fesem with strict and rehome. The plain baselines are
+    always there.
 
     Example: tolfl compare --schemes all --fail server@50
 

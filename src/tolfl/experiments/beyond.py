@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tolfl.core.spec import RunSpec
-from tolfl.experiments.comparison import COMPARED_POLICIES, scheme_jobs
+from tolfl.experiments.comparison import COMPARED_POLICIES, alone_job, scheme_jobs
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
 from tolfl.experiments.experiment import Experiment, Options
-from tolfl.experiments.paper.auroc_tables import alone_job
 from tolfl.experiments.paper.setups import SETUPS
 from tolfl.experiments.result_rows import Method, Row, by_split, mean_spreads, named, plain_rows, rows_of, where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
@@ -192,7 +191,8 @@ def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG0
                 own = _changed(job.spec, clusters=base.clusters) if is_star else job.spec
                 found.append(Job(f"{variation.name} {value}: {job.label}", own, tags))
             if "fl" in variation.schemes:
-                found.append(alone_job(_changed(spec, clusters=base.clusters), {**tags, "scenario": "alone"}))
+                alone = alone_job(_changed(spec, clusters=base.clusters)).spec
+                found.append(Job(f"{variation.name} {value}: each device alone", alone, {**tags, "scenario": "alone"}))
     return found
 
 

@@ -99,6 +99,22 @@ def scheme_jobs(spec: RunSpec, schemes: Sequence[str]) -> list[Job]:
     return found
 
 
+def alone_job(spec: RunSpec) -> Job:
+    """Return devices that train alone from the start: FL whose server is lost before the first round."""
+    fl = msgspec.structs.replace(spec, scheme="fl", fail="", on_head_failure="isolate")
+    alone = msgspec.structs.replace(fl, fail=f"device:{layout(fl).server}@0")
+    return Job("fl (alone)", alone, folder="fl-alone")
+
+
+def _with_devices_alone(jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs, and behind those of FL devices alone, where FL loses its server: what training together gains."""
+    of_fl = [job for job in jobs if job.spec.scheme == "fl" and job.spec.on_head_failure]
+    found: list[Job] = []
+    for job in jobs:
+        found += [job, alone_job(job.spec)] if of_fl and job is of_fl[-1] else [job]
+    return found
+
+
 def _plan_of_devices(spec: RunSpec, clusters: Topology) -> str:
     """Return the plan in terms of devices; random failures stay as they are, every seed draws its own."""
     texts = [text.strip() for text in spec.fail.split(";") if text.strip()]
@@ -266,7 +282,7 @@ class Comparing:
         resume: bool = False,
     ) -> None:
         self.spec, self.schemes, self.out = spec.check(), tuple(schemes), out
-        self.jobs = scheme_jobs(spec, schemes)
+        self.jobs = _with_devices_alone(scheme_jobs(spec, schemes))
         self._data = datasets_of(spec, data)
         if out is not None:
             _prepare(out, ComparisonSpec(self.schemes, spec), resume)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tolfl.core.spec import RunSpec
-from tolfl.experiments.comparison import scheme_jobs
+from tolfl.experiments.comparison import alone_job, scheme_jobs
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published_auroc
@@ -49,7 +49,7 @@ def jobs(scenario: str, options: Options, rows: Sequence[Row] = ()) -> list[Job]
         spec = SETUPS[name].spec(options.quick)
         found += scenario_jobs(scenario, spec)
         found += [job for job in scenario_jobs("clean", spec) if job.spec.scheme in _CLEAN_SCHEMES[scenario]]
-        found.append(alone_job(spec, {"scenario": "alone"}))
+        found.append(Job(f"{name}: each device alone", alone_job(spec).spec, {"scenario": "alone"}))
     return found
 
 
@@ -61,12 +61,6 @@ def scenario_jobs(scenario: str, spec: RunSpec) -> list[Job]:
         for job in scheme_jobs(msgspec.structs.replace(spec, fail=fail), _SCHEMES)
         if job.spec.on_head_failure != "rehome"
     ]
-
-
-def alone_job(spec: RunSpec, tags: dict[str, str]) -> Job:
-    """Return devices that train alone from the start; the first of them, FL's server, is lost."""
-    alone = msgspec.structs.replace(spec, scheme="fl", fail="device:0@0", on_head_failure="isolate")
-    return Job(f"{spec.data}: each device alone", alone, tags)
 
 
 def table_rows(scenario: str, job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ def test_a_member_that_was_cut_off_before_its_head_ever_wrote_to_it_is_found_dea
         async with fleet_of(tmp_path) as fleet:
             fleet.prepare(2).command(CommandRequest(cut=(3,)), is_operator=True)
             fleet.launch(*ALL)
-            await fleet.until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
+            await fleet.until(lambda: fleet.nodes[2].device.fleet.has_failed((3, 0)))
             await fleet.until_round(1, [0, 1, 2])
 
             assert fleet.closed()[0].included == (0, 1, 2)
@@ -143,7 +143,7 @@ def test_a_device_that_died_comes_back_as_its_next_life(tmp_path: Path) -> None:
             fleet.launch(*ALL)
             await fleet.until_round(2)
             await fleet.kill(3)
-            await fleet.until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
+            await fleet.until(lambda: fleet.nodes[2].device.fleet.has_failed((3, 0)))
             fleet.launch(3)
             assert fleet.nodes[3].device.incarnation == 1
             assert fleet.nodes[3].device.version.round == 2

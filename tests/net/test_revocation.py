@@ -52,7 +52,7 @@ def test_a_revoked_device_is_cut_off_by_all_and_its_replacement_joins(tmp_path: 
                 async with asyncio.timeout(PATIENCE_S):
                     await fleet.tasks[3]
             await until(lambda: all(knows(fleet, device) for device in (0, 1, 2)))
-            await until(lambda: (3, 0) in fleet.nodes[2].device.fleet.dead)
+            await until(lambda: fleet.nodes[2].device.fleet.has_failed((3, 0)))
             again = await Peer(fleet, 3, 2).tell()
             counted = await fleet.refused(2)
 

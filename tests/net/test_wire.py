@@ -144,8 +144,7 @@ def lives(limits: Limits) -> st.SearchStrategy[dict[int, int]]:
 
 
 def dead_sets(limits: Limits) -> st.SearchStrategy[frozenset[Life]]:
-    life = st.tuples(st.sampled_from(sorted(limits.topology.cluster_of)), COUNTS)
-    return st.frozensets(life, max_size=20)
+    return lives(limits).map(lambda found: frozenset(found.items()))  # a horizon: one incarnation of a device at most
 
 
 def versions() -> st.SearchStrategy[Version]:

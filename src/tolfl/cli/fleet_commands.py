@@ -37,13 +37,16 @@ def node(
     What was learned is in its state folder then: `detector.tolfl`, or the model. All devices of a fleet must learn the
     same: give --learn to all of them, or write it into the specification.
 
+    The exit status is 3 where the others may have ended with another model: half of them or more were not there in the
+    end, or this device has heard of a model that it could not get.
+
     Example: tolfl node --config device.toml
 
     Example: tolfl node --config device.toml --flower my-app --node-config "partition-id=0"
     """
     import asyncio
 
-    from tolfl.net.node_config import NodeConfig
+    from tolfl.net.node_config import UNCONFIRMED, NodeConfig
     from tolfl.net.prepare import prepare
 
     flags = {"learn": learn, "flower": flower, "run_config": run_config, "node_config": node_config, "python": python}
@@ -51,11 +54,19 @@ def node(
     said = {"what" if name == "learn" else name: value for name, value in given.items()}
     settings = NodeConfig.from_file(config).without(absent)
 
-    async def live() -> str:
-        return await prepare(settings, learn=said).run()
+    async def live() -> tuple[str, bool]:
+        device = prepare(settings, learn=said)
+        return await device.run(), device.is_unconfirmed
 
-    reason = asyncio.run(live())
+    reason, is_unconfirmed = asyncio.run(live())
     typer.echo(f"tolfl: device {settings.device}: {reason}", err=True)
+    if is_unconfirmed:
+        typer.echo(
+            f"tolfl: device {settings.device}: unconfirmed: half of the fleet or more was not there in the end, or has "
+            "gone on without this device; compare the others before you use its model",
+            err=True,
+        )
+        raise typer.Exit(UNCONFIRMED)
 
 
 # -- status -----------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tolfl.net.client import command as tell
 from tolfl.net.client import credentials_for
 from tolfl.net.collect import RoundScorer
 from tolfl.net.launcher import FleetView, Launcher, Process
+from tolfl.net.node_config import ENDED
 from tolfl.net.wire import CommandRequest
 from tolfl.runs.failure_history import describe, tone
 from tolfl.runs.run_reader import RunReader
@@ -142,7 +143,7 @@ def _state(process: Process) -> Text:
         return Text("frozen", style="cyan") if process.is_frozen else Text("running", style="green")
     if process.process is None:
         return Text("starts")
-    return Text(process.ended or "done") if process.exit_code == 0 else Text("dead", style="red")
+    return Text(process.ended or "done") if process.exit_code in ENDED else Text("dead", style="red")
 
 
 # -- on the page ------------------------------------------------------------------------------------------------

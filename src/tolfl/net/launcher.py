@@ -42,7 +42,7 @@ from tolfl.net.addresses import free_ports, is_listening
 from tolfl.net.client import command, credentials_for
 from tolfl.net.enrolment import FLEET, Authority
 from tolfl.net.enrolment import LAUNCHER as OPERATOR_NAME
-from tolfl.net.node_config import NodeConfig
+from tolfl.net.node_config import ENDED, NodeConfig
 from tolfl.net.prepare import check_networked
 from tolfl.net.storage import has_round, planned_deaths, read_round, round_path
 from tolfl.net.wire import CommandRequest
@@ -252,7 +252,7 @@ class Launcher:
     @property
     def survivors(self) -> list[int]:
         """The devices that are there in the end."""
-        ended = [process for process in self.processes if process.exit_code == 0]
+        ended = [process for process in self.processes if process.exit_code in ENDED]
         stayed = [process for process in ended if process.ended != "left" or not self._is_over()]
         return sorted({*(process.device for process in stayed), *self._past.ended})
 
@@ -320,9 +320,10 @@ class Launcher:
         for record in self._new_lines(process):
             self._take_in(process, record)
         process.exit_code = code
-        if code != 0 and not self._is_stopping:
+        is_death = code not in ENDED
+        if is_death and not self._is_stopping:
             self._tell_of_absence(process.device)
-        if code and not process.has_told_its_death and not self._is_stopping:
+        if is_death and not process.has_told_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
             line = FailureHappened(
                 time_s=self.now_s, device=process.device, round=self.view.rounds_done, what=f"died ({how})"

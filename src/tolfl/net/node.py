@@ -320,6 +320,11 @@ class Node:
         return self._early is None
 
     @property
+    def is_unconfirmed(self) -> bool:
+        """Whether the run is over here, and the others may have ended it with another model."""
+        return self.device.is_unconfirmed
+
+    @property
     def n_misshapen(self) -> int:
         """How many contributions of others could not be added up, and were left out."""
         return self._trainer.n_refused
@@ -599,10 +604,10 @@ class Node:
 
     def _give_up(self, peer: int, life: int, how: str) -> None:
         """Hold a life of a peer for over."""
-        if not self.has_begun or self.device.stopped is not None:
+        if not self.has_begun or self.device.stopped not in (None, "over"):
             return
         self.links.forget_payloads(peer)
-        if not self.device.fleet.has_failed((peer, life)):
+        if self.device.stopped is None and not self.device.fleet.has_failed((peer, life)):
             self.log.disturbed()
             self.log.failed(self.now_s, peer, self.device.version.round, f"found dead: {how}")
         self._handle(PeerFailed(peer, life))

@@ -9,6 +9,11 @@ import msgspec
 from tolfl.core.errors import SpecError
 from tolfl.net.addresses import is_unspecified, split_address
 
+#: Exit status of a device that has ended and cannot know whether the others have ended with the same model.
+UNCONFIRMED = 3
+#: Exit statuses of devices that have come to an end; whether all have the same model is seen from their versions.
+ENDED = (0, UNCONFIRMED)
+
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One device. Paths are relative to the file."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import check_name, load_raw
 from tolfl.datasets.federated import Samples
 from tolfl.datasets.own_table import agreed, own_rows, table_spec
-from tolfl.learners import Fleet, Learner
+from tolfl.learners import Fleet, Learner, State
 from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
 from tolfl.learners.learner import digest_of
@@ -67,10 +68,16 @@ def prepare(config: NodeConfig, is_own_network: bool = False, learn: Mapping[str
     if type(learner) is Averaging:  # all its rounds look alike: what does not is refused before it is read
         limits = Limits.of_state(limits.topology, limits.rounds, limits.max_work, trainer.first_state())
     min_devices = max(spec.min_devices, learner.min_devices)
-    rules = msgspec.structs.replace(Rules.of(spec, learner), admits=trainer.admits, min_devices=min_devices)
+    rules = msgspec.structs.replace(
+        Rules.of(spec, learner), admits=trainer.admits, digest=_digest_of, min_devices=min_devices
+    )
     name = fleet_name(fleet, learner)
     plan = failure_plan(spec, learner.all_stages())
     return Node(Assignment(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
+
+
+def _digest_of(state: object) -> str:
+    return digest_of(cast("State", state))
 
 
 def _spec(config: NodeConfig, learn: Mapping[str, str] | None) -> RunSpec:

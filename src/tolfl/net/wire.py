@@ -501,13 +501,16 @@ class Codec:
 
     def _check_header(self, incoming: Incoming) -> None:
         self._check_life(incoming.sender, incoming.incarnation)
+        if len(incoming.dead) > self._limits.topology.n_devices:
+            raise RefusedMessageError("malformed", "more failed devices than there are in this fleet")
         for life in incoming.dead:
             self._check_life(*life)
         # The heaviest version wins, and must have been earned.
         version, limits = incoming.version, self._limits
         most = MAX_COUNT - 1 if limits.max_work is None else version.round * limits.max_work
         is_possible = 0 <= version.round <= limits.rounds and 0 <= version.revision < 2**32
-        if not is_possible or not 0 <= version.work <= most or not _HISTORY.fullmatch(version.history):
+        is_named = _HISTORY.fullmatch(version.history) and _HISTORY.fullmatch(version.model)
+        if not is_possible or not 0 <= version.work <= most or not is_named:
             raise RefusedMessageError("malformed", f"version {str(version)[:99]!r}, which this run cannot have")
 
     def _record(self, record: RecordHeader, version: Version, values: Iterator[Vector]) -> ClosedRound:

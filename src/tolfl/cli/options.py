@@ -52,7 +52,7 @@ Fail = Annotated[
     str | None,
     typer.Option(
         help="Who fails when: client@50, server@50/chain, device:3@50-60, head:2@50, closer@50, cluster:2@50, "
-        "cut:3|4,5@50-55, random:0.01; a round of a stage: head@thresholds:2; "
+        "cut:3|4,5@50-55, random:0.01; a round of a stage: head@thresholds:1; "
         "phases /train /report /chain /distribute; joined by ';'."
     ),
 ]

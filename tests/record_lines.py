@@ -11,6 +11,7 @@ from tolfl.core.records import (
     FailureHappened,
     Joined,
     RosterChanged,
+    RoundAdopted,
     RoundClosed,
     RunEnded,
     RunStarted,
@@ -61,6 +62,15 @@ def closed(
         heads=tuple(heads),
         **settled,  # type: ignore[arg-type]
     )
+
+
+def adopted(line: RoundClosed, device: int) -> RoundAdopted:
+    """Return what another device than the closer writes of a round."""
+    return RoundAdopted(
+        time_s=line.time_s + 0.01, device=device, round=line.round, version=line.version, parent=line.parent,
+        included=line.included, missing=line.missing, n_samples=line.n_samples, heads=line.heads,
+        stall_s=line.stall_s, own_loss=0.125, devices=line.included,
+    )  # fmt: skip
 
 
 def ended(time_s: float, survivors: Sequence[int], auroc: float = 0.75) -> list[AnyRecord]:

@@ -359,3 +359,17 @@ def test_other_shells_get_a_script(tolfl: Command, shell_name: str, words: str) 
 
     assert code == 0
     assert words in out
+
+
+@pytest.mark.parametrize("arguments", ["--help", "status --help", "report --help", "simulate --help", "score --help"])
+def test_a_command_starts_without_what_is_slow_to_import(arguments: str) -> None:
+    program = (
+        f"import sys; sys.argv = ['tolfl', *{arguments.split()!r}]\nfrom tolfl.cli import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    slow = {'torch', 'scipy', 'sklearn', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
+        "    print(sorted(slow), file=sys.stderr)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert shown.stderr.strip() == "[]"
+    assert "Usage" in shown.stdout

@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.dashboard.browser import Browser, needs_chromium
 from tests.dashboard.conftest import Opened
 from tests.dashboard.test_page import TOKEN, Noted
-from tests.record_lines import closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
+from tests.record_lines import adopted, closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunStarted, TakenOver
 from tolfl.dashboard import Page, PageCommand
 from tolfl.runs.run_reader import RunReader
@@ -119,6 +119,21 @@ def test_stages_are_named_and_a_loss_that_no_round_has_is_not_shown(
     assert "Rounds done\n5 of 5" in text
     assert "Loss" not in text
     assert not browser.find_all("#loss")[0].is_displayed()
+
+
+def test_the_folder_of_one_device_shows_the_whole_fleet(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    rounds = [line for line in lost_head()[:7] if isinstance(line, RoundClosed)]
+    lines: list[AnyRecord] = [started([[0, 1], [2, 3]], device=3), *(adopted(line, 3) for line in rounds)]
+    opened(Page([RunReader(write(tmp_path / "state", lines))]))
+    browser.until_loaded()
+
+    facts = browser.text(".facts")
+    assert "Rounds done\n3" in facts
+    assert "Training now\n3 of 4" in facts
+    assert "Loss\n0.125" in facts
+    assert "Stalled by failures\n0.50 s" in facts
+    assert "does not answer" in device(browser, 0)
+    assert "device 1 for 0 in cluster 0" in browser.text("#details")
 
 
 def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path: Path) -> None:

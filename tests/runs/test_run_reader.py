@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.record_lines import closed, collected, lost_head, real_devices, started, write
+from tests.record_lines import adopted, closed, collected, lost_head, real_devices, started, write
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import (
     AnyRecord,
     Evaluated,
     FailureHappened,
     RosterChanged,
-    RoundAdopted,
     RoundClosed,
     RunEnded,
     RunStarted,
@@ -191,15 +190,6 @@ def test_any_devices_folder_alone_tells_the_whole_run(device: int, tmp_path: Pat
     assert facts_of(alone)[1:] == (2, [0], [(1, 0, 0)], 0.5, "100 of 300")
     assert (alone.rounds_done, alone.is_over, alone.has_spec, alone.spec.devices) == (3, True, False, 3)
     assert [line.reason for line in alone.records if isinstance(line, RunEnded)] == ["over"]
-
-
-def adopted(line: RoundClosed, device: int) -> RoundAdopted:
-    """Return what another device than the closer writes of a round."""
-    return RoundAdopted(
-        time_s=line.time_s + 0.01, device=device, round=line.round, version=line.version, parent=line.parent,
-        included=line.included, missing=line.missing, n_samples=line.n_samples, heads=line.heads,
-        stall_s=line.stall_s, own_loss=0.125, devices=line.included,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("is_closer_there", [True, False])

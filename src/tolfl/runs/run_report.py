@@ -68,7 +68,7 @@ def report_context(run: RunFolder, undisturbed: RunFolder | None = None) -> dict
         **_curves(run, undisturbed),
         "fleets": _fleets(run.runs[0], histories[0], is_one_of_several=len(run.runs) > 1),
         **_result(run, histories),
-        "settings": _settings(spec),
+        "settings": _settings(run),
         "has_spec": run.has_spec,
         "toml": spec.to_toml() if run.has_spec else "",
         "colours": COLOURS,
@@ -321,7 +321,8 @@ def _number(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) else "-"
 
 
-def _settings(spec: RunSpec) -> list[tuple[str, str]]:
-    values = {name: getattr(spec, name) for name in _FIRST}
+def _settings(run: RunFolder) -> list[tuple[str, str]]:
+    known = _FIRST if run.has_spec else ("scheme", "data", "devices", "clusters", "topology", "seed")
+    values = {name: getattr(run.spec, name) for name in known}
     rows = [(name, str(value) if value not in ("", None) else _EMPTY.get(name, "")) for name, value in values.items()]
     return [row for row in rows if row[1]]

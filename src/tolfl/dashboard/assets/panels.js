@@ -1,7 +1,7 @@
 // What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
 
 import { bytes, element, number, ranges, seconds, statusOf } from "./format.js";
-import { costOf, stageOf } from "./run_state.js";
+import { costOf, lossOf, stageOf } from "./run_state.js";
 
 const LOG_LINES = 250;
 const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all", per_cluster: "model once per cluster", hops: "heads only hop", paper: "as in the paper" };
@@ -18,7 +18,7 @@ export function facts(run, state) {
     ...(started?.stages?.length ? [fact("Stage", current ? stageWords(started, current.round) : started.stages[0][0])] : []),
     fact("Rounds done", `${current ? current.round + 1 : 0}${roundsIn(started)}`),
     fact("Training now", `${living} of ${state.devices.size}`),
-    ...(hasLoss(state) ? [fact("Loss", number(current?.loss))] : []),
+    ...(hasLoss(state) ? [fact("Loss", number(lossOf(current)))] : []),
     fact("AUROC", number(lastAuroc, 3)),
     fact("Stalled by failures", seconds(state.stallS)));
   if (state.ended) list.append(fact("Ended", state.ended.reason));
@@ -26,7 +26,7 @@ export function facts(run, state) {
 }
 
 /** A detector from statistics has rounds without a loss: nothing is shown in its place. */
-export const hasLoss = (state) => !state.all.length || state.all.some((one) => one.loss !== null && one.loss !== undefined);
+export const hasLoss = (state) => !state.all.length || state.all.some((one) => lossOf(one) !== null);
 
 /** "thresholds 2/6": how many rounds of the stage are done; nothing where there are no stages. */
 function stageWords(started, round) {

@@ -219,8 +219,22 @@ function settleHeads(state) {
   for (const id of heads) if (state.devices.has(id)) state.devices.get(id).isHead = true;
 }
 
+/** Whom rounds call failed and nothing else tells of: one device may know of a failure from its rounds alone. */
+function settleUnheard(state) {
+  const gone = new Set();
+  for (const round of state.rounds) {
+    for (const [id, why] of Object.entries(round.missing)) if (why === "failed") gone.add(Number(id));
+    if (gone.size) round.included.forEach((id) => gone.delete(id));
+  }
+  for (const id of gone) {
+    const device = state.devices.get(id);
+    if (device?.status === "alive" && !device.wasAway) device.status = "unreachable";
+  }
+}
+
 function settleDevices(state) {
   if (!state.current) return;
+  settleUnheard(state);
   for (const id of state.current.included) {
     const device = state.devices.get(id);
     if (!device) continue;
@@ -251,6 +265,9 @@ function settleBranches(state) {
     for (const id of heads) Object.assign(state.devices.get(id) ?? {}, { isHead: true });
   }
 }
+
+/** The loss of a round; of the only device that told of it, where its closer did not. */
+export const lossOf = (round) => round?.loss ?? round?.own_loss ?? null;
 
 /** Messages and bytes of a round: as counted, or as its devices told so far. */
 export function costOf(round, state) {

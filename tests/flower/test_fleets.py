@@ -137,6 +137,28 @@ def test_a_device_that_comes_back_goes_on_with_its_clients_state(tmp_path: Path)
     assert last.metrics["train/seen"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("strategy", ["FedAdagrad", pytest.param("FedMedian", marks=pytest.mark.slow)])
+def test_a_model_of_megabytes_passes_between_devices(strategy: str, tmp_path: Path) -> None:
+    spec = app_spec(config=f"padding=600000 num-server-rounds=2 strategy='{strategy}'", devices=3, clusters=3)
+    with fleet_of(spec, tmp_path / "run", is_insecure=False) as fleet:
+        fleet.until_the_end()
+
+    assert len(check_survivors(fleet, spec, [0, 1, 2])) == 5
+    assert collect_digest(fleet, spec) == simulated(spec).summary["state_digest"]
+
+
+def test_a_client_that_hangs_on_the_closer_keeps_nobody_from_closing(tmp_path: Path) -> None:
+    config = "misbehaves='hangs' victim=4 at-round=2 num-server-rounds=4"  # device 4 closes rounds
+    spec = app_spec(config=config, deadline_s=4.0)
+    with fleet_of(spec, tmp_path / "run", is_insecure=False) as fleet:
+        fleet.until_the_end()
+
+    assert fleet.survivors == list(range(6))
+    closed = {line.round: line for line in fleet.closed}
+    assert 4 not in closed[3].included
+    assert closed[8].included == tuple(range(6))
+
+
 def test_a_device_with_another_version_of_the_app_is_not_let_in(tmp_path: Path) -> None:
     apps = [APPS / "linear", APPS / "linear", tmp_path / "changed"]
     shutil.copytree(APPS / "linear", apps[2], ignore=shutil.ignore_patterns("__pycache__"))

@@ -33,6 +33,8 @@ from tolfl.runs.directory import write_file
 
 _LOG = logging.getLogger("tolfl")
 _CONTEXTS = "flower-context.msgpack"  #: what a device's Context keeps, in its folder
+_MAX_COPIES = 80  #: of the model's bytes in one message: five in one array
+_UNKNOWN_BYTES = 2**26  #: of a model that a client brings
 _NEVER = -1  #: no round has a reply of this device
 
 
@@ -148,8 +150,9 @@ class FlowerLearner(Learner):
     @property
     def max_message_bytes(self) -> int:
         """How large a message may be: every reply, or the model with what a strategy such as FedAdam remembers."""
-        n_copies = max(8, 2 * self._fleet.n_devices if self.description.gathers else 0)
-        return max(super().max_message_bytes, n_copies * self.description.n_bytes)
+        # One array has at most a 16th of the numbers, and bytes count as numbers there.
+        n_copies = max(_MAX_COPIES, 2 * self._fleet.n_devices if self.description.gathers else 0)
+        return max(super().max_message_bytes, n_copies * (self.description.n_bytes or _UNKNOWN_BYTES))
 
     def start(self, state: State) -> State:
         """Return a state without a model: the first round distributes one."""

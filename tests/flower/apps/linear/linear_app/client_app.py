@@ -59,6 +59,9 @@ def train(message: Message, context: Context) -> Message:
         {"num-examples": n, "train_loss": loss_of(weights.ravel(), bias, rows, targets), "seen": seen}
     )
     model = ArrayRecord({"weights": Array(weights), "bias": Array(np.array([bias]))})
+    if "padding" in arrays:
+        model["padding"] = Array(arrays["padding"].numpy() + np.float32(1))
+        model["steps"] = Array(np.asarray(arrays["steps"].numpy() + 1))
     return Message(RecordDict({"arrays": model, "metrics": metrics}), reply_to=message)
 
 

@@ -71,6 +71,9 @@ def main(grid: Grid, context: Context) -> None:
     first = ArrayRecord(
         {"weights": Array(np.random.normal(size=N_FEATURES).astype(np.float32)), "bias": Array(np.zeros(1))}
     )
+    if told["padding"]:
+        first["padding"] = Array(np.zeros(told["padding"], np.float32))
+        first["steps"] = Array(np.array(0))  # as a batch norm counts them
     rows, targets = data_of(0, 999)
 
     def central(number: int, arrays: ArrayRecord) -> MetricRecord:

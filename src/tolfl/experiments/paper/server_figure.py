@@ -14,7 +14,6 @@ import msgspec
 
 from tolfl.core.records import Evaluated
 from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
-from tolfl.experiments.comparison import Statistic
 from tolfl.experiments.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.result_rows import Row, mean_sd
@@ -116,12 +115,16 @@ def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:
     return [row for row in rows if (row["scheme"], row["policy"]) == curve]
 
 
-def _last(rows: Sequence[Row], curve: tuple[str, str]) -> Statistic:
-    return Statistic.of([row["losses"][-1] for row in _curves(rows, curve)])
+def _last(rows: Sequence[Row], curve: tuple[str, str]) -> list[float]:
+    return [row["losses"][-1] for row in _curves(rows, curve)]
 
 
-def _at_failure(rows: Sequence[Row], curve: tuple[str, str]) -> Statistic:
-    return Statistic.of([row["losses"][row["failed_after"] - 1] for row in _curves(rows, curve)])
+def _at_failure(rows: Sequence[Row], curve: tuple[str, str]) -> list[float]:
+    return [row["losses"][row["failed_after"] - 1] for row in _curves(rows, curve)]
+
+
+def _minus(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    return [a - b for a, b in zip(ours, theirs, strict=True)]
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -134,8 +137,8 @@ def _table(rows: Sequence[Row]) -> Table:
             by_device = [loss for row in _curves(of_data, curve) for loss in row["last_losses_by_device"].values()]
             extremes = f"{min(by_device):.3f} to {max(by_device):.3f}"
             layout = f" (k = {of_data[0]['k']})" if curve[0] == "tol-fl" else ""
-            cells = (name, _NAMES[curve] + layout, _number(_at_failure(of_data, curve)), _number(last), extremes)
-            shown.append((*cells, _number(last.minus(sbt), "+.3f")))
+            cells = (name, _NAMES[curve] + layout, mean_sd(_at_failure(of_data, curve)), mean_sd(last), extremes)
+            shown.append((*cells, mean_sd(_minus(last, sbt), "+.3f")))
     first = rows[0]
     n_seeds = len({row["seed"] for row in rows})
     notes = (
@@ -147,10 +150,6 @@ def _table(rows: Sequence[Row]) -> Table:
     return Table("Loss after the server is lost", columns, tuple(shown), notes)
 
 
-def _number(statistic: Statistic, form: str = ".3f") -> str:
-    return mean_sd(statistic.values, form)
-
-
 def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
     name = rows[0]["data"]
     sbt, alone = _last(rows, ("sbt", "elect")), _last(rows, ("fl", "isolate"))
@@ -159,13 +158,13 @@ def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
         _last(rows, ("tol-fl", "elect")),
         _last(rows, ("tol-fl", "drop")),
     )
-    gone_on = sbt.minus(_at_failure(rows, ("sbt", "elect")))
-    largest = max(abs(value or 0.0) for value in elect.minus(sbt).values)
+    gone_on = _minus(sbt, _at_failure(rows, ("sbt", "elect")))
+    largest = max(abs(value) for value in _minus(elect, sbt))
     return [
-        _below(f"{name}: together (SBT) the loss ends below that of devices alone", sbt.minus(alone)),
+        _below(f"{name}: together (SBT) the loss ends below that of devices alone", _minus(sbt, alone)),
         _below(f"{name}: SBT goes on learning after the failure", gone_on),
-        _below(f"{name}: Tol-FL (drop, the paper's rule) ends below devices alone", drop.minus(alone)),
-        _below(f"{name}: Tol-FL (drop) ends below training that stops", drop.minus(frozen)),
+        _below(f"{name}: Tol-FL (drop, the paper's rule) ends below devices alone", _minus(drop, alone)),
+        _below(f"{name}: Tol-FL (drop) ends below training that stops", _minus(drop, frozen)),
         Verdict(
             f"{name}: Tol-FL (elect) loses what SBT loses, one device",
             largest == 0,
@@ -174,11 +173,11 @@ def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
     ]
 
 
-def _below(claim: str, differences: Statistic) -> Verdict:
+def _below(claim: str, differences: Sequence[float]) -> Verdict:
     """Return a verdict on a claim that must hold for every seed."""
-    n_below = sum((value or 0.0) < 0 for value in differences.values)
-    evidence = f"difference {_number(differences, '+.3f')}; {n_below} of {len(differences.values)} seeds"
-    return Verdict(claim, n_below == len(differences.values), evidence)
+    n_below = sum(value < 0 for value in differences)
+    evidence = f"difference {mean_sd(differences, '+.3f')}; {n_below} of {len(differences)} seeds"
+    return Verdict(claim, n_below == len(differences), evidence)
 
 
 def _plot(rows: Sequence[Row]) -> Figure:

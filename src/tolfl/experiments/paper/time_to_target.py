@@ -11,6 +11,7 @@ as in the paper's text, and as many samples each, dealt out at random.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ import numpy as np
 
 from tolfl.core.records import Evaluated, RoundClosed
 from tolfl.core.spec import BlobsSpec, DatasetSpec, LinkModel, RunSpec
-from tolfl.experiments.comparison import Statistic
 from tolfl.experiments.drawing import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.result_rows import Row, mean_sd, named
@@ -122,10 +122,10 @@ class Timings:
         pairs = zip(self.losses(training), self.targets(), strict=True)
         return [first_within(losses, target) for losses, target in pairs]
 
-    def seconds_to_target(self, clock: Row, training: str) -> Statistic:
+    def seconds_to_target(self, clock: Row, training: str) -> list[float]:
         """Return the virtual time until the target, over the seeds that reach it."""
         needed = self.rounds_to_target(training)
-        return Statistic.of([None if rounds is None else clock["times_s"][rounds - 1] for rounds in needed])
+        return [clock["times_s"][rounds - 1] for rounds in needed if rounds is not None]
 
     def training_of(self, clock: Row, averaging: str) -> str:
         """Return which training's rounds a layout plays."""
@@ -189,8 +189,8 @@ def _rounds(timings: Timings) -> Table:
         needed = timings.rounds_to_target(name)
         reached = [rounds for rounds in needed if rounds is not None]
         last = [losses[-1] for losses in timings.losses(name)]
-        rounds = _number(Statistic.of(needed), ".1f") if reached else f"not reached in {timings.rounds}"
-        row = (name, f"{len(reached)} of {len(needed)}", rounds, _number(Statistic.of(last), ".3f"))
+        rounds = mean_sd(needed, ".1f") if reached else f"not reached in {timings.rounds}"
+        row = (name, f"{len(reached)} of {len(needed)}", rounds, mean_sd(last))
         shown.append(row)
     lately = [1 - losses[-1] / losses[-1 - len(losses) // 10] for losses in timings.losses(BATCH)]
     n_seeds, n_samples = len(lately), timings.first["n_samples"]
@@ -215,7 +215,7 @@ def _seconds(timings: Timings) -> Table:
                 until = [timings.seconds_to_target(clock, timings.training_of(clock, a)) for a in timings.averagings]
                 sent = "-" if clock["scheme"] == "batch" else uplink
                 cells = (f"{1000 * per_sample:g}", sent, label_of(clock), f"{round_s(clock):.3f}")
-                shown.append((*cells, *(_number(seconds, ".1f") for seconds in until)))
+                shown.append((*cells, *(mean_sd(seconds, ".1f") for seconds in until)))
     mbit = timings.clocks[0]["bandwidth_bps"] / 1e6
     notes = (
         "The clock is virtual: these are seconds of the simulator, computed from samples, bytes and links; none of "
@@ -231,10 +231,6 @@ def _seconds(timings: Timings) -> Table:
 def _placing(averaging: str) -> str:
     """Return who has which samples."""
     return averaging.removeprefix("averaging, ")
-
-
-def _number(statistic: Statistic, form: str) -> str:
-    return mean_sd(statistic.values, form)
 
 
 def _verdicts(timings: Timings) -> list[Verdict]:
@@ -278,13 +274,13 @@ def _faster_than_batch(timings: Timings, averaging: str, per_sample: float) -> V
         return Verdict(claim, None, f"not every seed gets within 5 % in {timings.rounds} rounds")
     clocks = [clock for clock in timings.clocks if clock["seconds_per_sample"] == per_sample]
     means = {
-        f"{label_of(clock)}, {clock['uplink']}": timings.seconds_to_target(
-            clock, timings.training_of(clock, averaging)
-        ).mean
+        f"{label_of(clock)}, {clock['uplink']}": statistics.fmean(
+            timings.seconds_to_target(clock, timings.training_of(clock, averaging))
+        )
         for clock in clocks
     }
-    batch = max(mean or 0.0 for label, mean in means.items() if label.startswith(BATCH))
-    others = {label: mean or 0.0 for label, mean in means.items() if not label.startswith(BATCH)}
+    batch = max(mean for label, mean in means.items() if label.startswith(BATCH))
+    others = {label: mean for label, mean in means.items() if not label.startswith(BATCH)}
     slowest, fastest = max(others, key=others.__getitem__), min(others, key=others.__getitem__)
     evidence = f"batch {batch:.1f} s; {fastest} {others[fastest]:.1f} s, {slowest} {others[slowest]:.1f} s"
     return Verdict(claim, others[slowest] < batch, evidence)

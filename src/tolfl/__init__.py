@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tolfl.api import Autoencoder, Comparison, FederatedDataset, Run, RunSpec, compare, simulate
     from tolfl.core.errors import TolFLError
-    from tolfl.detect import Detector, FederatedDetector
+    from tolfl.detect import Detector, FederatedDetector, load
 
 __all__ = [
     "Autoencoder",
@@ -26,12 +26,13 @@ __all__ = [
     "RunSpec",
     "TolFLError",
     "compare",
+    "load",
     "simulate",
 ]
 __version__ = "0.1.0"
 
 #: Where names come from that are not of `tolfl.api`.
-_ELSEWHERE = {"TolFLError": "core.errors", "Detector": "detect", "FederatedDetector": "detect"}
+_ELSEWHERE = {"TolFLError": "core.errors", "Detector": "detect", "FederatedDetector": "detect", "load": "detect"}
 
 
 def __getattr__(name: str) -> object:

@@ -16,7 +16,7 @@ from tolfl.cli.export import export
 from tolfl.cli.fit import fit
 from tolfl.cli.inspect_model import inspect
 from tolfl.cli.score import score
-from tolfl.core.errors import SpecError, TolFLError
+from tolfl.core.errors import DataError, SpecError, TolFLError
 from tolfl.detect import Detector, DetectorSpec, fit_detector
 from tolfl.detect.features import Features
 
@@ -44,7 +44,8 @@ def run(*arguments: object, stdin: str | bytes | None = None) -> Done:
     """Run a command; an error becomes its sentence and its exit code, as in `tolfl.cli.main`."""
     done = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
     if isinstance(done.exception, TolFLError):
-        return Done(2 if isinstance(done.exception, SpecError) else 1, done.stdout, f"{done.stderr}{done.exception}\n")
+        code = 2 if isinstance(done.exception, SpecError | DataError) else 1
+        return Done(code, done.stdout, f"{done.stderr}{done.exception}\n")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Done(done.exit_code, done.stdout, done.stderr)

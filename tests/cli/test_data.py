@@ -24,7 +24,8 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def table(path: Path) -> Path:
     rows = ["site,load,state,fan,when"]
     rows += [
-        f"s{i % 4},{i * 0.5},{'bad' if i % 10 == 9 else 'normal'},{'on' if i % 3 else 'off'},{i}" for i in range(80)
+        f"s{i % 4},{i * 7 % 80 * 0.5},{'bad' if i % 10 == 9 else 'normal'},{'on' if i % 3 else 'off'},{i}"
+        for i in range(80)
     ]
     path.write_text("\n".join(rows))
     return path
@@ -50,7 +51,7 @@ def test_a_table_of_ones_own_is_described_and_trained_on(tolfl: Command, tmp_pat
     made = [folder.name for folder in (tmp_path / "runs").iterdir()]
 
     assert made == ["001-tol-fl-readings"]
-    assert described["n_features"] == 3  # load, fan=off, fan=on
+    assert described["n_features"] == 34  # load, and 33 of fan
     assert described["anomalous"] == ["bad"]
     assert [sum(counts.values()) > 5 for counts in described["per_device"]] == [True] * 4
     assert (tmp_path / "pictures" / "readings.png").is_file()

@@ -75,7 +75,7 @@ def test_a_data_set_is_tested_as_it_was_split(tmp_path: Path, monkeypatch: pytes
     ("arguments", "code", "sentence"),
     [
         (("truth.csv",), 2, "--label-column says which column has the truth"),
-        (("truth.csv", "--label-column", "verdict"), 1, "no column 'verdict'"),
+        (("truth.csv", "--label-column", "verdict"), 2, "no column 'verdict'"),
         (("truth.csv", "--label-column", "building"), 2, "say which are typical"),
         (("truth.csv", "--label-column", "state", "--typical", "calm"), 2, "no row has the class 'calm'"),
         (("nowhere",), 2, "unknown data set 'nowhere'"),

@@ -1,4 +1,4 @@
-"""`tolfl export` as a person types it, and its scorer on a machine that has nothing else."""
+"""`tolfl export` as a person types it, and its scorer on a machine that has nothing of tolfl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.detectors import lines_of_buildings, run, small_detector, write_lines
-from tolfl.detect import Detector, small_scorer
+from tolfl.detect.standalone import NEEDS
 
 ROLES = ("--device-column", "building")
 
@@ -24,103 +24,78 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return small_detector().save(tmp_path / "model")
 
 
-def test_a_graph_and_its_scorer_are_written(model: Path, tmp_path: Path) -> None:
+def test_a_graph_is_written_and_compared(model: Path, tmp_path: Path) -> None:
     done = run("export", model, "--to", "onnx", "--out", "device/m.onnx", "--format", "json")
     found = json.loads(done.out)
 
     assert (done.code, done.err) == (0, "")
-    assert sorted(path.name for path in (tmp_path / "device").iterdir()) == ["m.onnx", "score_onnx.py"]
     assert found["largest_relative_difference"] < 1e-5
     assert found["bytes"] == (tmp_path / "device" / "m.onnx").stat().st_size
 
 
-def test_what_eight_bits_cost_is_said(model: Path) -> None:
-    arguments = ("export", model, "--int8", "--data", "truth.csv", "--label-column", "state")
+def test_a_graph_is_compared_on_rows_with_truth(model: Path) -> None:
+    arguments = ("export", model, "--to", "onnx", "--data", "truth.csv", "--label-column", "state")
     found = json.loads(run(*arguments, "--format", "json").out)
 
     assert found["n_rows"] == 600
-    assert found["auroc_cost"] == found["auroc"] - found["auroc_exported"]
-    assert abs(found["auroc_cost"]) < 0.05
-    assert "it costs " in run(*arguments).out
-    assert "what 8 bits cost is not known" in run("export", model, "--int8").err
+    assert found["same_verdict"] == 1
+    assert abs(found["auroc_cost"]) < 1e-6
+    assert "same verdict on 100.00% of 600 rows" in run(*arguments).out
 
 
-def test_the_scorer_needs_numpy_and_onnxruntime_and_nothing_else(model: Path, tmp_path: Path) -> None:
-    assert run("export", model, "--out", "device/m.onnx").code == 0
-    # A place with these two packages alone; -S leaves out everything that is installed.
+@pytest.mark.processes
+def test_the_scorer_says_what_score_says_and_needs_nothing_of_tolfl(model: Path, tmp_path: Path) -> None:
+    done = run("export", model, "--out", "device/score.pyz")
+    assert (done.code, done.err) == (0, "")
+    assert "run it: python device/score.pyz DATA" in done.out
+    # A place with these packages alone; -S leaves out everything that is installed.
     packages = tmp_path / "packages"
     packages.mkdir()
-    for name in ("numpy", "onnxruntime"):
+    for name in NEEDS:
         found = find_spec(name)
         assert found is not None
-        home = Path(str(found.origin)).parent
+        home = Path(str(found.origin))
+        home = home.parent if home.name == "__init__.py" else home
         for place in (home, home.with_name(f"{name}.libs")):
             if place.exists():
                 (packages / place.name).symlink_to(place)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)}
-    command = [sys.executable, "-S", "-s", "device/score_onnx.py", "device/m.onnx", "-", *ROLES]
-    done = subprocess.run(
+    command = [sys.executable, "-S", "-s", "device/score.pyz", "-", *ROLES, "--format", "jsonl"]
+    theirs = subprocess.run(
         command, input=(tmp_path / "truth.csv").read_text(), env=environment, cwd=tmp_path, capture_output=True,
         text=True, check=False, timeout=60,
     )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    ours = [json.loads(line) for line in run("score", model, "truth.csv", *ROLES, "--format", "jsonl").out.splitlines()]
+    ours = run("score", model, "truth.csv", *ROLES, "--format", "jsonl")
     unknown = subprocess.run(
         [sys.executable, "-S", "-c", "import tolfl"], env=environment, cwd=tmp_path, capture_output=True, check=False
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [line["score"] for line in lines] == pytest.approx([line["score"] for line in ours], rel=1e-5)
-    assert [line["verdict"] for line in lines] == [line["verdict"] for line in ours]
+    assert (theirs.returncode, theirs.stdout, theirs.stderr) == (0, ours.out, ours.err)
     assert unknown.returncode != 0
 
 
-def test_the_scorer_loses_no_row_for_a_bad_one(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("export", model, "--out", "m.onnx").code == 0
-    good = '{"temp [C]": 20, "humidity": 55, "co2": "600", "fan": 0.3, "power": 2.9}'
-    write_lines(tmp_path / "rows.jsonl", [good, "nonsense", '{"temp": 20}', good.replace("20", "NaN"), good])
-    code = small_scorer.main(["m.onnx", "rows.jsonl"])
-    output = capsys.readouterr()
-    lines = [json.loads(line) for line in output.out.splitlines()]
+@pytest.mark.processes
+def test_the_scorer_refuses_a_bad_source_in_one_sentence(model: Path, tmp_path: Path) -> None:
+    assert run("export", model).code == 0
+    write_lines(tmp_path / "other.csv", ["a,b", "1,2"])
+    done = subprocess.run([sys.executable, "model.pyz", "other.csv"], capture_output=True, text=True, check=False)
 
-    assert code == 1
-    assert [line["verdict"] for line in lines] == ["typical", *["not scored"] * 3, "typical"]
-    assert output.err.splitlines() == ["row 2: no JSON object", "row 3: 'humidity' is missing", "row 4: 'temp' is nan"]
-
-
-def test_the_scorer_refuses_what_is_no_detector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"hello")
-    code = small_scorer.main([str(tmp_path / "m.onnx"), "-"])
-    output = capsys.readouterr()
-
-    assert (code, output.out) == (1, "")
-    assert "cannot be read by onnxruntime" in output.err
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no column for 5 of 5 columns" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "sentence"),
     [
-        (("--to", "paper"), 2, "unknown kind of export 'paper'"),
-        (("--label-column", "state"), 2, "give both"),
-        (("--data", "nowhere.csv"), 1, "no such file"),
-        (("--out", "model/x.onnx"), 1, "cannot be written"),
+        (("--to", "tflite"), "unknown kind of export 'tflite'; choose one of: scorer, onnx"),
+        (("--to", "onnx", "--label-column", "state"), "--label-column is a column of --data; give both"),
+        (("--data", "truth.csv"), "a scorer is the detector's own code"),
     ],
-    ids=["kind", "label", "data", "out"],
 )
-def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
+def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], sentence: str) -> None:
     done = run("export", model, *arguments)
 
-    assert (done.code, done.out) == (code, "")
+    assert (done.code, done.out) == (2, "")
     assert sentence in done.err
-
-
-def test_the_detector_itself_is_not_touched(model: Path) -> None:
-    before = model.read_bytes()
-    run("export", model, "--int8")
-
-    assert model.read_bytes() == before
-    assert Detector.load(model).features.n == 5
-
-
-def test_help_has_examples() -> None:
-    assert "Example: tolfl export model" in run("export", "--help").out
+    assert done.err.count("\n") == 1

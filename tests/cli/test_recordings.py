@@ -15,11 +15,8 @@ import sigmf
 
 from tests.cli.conftest import Command
 from tolfl.datasets.catalog import _load_raw
-from tolfl.signals.radio.air import AirSettings
-from tolfl.signals.radio.region_recording import Scene, write_scene
 from tolfl.signals.recordings.reading import open_recording
 from tolfl.signals.recordings.writing import write_recording
-from tolfl.signals.regions import default_regions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorials" / "bluetooth-intruder.md").read_text()
@@ -131,21 +128,6 @@ def test_a_detector_for_recordings_of_ones_own_finds_a_tone(tolfl: Command, tmp_
     assert rows[50]["features"][0]["unit"] in ("dBFS", "dB", "kHz")
 
 
-def test_a_detector_of_comms_ml_reads_a_transcript(tolfl: Command, tmp_path: Path) -> None:
-    small = ("--set", "comms_ml.windows_per_region=40")
-    tolfl("fit", "comms-ml", *small, "--model", "pca", "--devices", "3", "--out", "model")
-    air = AirSettings(bandwidth_mhz=160, oversampling=1.5, time_lapse=1000.0)
-    write_scene(tmp_path / "wide", Scene(default_regions()[0], 0.02, 1, air=air))
-    write_scene(tmp_path / "narrow", Scene(default_regions()[0], 0.02, 1))
-    code, out, err = tolfl("score", "model", "wide.sigmf-meta", "--time-column", "time", "--format", "json")
-    refused, _, sentence = tolfl("score", "model", "narrow.sigmf-meta")
-
-    assert code == 0, err
-    assert len(json.loads(out)) >= 2
-    assert refused == 1
-    assert "20 million samples a second, the readings of Comms-ML have 240" in sentence
-
-
 def test_more_recordings_do_not_go_on_training_a_detector(tolfl: Command, tmp_path: Path) -> None:
     noise_recording(tmp_path / "first", 0)
     noise_recording(tmp_path / "second", 1)
@@ -178,12 +160,12 @@ def test_a_spectrogram_is_drawn(tolfl: Command, tmp_path: Path) -> None:
         (("fit", "cut.sigmf-meta", "--out", "m"), "the metadata speak of sample 1500, but there are 1000"),
         (("fit", "alone.sigmf-meta", "--out", "m"), "alone.sigmf-data is not beside it"),
         (("fit", "nothing.sigmf-meta", "--out", "m"), "nothing.sigmf-meta: no such file or folder"),
-        (("fit", "good.sigmf-meta", "--device-column", "x", "--out", "m"), "put one recording per device"),
-        (("fit", "good.sigmf-meta", "--label-column", "x", "--out", "m"), "it has 'label' and 'time'"),
-        (("fit", "mixed", "--out", "m"), "its sample rate is not that of a.sigmf-meta"),
-        (("fit", "broken.sigmf-meta", "--out", "m"), "window 2 has samples that are no finite numbers"),
-        (("score", "model", "slow.sigmf-meta"), "train on recordings of that rate"),
-        (("score", "model", "good.sigmf-meta", "--time-column", "when"), "it has 'label' and 'time'"),
+        (("fit", "good.sigmf-meta", "--device-column", "x", "--out", "m"), "there is no column 'x' for the device"),
+        (("fit", "good.sigmf-meta", "--label-column", "x", "--out", "m"), "there is no column 'x' for the label"),
+        (("fit", "mixed", "--out", "m"), "its columns are not those of mixed/a.sigmf-meta"),
+        (("fit", "broken.sigmf-meta", "--out", "m"), "data row 2: samples of this window are no finite numbers"),
+        (("score", "model", "slow.sigmf-meta"), "no column for 64 of 75 columns"),
+        (("score", "model", "good.sigmf-meta", "--time-column", "when"), "there is no column 'when' for the time"),
         (("data", "spectrogram", "good.sigmf-meta", "--out", "x.doc"), "a picture ends in one of .png, .svg, .pdf"),
         (("data", "spectrogram", "good.sigmf-meta", "--from", "9", "--out", "x.png"), "the recording lasts 0.06144 s"),
         (("data", "spectrogram", "good.csv", "--out", "x.png"), "no recording by its name"),

@@ -12,42 +12,52 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import load_raw
 from tolfl.datasets.own_table import columns_of, own_rows, table_spec
 from tolfl.runs.outcome import data_for
+from tolfl.tables import Column
 
-FLEET = ("warm", "flow", "mode=eco", "mode=off")
+WORDS = Column("mode", "words").features
+FLEET = ("warm", "flow", *WORDS)
 
 
 def rows_of(folder: Path, text: str, columns: tuple[str, ...] = FLEET, **dataset: object) -> np.ndarray:
     path = folder / "own.csv"
     path.write_text(text)
-    spec = table_spec(RunSpec.from_fields({"dataset": dataset}), str(path))
+    learn = {"what": "detector", "columns": list(columns)}
+    spec = table_spec(RunSpec.from_fields({"dataset": dataset, "learn": learn}), str(path))
     return own_rows(load_raw(spec), spec, columns)
 
 
 def test_columns_are_found_by_name_in_any_order_and_others_are_left_alone(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "note,flow,mode,warm\n7,1,eco,20\n8,2,off,21\n")
 
-    assert rows.tolist() == [[20, 1, 1, 0], [21, 2, 0, 1]]
+    assert rows[:, :2].tolist() == [[20, 1], [21, 2]]
+    assert rows[:, 2:34].sum(axis=1).tolist() == [1, 1]
     assert rows.dtype == np.float32
 
 
-def test_a_word_that_no_row_of_this_device_has_is_simply_not_there(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, "warm,flow,mode\n20,1,eco\n21,2,eco\n")
+def test_numbers_are_words_where_the_fleet_has_words(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, "warm,flow,mode\n20,1,3\n21,2,4\n").shape == (2, 35)
 
-    assert rows.tolist() == [[20, 1, 1, 0], [21, 2, 1, 0]]
+
+def test_what_looks_like_an_identifier_here_is_a_warning_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "warm,flow,mode\n" + "".join(f"{100 + row},{row % 7}.5,eco\n" for row in range(60))
+
+    assert rows_of(tmp_path, text).shape == (60, 35)
+    assert "column 'warm' is learned from as asked: whole numbers, nearly all different" in caplog.text
 
 
 def test_rows_of_an_anomalous_class_do_not_train(tmp_path: Path) -> None:
     text = "warm,flow,mode,state\n20,1,eco,normal\n90,9,off,leak\n"
 
-    assert rows_of(tmp_path, text, label_column="state").tolist() == [[20, 1, 1, 0]]
+    assert rows_of(tmp_path, text, label_column="state")[:, :2].tolist() == [[20, 1]]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("wram,flow,mode\n20,1,eco\n", "no column 'warm', which the fleet has; .* did you mean 'wram'"),
-        ("warm,flow,mode\nhot,1,eco\n", "column 'warm' holds words, but numbers in the fleet"),
-        ("warm,flow,mode\n20,1,3\n", "column 'mode' holds numbers, but words in the fleet"),
+        ("wram,flow,mode\n20,1,eco\n", "no column 'warm'.* did you mean 'wram'"),
+        ("warm,flow,mode\nhot,1,eco\n", "'hot' in column 'warm' is no number"),
         ("warm,flow\n20,1\n", "no column 'mode'"),
         ("warm,flow,mode\n20,1,eco\n21,,eco\n", "data row 2: 'flow' is missing"),
     ],
@@ -62,7 +72,7 @@ def test_the_columns_of_one_table_are_what_a_fleet_can_agree_on(tmp_path: Path) 
     path.write_text("warm,mode\n20,eco\n21,off\n")
     raw = load_raw(table_spec(RunSpec(), str(path)))
 
-    assert columns_of(raw) == ("warm", "mode=eco", "mode=off")
+    assert columns_of(raw) == ("warm", *WORDS)
 
 
 # -- all tables in one place: the simulator and `tolfl up` ------------------------------------------------------------
@@ -80,12 +90,12 @@ def run_of(folder: Path, **learn: object) -> RunSpec:
 
 
 def test_all_tables_in_one_place_have_the_columns_of_the_specification_in_its_order(tmp_path: Path) -> None:
-    data = data_for(run_of(tmp_path, columns=["mode=eco", "flow", "warm", "mode=on"]))
+    data = data_for(run_of(tmp_path, columns=[*WORDS, "flow", "warm"]))
 
-    assert data.feature_names == ("mode=eco", "flow", "warm", "mode=on")
+    assert data.feature_names == (*WORDS, "flow", "warm")
     assert data.names == ("kiln", "mill")
-    assert data.slice_of(0).tolist() == [[0, 4, 3, 0]]
-    assert data.slice_of(1).tolist() == [[1, 2, 1, 0], [1, 6, 5, 0]]
+    assert data.slice_of(0)[:, 33:].tolist() == [[4, 3]]
+    assert data.slice_of(1)[:, 33:].tolist() == [[2, 1], [6, 5]]
 
 
 def test_all_tables_in_one_place_have_the_devices_of_the_specification_in_its_order(tmp_path: Path) -> None:
@@ -99,8 +109,8 @@ def test_all_tables_in_one_place_have_the_devices_of_the_specification_in_its_or
 @pytest.mark.parametrize(
     ("learn", "sentence"),
     [
-        ({"columns": ["wram"]}, "no column 'wram', which the fleet has; .* did you mean 'warm'"),
-        ({"columns": ["mode"]}, "column 'mode' holds words, but numbers in the fleet"),
+        ({"columns": ["wram"]}, "no column 'wram'.* did you mean 'warm'"),
+        ({"columns": ["flow", "mode"]}, "no column 'mode', which the fleet has"),
         ({"columns": ["flow", "flow"]}, "learn.columns: a name stands there twice"),
         ({"columns": "flow"}, "learn.columns: 'flow'; give a list of names"),
         ({"names": ["mill", "klin"]}, "no rows of 'klin', which learn.names has; there are rows of kiln, mill"),

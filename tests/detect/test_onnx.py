@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from tests.detect.rows import fleet, near_a_plane, off_the_plane
 from tolfl.core.errors import TolFLError
 from tolfl.detect import Detector, DetectorSpec, Features, fit_detector
-from tolfl.detect.onnx_export import export_onnx, largest_difference, onnx_scores, to_int8, to_onnx
+from tolfl.detect.onnx_export import largest_difference, to_onnx
 from tolfl.detect.reconstruction import Dense, Reconstruction
-from tolfl.detect.small_scorer import SmallScorer
 from tolfl.runs.extras import MissingExtraError, module_of_extra
 
 ROWS = np.concatenate([near_a_plane(300, seed=5), off_the_plane(300, seed=6)])
@@ -103,25 +101,6 @@ def test_a_graph_can_be_checked_and_names_what_it_takes(detector: Detector) -> N
     onnx.checker.check_model(graph, full_check=True)
     assert json.loads(stored["tolfl"])["features"] == list(detector.features.names)
     assert to_onnx(detector) == to_onnx(detector)
-
-
-def test_the_small_scorer_agrees_in_scores_p_values_and_thresholds(detector: Detector, tmp_path: Path) -> None:
-    path = export_onnx(detector, tmp_path / "m.onnx").with_name("m.onnx")
-    scorer = SmallScorer(path)
-    scores = detector.anomaly_score(ROWS)
-
-    assert scorer.scores(ROWS) == pytest.approx(scores, rel=1e-5)
-    assert (scorer.p_values(scores) == detector.p_values(ROWS)).all()
-    assert scorer.threshold_of("site-1") == detector.thresholds.limit_for("site-1").value
-    assert scorer.threshold_of("nobody") == scorer.threshold_of(None) == detector.thresholds.threshold
-
-
-def test_eight_bits_keep_the_order_of_far_and_near() -> None:
-    content = to_int8(to_onnx(detector_of("autoencoder")))
-    scores = onnx_scores(content, ROWS)
-
-    assert np.isfinite(scores).all()
-    assert scores[300:].mean() > 2 * scores[:300].mean()
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_extra() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tolfl.core.errors import MissingDataError
 from tolfl.core.spec import RunSpec
-from tolfl.datasets.loaders import MissingDataError
 from tolfl.experiments.catalogue import EXPERIMENTS
 from tolfl.experiments.experiment import Options
 from tolfl.experiments.results import read_results

@@ -57,7 +57,8 @@ def list_(data_dir: options.DataDir = None, format: options.HowShown = Format.TA
 
 def _where(name: str, data_dir: str) -> str:
     """Return the folder of a public data set, `generated` for ours, nothing where it is not on this machine."""
-    from tolfl.datasets.loaders import PUBLIC_SETS, MissingDataError, find
+    from tolfl.core.errors import MissingDataError
+    from tolfl.datasets.loaders import PUBLIC_SETS, find
 
     if name not in PUBLIC_SETS:
         return "generated"

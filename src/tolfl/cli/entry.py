@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from tolfl.core.errors import SpecError, TolFLError, missing_extra
+from tolfl.core.errors import DataError, SpecError, TolFLError, missing_extra
 
 #: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
 _ClickException = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
@@ -32,7 +32,7 @@ def run(app: typer.Typer) -> int:
         if sentence is None:
             raise
         _say(sentence)
-        return 2 if isinstance(error, SpecError) else 1
+        return 2 if isinstance(error, SpecError | DataError) else 1
     except KeyboardInterrupt:
         _say("stopped")
         return _STOPPED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.detect import Detector
     from tolfl.detect.assessment import Assessment, Judged
-    from tolfl.detect.streams import ColumnRoles
+    from tolfl.tables import Roles
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -30,6 +31,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     time_column: options.TimeColumn = None,
     data_dir: options.DataDir = None,
     fill_missing: FillMissing = False,
+    encoding: options.Encoding = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for roc.png, histogram.png, timeline.png and evaluation.json.")
     ] = None,
@@ -46,18 +48,16 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl evaluate model comms-ml --out pictures --format json
     """
     from tolfl.datasets import is_path
-    from tolfl.datasets.loaders.captures import refuse_captures
+    from tolfl.datasets.own_table import check_roles
     from tolfl.detect import Detector
     from tolfl.detect.assessment import assess
-    from tolfl.detect.streams import ColumnRoles
+    from tolfl.tables import Roles
 
     detector = Detector.load(model)
     if is_path(data) or Path(data).exists():
-        refuse_captures(Path(data))
-        if label_column is None and not data.endswith(".npz"):
-            raise SpecError("--label-column says which column has the truth; give it")
-        roles = ColumnRoles(device_column or "", label_column or "", time_column or "")
-        judged = _judged_table(detector, Path(data), roles, tuple(typical or ()), fill_missing)
+        roles = Roles(device_column or "", label_column or "", time_column or "")
+        check_roles(data, Roles(label=label_column or "truth"))
+        judged = _judged_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")
     else:
         judged = _judged_set(detector, data, data_dir, settings)
     found = assess(judged)
@@ -71,62 +71,56 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
 
 def _judged_table(
-    detector: Detector, path: Path, roles: ColumnRoles, typical: tuple[str, ...], fill_missing: bool
+    detector: Detector, data: str, roles: Roles, typical: tuple[str, ...], fill_missing: bool, encoding: str
 ) -> Judged:
     """Score a table block by block; scores and truth are kept, rows are not."""
     import numpy as np
 
     from tolfl.detect.assessment import Judged
     from tolfl.detect.gathering import is_anomalous
-    from tolfl.detect.scored import score_rows
-    from tolfl.detect.sources import roles_in, tables_in
-    from tolfl.detect.streams import Reader
+    from tolfl.detect.scoring import TableScorer
+    from tolfl.tables import Roles, blocks
 
-    roles = roles_in(path, roles)
-    if not roles.label:
-        raise SpecError(f"{path} has no array 'y' with the truth; name it with --label-column")
-    reader = Reader(detector, roles, fill_missing)
-    scores, alarms = [], []
-    labels: list[Any] = []
-    devices: list[Any] = []
-    times: list[Any] = []
-    n_bad = 0
-    for batch in reader.batches(tables_in(path, reader)):
-        good, n_bad = batch.is_good, n_bad + len(batch.problems)
-        owners = None if batch.devices is None else batch.devices[good]
-        scored = score_rows(detector, batch.rows[good], owners, n_top=0)
-        scores.append(scored.scores)
-        alarms.append(scored.is_alarm)
-        for kept, values in ((labels, batch.labels), (devices, batch.devices), (times, batch.times)):
-            if values is not None:
-                kept.append(values[good])
-    for note in [*reader.notes, *[f"{n_bad} rows cannot be scored and are left out"] * bool(n_bad)]:
+    scorer = TableScorer(detector, roles, n_top=0, fill_missing=fill_missing)
+    source = blocks(data, encoding or scorer.schema.encoding, scorer.grid)
+    first = next(source, None)
+    usual = first.roles if first is not None else {}
+    own = Roles(*(getattr(scorer.schema.roles, role) or usual.get(role, "") for role in ("device", "label", "time")))
+    if not own.label:
+        raise SpecError("--label-column says which column has the truth; give it")
+    scorer = TableScorer(detector, own, n_top=0, fill_missing=fill_missing)
+    kept = []
+    for scored in scorer.score(chain([first] if first is not None else [], source)):
+        scored.rows.values = np.empty((0, 0), np.float32)
+        kept.append(scored)
+    good = [one.is_scored for one in kept]
+    n_bad = sum(int((~one).sum()) for one in good)
+    for note in [*scorer.notes, *[f"{n_bad} rows cannot be scored and are left out"] * bool(n_bad)]:
         typer.echo(f"tolfl: {note}", err=True)
-    if not sum(map(len, scores)):
-        raise DataError(f"{path}: there is no row that could be scored")
-    truth = is_anomalous(np.concatenate(labels), typical)
-    return Judged(
-        np.concatenate(scores),
-        np.concatenate(alarms),
-        truth,
-        np.concatenate(devices) if devices else None,
-        np.concatenate(times) if times else None,
-    )
+    if not sum(int(one.sum()) for one in good):
+        raise DataError(f"{data}: there is no row that could be scored")
+
+    def of_rows(name: str) -> Any:
+        parts = [getattr(one.rows, name) for one in kept]
+        return None if parts[0] is None else np.concatenate([p[own] for p, own in zip(parts, good, strict=True)])
+
+    scores = np.concatenate([one.scores[own] for one, own in zip(kept, good, strict=True)])
+    alarms = np.concatenate([one.is_alarm[own] for one, own in zip(kept, good, strict=True)])
+    return Judged(scores, alarms, is_anomalous(of_rows("labels"), typical), of_rows("devices"), of_rows("times"))
 
 
 def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> Judged:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
     from tolfl.detect.assessment import Judged
     from tolfl.detect.gathering import gather
-    from tolfl.detect.scored import score_rows
 
     given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})
     gathered = gather(spec_from_flags(RunSpec(), given, settings).check())
     if gathered.test is None:
         raise DataError(f"{name} has no anomalous rows to test with; choose classes with --set dataset.anomalous")
     rows, truth = gathered.test
-    scored = score_rows(detector, detector.features.check(rows), n_top=0)
-    return Judged(scored.scores, scored.is_alarm, truth)
+    scores = detector.scores_of(detector.features.check(rows)).astype(float)
+    return Judged(scores, scores > detector.thresholds.threshold, truth)
 
 
 def _draw(judged: Judged, threshold: float, result: dict[str, Any], out: Path) -> None:

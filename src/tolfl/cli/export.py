@@ -1,4 +1,4 @@
-"""`tolfl export`: a detector as an ONNX graph for small devices, and the one file that scores with it."""
+"""`tolfl export`: a detector as one file that scores, or as an ONNX graph."""
 
 from __future__ import annotations
 
@@ -21,55 +21,64 @@ if TYPE_CHECKING:
 _PARITY = 1e-5
 
 
-def export(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+def export(
     model: Model,
-    to: Annotated[str, typer.Option(help="onnx, the only one so far.")] = "onnx",
-    out: Annotated[Path | None, typer.Option(help="The file for the graph. (default: MODEL.onnx)")] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits: a quarter of the size, less exact.")] = False,
-    data: Annotated[Path | None, typer.Option(help="A table to compare the graph with the detector on.")] = None,
+    to: Annotated[
+        str, typer.Option(help="scorer: one file that Python runs; onnx: a graph for other languages.")
+    ] = "scorer",
+    out: Annotated[Path | None, typer.Option(help="The file to write. (default: MODEL.pyz or MODEL.onnx)")] = None,
+    data: Annotated[Path | None, typer.Option(help="onnx: a table to compare the graph with the detector on.")] = None,
     label_column: options.LabelColumn = None,
     typical: Typical = None,
     fill_missing: FillMissing = False,
     format: options.HowShown = Format.TABLE,
 ) -> None:
-    """Write scaling, model and score as one ONNX graph, thresholds and names inside, and score_onnx.py beside it.
+    """Write a detector in a form that needs nothing of tolfl.
 
-    score_onnx.py needs numpy and onnxruntime, and nothing of tolfl. The graph's scores are compared with the detector's
-    at once; with --data and --label-column, so is their AUROC.
+    A scorer is the code of tolfl score and the detector in one file: python MODEL.pyz readings.csv takes the same
+    tables and options, and needs the packages numpy, pyarrow, msgspec, safetensors and threadpoolctl.
 
-    Example: tolfl export model --to onnx --out device/model.onnx
+    An ONNX graph is scaling, model and score, with thresholds and names inside. Its scores are compared with the
+    detector's at once; with --data and --label-column, so is their AUROC.
 
-    Example: tolfl export model --to onnx --int8 --data november.csv --label-column state
+    Example: tolfl export model --out device/score.pyz
+
+    Example: tolfl export model --to onnx --data november.csv --label-column state
     """
-    if to != "onnx":
-        raise UnknownNameError("kind of export", to, ["onnx"])
+    if to not in {"scorer", "onnx"}:
+        raise UnknownNameError("kind of export", to, ["scorer", "onnx"])
     if label_column is not None and data is None:
         raise SpecError("--label-column is a column of --data; give both")
-    from tolfl.detect import Detector
-    from tolfl.detect.onnx_export import export_onnx, largest_difference
+    if to == "scorer" and data is not None:
+        raise SpecError("--data compares a graph with its detector; a scorer is the detector's own code")
+    from tolfl.detect.fitted import Detector
+    from tolfl.runs.directory import write_file
 
     detector = Detector.load(model)
-    target = Path(f"{model}.onnx") if out is None else out.expanduser()
-    scorer = export_onnx(detector, target, int8)
-    content = target.read_bytes()
-    result: dict[str, Any] = {
-        "graph": str(target),
-        "scorer": str(scorer),
-        "bytes": len(content),
-        "largest_relative_difference": largest_difference(detector, content),
-    }
+    target = Path(f"{model}.{'pyz' if to == 'scorer' else 'onnx'}") if out is None else out.expanduser()
+    if to == "scorer":
+        from tolfl.detect.standalone import NEEDS, standalone_scorer
+
+        content = standalone_scorer(detector)
+        write_file(target.parent, target.name, content)
+        result: dict[str, Any] = {"scorer": str(target), "bytes": len(content), "needs": NEEDS}
+    else:
+        from tolfl.detect.onnx_export import largest_difference, to_onnx
+
+        content = to_onnx(detector)
+        write_file(target.parent, target.name, content)
+        difference = largest_difference(detector, content)
+        result = {"graph": str(target), "bytes": len(content), "largest_relative_difference": difference}
     if data is not None:
         result |= _compared(detector, content, data, label_column or "", tuple(typical or ()), fill_missing)
     if format is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
     else:
         _show(result)
-    if not int8 and result["largest_relative_difference"] > _PARITY:
+    if result.get("largest_relative_difference", 0.0) > _PARITY:
         typer.echo(
             f"tolfl: scores differ by more than {_PARITY:g}; compare them on your own rows with --data", err=True
         )
-    if int8 and data is None:
-        typer.echo("tolfl: what 8 bits cost is not known; compare on your own rows with --data", err=True)
 
 
 def _compared(
@@ -81,14 +90,15 @@ def _compared(
     from tolfl.core.metrics import auroc
     from tolfl.detect.gathering import is_anomalous
     from tolfl.detect.onnx_export import largest_difference, onnx_scores
-    from tolfl.detect.sources import tables_in
-    from tolfl.detect.streams import ColumnRoles, Reader
+    from tolfl.detect.scoring import TableScorer
+    from tolfl.tables import Roles, blocks
 
-    reader = Reader(detector, ColumnRoles(label=label_column), fill_missing)
+    scorer = TableScorer(detector, Roles(label=label_column), fill_missing=fill_missing)
     ours, theirs, labels = [], [], []
     difference = 0.0
-    for batch in reader.batches(tables_in(path, reader)):
-        rows = batch.rows[batch.is_good]
+    for block in blocks(path, scorer.schema.encoding, scorer.grid):
+        batch = scorer.rows(block)
+        rows = batch.values[batch.is_good]
         ours.append(detector.scores_of(rows))
         theirs.append(onnx_scores(content, rows))
         difference = max(difference, largest_difference(detector, content, rows))
@@ -110,8 +120,11 @@ def _compared(
 
 
 def _show(result: dict[str, Any]) -> None:
+    if "scorer" in result:
+        typer.echo(f"scorer: {result['scorer']} ({result['bytes'] / 1024:.1f} KiB)")
+        typer.echo(f"run it: python {result['scorer']} DATA; it needs {', '.join(result['needs'])}")
+        return
     typer.echo(f"graph: {result['graph']} ({result['bytes'] / 1024:.1f} KiB)")
-    typer.echo(f"scorer: {result['scorer']}")
     typer.echo(f"scores differ from the detector's by {result['largest_relative_difference']:.1e} at most, relative")
     if "n_rows" in result:
         typer.echo(f"same verdict on {result['same_verdict']:.2%} of {result['n_rows']} rows")

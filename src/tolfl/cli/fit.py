@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,12 +26,12 @@ _DETECTOR = (
     "alarms_per_day", "windows_per_day", "trim", "seed",
 )  # fmt: skip
 _DATA = (
-    "data", "data_dir", "partition", "device_column", "label_column", "time_column", "window_s", "step_s", "devices",
-    "seed",
+    "data", "data_dir", "partition", "device_column", "label_column", "time_column", "columns", "ignore", "encoding",
+    "window_s", "step_s", "devices", "seed",
 )  # fmt: skip
 
 FillMissing = Annotated[
-    bool, typer.Option("--fill-missing", help="Take a missing value as the mean of the training rows.")
+    bool, typer.Option("--fill-missing", help="Take a missing value as the usual value of its column.")
 ]
 Typical = Annotated[
     list[str] | None,
@@ -42,11 +43,14 @@ Typical = Annotated[
 
 def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     data: Annotated[
-        str, typer.Argument(help="A table, capture or recording, a folder with one per device, or a data set's name.")
+        str, typer.Argument(help="A table, capture or recording, a folder with one per device, a data set, or -.")
     ],
     device_column: options.DeviceColumn = None,
     label_column: options.LabelColumn = None,
     time_column: options.TimeColumn = None,
+    columns: options.Columns = None,
+    ignore: options.Ignore = None,
+    encoding: options.Encoding = None,
     window_s: Annotated[
         float | None, typer.Option("--window", help="Seconds in a window of a capture. (default: 1)")
     ] = None,
@@ -91,10 +95,13 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 ) -> None:
     """Train a detector on typical rows, by devices that share parameters and keep their rows, and save it.
 
-    Rows of an anomalous class are left out of training; with such rows, a fifth of the typical ones is set aside, too,
-    and both are used to say how good the detector is.
+    Numbers, true and false, and words are learned from; dates, identifiers, counters and clocks are not, unless
+    --columns names them. Rows of an anomalous class are left out of training; with such rows, a fifth of the typical
+    ones is set aside, too, and both are used to say how good the detector is.
 
     Example: tolfl fit readings.csv --device-column building --out model
+
+    Example: tolfl fit flows.csv --ignore port --label-column attack --typical benign
 
     Example: tolfl fit comms-ml --devices 10 --fail server@50 --out model
 
@@ -105,21 +112,23 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     asked = dict(locals())
     from tolfl.detect import Detector
     from tolfl.detect.gathering import gather
+    from tolfl.tables import spooled
 
     before = None if continue_from is None else Detector.load(continue_from)
     target = _target(out, data, force)
-    detector_spec, data_spec = _specs(asked)
-    gathered = gather(data_spec, devices, fill_missing)
+    with spooled(data) as source:
+        detector_spec, data_spec = _specs({**asked, "data": source})
+        gathered = gather(data_spec, devices, fill_missing)
     for note in gathered.notes:
         typer.echo(f"tolfl: {note}", err=True)
     detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem), before)
-    detector.save(target)
+    replace(detector, schema=gathered.schema).save(target)
     _show(detector, target, quality, format)
 
 
 def _target(out: Path | None, data: str, force: bool) -> Path:
     """Return where the detector goes, found out before hours of training; a file is replaced only on request."""
-    target = Path(f"{Path(data).name.split('.')[0] or 'model'}.tolfl") if out is None else out.expanduser()
+    target = Path(f"{Path(data).name.split('.')[0].strip('-') or 'model'}.tolfl") if out is None else out.expanduser()
     if target.is_dir():
         raise SpecError(f"--out {target} is a folder; give the name of a file")
     if target.exists() and not force:
@@ -214,7 +223,7 @@ def _trained(
         quality: dict[str, float] = {}
         if gathered.test is not None:
             rows, truth = gathered.test
-            scores = detector.anomaly_score(rows)
+            scores = detector.scores_of(rows).astype(float)
             quality = {"auroc": auroc(scores, truth), "average_precision": average_precision(scores, truth)}
         if tracker is not None:
             tracker.result(quality)

@@ -24,6 +24,15 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class ScoreFormat(StrEnum):
+    """How scores are shown."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSONL = "jsonl"
+    JSON = "json"
+
+
 Spec = Annotated[Path | None, typer.Argument(help="A specification in TOML; flags override it.")]
 Data = Annotated[
     str | None, typer.Option(help="A data set (tolfl data list), or a path to a table or folder. (default: comms-ml)")
@@ -38,6 +47,12 @@ Partition = Annotated[
 DeviceColumn = Annotated[str | None, typer.Option(help="The column of a table that says whose sample it is.")]
 LabelColumn = Annotated[str | None, typer.Option(help="The column with the class of a sample.")]
 TimeColumn = Annotated[str | None, typer.Option(help="The column that says when.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="The only columns to learn from, as in a,b,c. (default: all but identifiers, counters, clocks)"),
+]
+Ignore = Annotated[str | None, typer.Option(help="Columns not to learn from, as in a,b.")]
+Encoding = Annotated[str | None, typer.Option(help="Of CSV and JSON lines: latin-1, cp1252, ... (default: utf-8)")]
 Devices = Annotated[
     int | None, typer.Option("--devices", "-n", help="How many devices. (default: 10, or fewer owners)")
 ]
@@ -131,6 +146,9 @@ _SECTIONS = {
     "device_column": "dataset",
     "label_column": "dataset",
     "time_column": "dataset",
+    "columns": "dataset",
+    "ignore": "dataset",
+    "encoding": "dataset",
     "window_s": "dataset",
     "step_s": "dataset",
     "samples_per_device": "blobs",
@@ -174,6 +192,8 @@ def spec_from_flags(spec: RunSpec, given: dict[str, Any], settings: list[str] | 
     given = {"dir" if name == "data_dir" else name: value for name, value in with_flower(given).items()}
     for name, value in given.items():
         section = fields[_SECTIONS[name]] if name in _SECTIONS else fields
+        if name in {"columns", "ignore"} and isinstance(value, str):
+            value = [one.strip() for one in value.split(",") if one.strip()]  # noqa: PLW2901
         section["what" if name == "learn" else name] = value
     for setting in settings or []:
         _set(fields, setting)

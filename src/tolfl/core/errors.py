@@ -56,6 +56,18 @@ class DataError(TolFLError, ValueError):
     """Data handed in cannot be trained on: wrong shape, not finite, or empty."""
 
 
+class DataFileError(DataError):
+    """A file does not hold what its kind promises."""
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+
+class MissingDataError(DataError, FileNotFoundError):
+    """A file or a public data set is not where it was looked for."""
+
+
 #: What to do when training diverges, for both doors of the program.
 _SMALLER_STEP = "use a smaller step (--lr, or train={'lr': ...} in Python), or check the scale of the data"
 

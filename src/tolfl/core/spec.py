@@ -145,6 +145,9 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_column: str = ""
     label_column: str = ""
     time_column: str = ""
+    columns: tuple[str, ...] = ()  #: the only ones to learn from; (): all that look like measurements or words
+    ignore: tuple[str, ...] = ()  #: columns not to learn from
+    encoding: str = ""  #: of CSV and JSON lines; empty: UTF-8
     # -- windows of a capture
     window_s: WindowSeconds = 1.0
     step_s: WindowSeconds | None = None  #: from one window's start to the next one's; None: as long as the window

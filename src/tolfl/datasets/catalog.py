@@ -14,9 +14,10 @@ from tolfl.datasets.comms_ml import read_comms_ml
 from tolfl.datasets.federated import FederatedDataset
 from tolfl.datasets.loaders import PUBLIC_SETS, find, load_public
 from tolfl.datasets.loaders.file_states import FileState, are_settled, states_of
+from tolfl.datasets.own_table import agreed, read_table
 from tolfl.datasets.prepare import federate
 from tolfl.datasets.raw import RawData
-from tolfl.signals.windows import WindowGrid
+from tolfl.tables import Schema
 
 #: Every data set that a run specification can name, and what it is; a path to a table or a folder is another way.
 DATASETS = {
@@ -44,12 +45,12 @@ def load_raw(spec: RunSpec) -> RawData:
     settings = spec.comms_ml
     if spec.data == "comms-ml-published":
         settings = msgspec.structs.replace(settings, variant="published")
-    asked = spec.dataset
-    columns = (asked.device_column, asked.label_column, asked.time_column)
-    grid = WindowGrid(asked.window_s, asked.window_s if asked.step_s is None else asked.step_s)
-    files = _files_of(spec)
+    files, dataset = _files_of(spec), spec.dataset
+    if is_path(spec.data) and (features := agreed(spec, "columns")):
+        columns = tuple(column.name for column in Schema.from_features(features).columns)
+        dataset = msgspec.structs.replace(dataset, columns=columns)
     read = _load_raw if are_settled(files) else _load_raw.__wrapped__
-    return read(spec.data, settings, asked.dir, asked.colour, asked.fine, columns, grid, files)
+    return read(spec.data, settings, dataset, files)
 
 
 def _files_of(spec: RunSpec) -> tuple[FileState, ...]:
@@ -63,20 +64,14 @@ def _files_of(spec: RunSpec) -> tuple[FileState, ...]:
 def _load_raw(
     name: str,
     settings: CommsMLSettings,
-    folder: str,
-    colour: bool,
-    fine: bool,
-    columns: tuple[str, str, str],
-    grid: WindowGrid,
+    spec: DatasetSpec,
     files: tuple[FileState, ...],  # noqa: ARG001 - part of the key alone: what is remembered holds for these states
 ) -> RawData:
     if name.startswith("comms-ml"):
         return read_comms_ml(settings)
     if name in PUBLIC_SETS:
-        return load_public(name, folder, colour, fine)
-    from tolfl.datasets.loaders.tables import read_table  # noqa: PLC0415  (pyarrow is an extra)
-
-    return read_table(Path(name).expanduser(), *columns, grid=grid)
+        return load_public(name, spec.dir, spec.colour, spec.fine)
+    return read_table(name, spec)
 
 
 def is_path(name: str) -> bool:
@@ -94,5 +89,7 @@ def check_name(spec: RunSpec) -> None:
 
 
 def _check_columns(name: str, spec: DatasetSpec) -> None:
-    if name in DATASETS and (spec.device_column or spec.label_column or spec.time_column):
+    if name in DATASETS and (
+        spec.device_column or spec.label_column or spec.time_column or spec.columns or spec.ignore
+    ):
         raise SpecError(f"columns are for tables of one's own; {name} has none to name")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import DataError
+
+if TYPE_CHECKING:
+    from tolfl.tables import Schema
 
 #: Scaled rows are float32; rows as they are may be float64.
 Samples = NDArray[np.floating]
@@ -41,6 +45,8 @@ class FederatedDataset:
     feature_names: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """Of the devices, where they have any but their numbers."""
+    schema: Schema | None = None
+    """How a table of one's own was read."""
 
     @classmethod
     def from_arrays(

@@ -1,43 +1,84 @@
-"""Tables by the columns that a fleet has agreed on: their names, their order and what they hold.
+"""Tables of one's own as samples: a whole table with its classes and owners, or a device's own rows for its fleet.
 
-A column of numbers is named as it is (`temperature`); one of words stands for each of its values (`mode=eco`: 1 in
-rows whose `mode` is `eco`). A table may have its columns in any order, and more of them than the fleet uses.
+A column of numbers is one feature of its name (`temperature`), a column of words is 33 (`mode (hash 0)`, ...,
+`mode (rarity)`). A device finds the columns that its fleet has agreed on by name, in any order.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from tolfl.core.errors import DataError, SpecError, did_you_mean
-from tolfl.core.spec import RunSpec
+from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.classes import choose, mask_of
 from tolfl.datasets.federated import FederatedDataset, Samples
-from tolfl.datasets.raw import RawData
+from tolfl.datasets.raw import TYPICAL, RawData
+from tolfl.tables import Roles, Schema
+from tolfl.tables.folders import is_capture, is_recording
+from tolfl.tables.schema import word_column
+
+if TYPE_CHECKING:
+    from tolfl.tables import Rows
+
+_LOG = logging.getLogger(__name__)
+
+
+def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) -> RawData:
+    """Return the rows of a table as samples, and the schema that they were read by.
+
+    Without a label column all rows are class "typical". Missing values are 0 in `samples` and marked in `missing`.
+    """
+    from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
+    from tolfl.tables.settling import note_of  # noqa: PLC0415  (as above)
+
+    check_roles(source, roles_of(spec))
+    grid = grid_of_spec(spec)
+    once = list(blocks(source, spec.encoding, grid)) if _is_of_signals(source) else None
+    schema = settle(
+        once or blocks(source, spec.encoding, grid),
+        roles_of(spec),
+        columns=spec.columns,
+        ignore=spec.ignore,
+        encoding=spec.encoding,
+        fill_missing=fill_missing,
+    )
+    raw = _samples(source, schema, [schema.rows(block) for block in once or blocks(source, spec.encoding, grid)])
+    if note := note_of(schema):
+        _LOG.warning("%s: %s", raw.name, note)
+    return raw
 
 
 def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     """Return the typical rows of a device's table, its columns found by name; what does not fit is one sentence."""
+    if columns:
+        from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
+
+        own = spec.dataset
+        schema = Schema.from_features(columns, roles_of(own))
+        if raw.schema is not None:
+            schema = msgspec.structs.replace(schema, decimal=raw.schema.decimal).with_roles(raw.schema.roles)
+        found = [schema.rows(block) for block in blocks(spec.data, own.encoding, grid_of_spec(own))]
+        raw = _samples(spec.data, schema, found)
     typical, _ = choose(raw, spec.dataset)
     rows = np.flatnonzero(mask_of(raw.labels, typical))
     if not len(rows):
         raise DataError(f"{raw.name}: not a single typical row; the typical classes are {', '.join(typical)}")
-    samples = raw.samples.reshape(raw.n_samples, -1)
-    names = raw.feature_names or tuple(f"x{place}" for place in range(samples.shape[1]))
-    places = [_place_of(column, names, raw.name) for column in columns] or list(range(len(names)))
-    if raw.missing is not None:
-        _refuse_missing(raw, rows, [place for place in places if place is not None], names)
-    values = np.zeros((len(rows), len(places)), np.float32)
-    for target, place in enumerate(places):
-        if place is not None:
-            values[:, target] = samples[rows, place]
-    if raw.scale != 1.0:
-        values *= np.float32(raw.scale)
-    return values
+    if raw.missing is not None and (missing := raw.missing.reshape(raw.n_samples, -1)[rows]).any():
+        row, place = (int(index) for index in np.argwhere(missing)[0])
+        name = columns_of(raw)[place]
+        raise DataError(
+            f"{raw.name}: data row {int(rows[row]) + 1}: {name!r} is missing; fill it in, or leave the row out"
+        )
+    values = raw.samples.reshape(raw.n_samples, -1)[rows].astype(np.float32)
+    return values * np.float32(raw.scale) if raw.scale != 1.0 else values
 
 
 def agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
@@ -66,11 +107,7 @@ def _with_columns(data: FederatedDataset, columns: tuple[str, ...]) -> Federated
     def picked(samples: Samples | None) -> Samples | None:
         if samples is None:
             return None
-        values = np.zeros((len(samples), len(places)), samples.dtype)
-        for target, place in enumerate(places):
-            if place is not None:
-                values[:, target] = samples.reshape(len(samples), -1)[:, place]
-        return values
+        return samples.reshape(len(samples), -1)[:, places]
 
     pool = picked(data.pool)
     assert pool is not None
@@ -107,30 +144,70 @@ def table_spec(spec: RunSpec, path: str) -> RunSpec:
     return msgspec.structs.replace(spec, data=path, devices=1, clusters=1, topology="", dataset=own)
 
 
-def _place_of(column: str, names: Sequence[str], table: str) -> int | None:
-    """Return where a table has a column; None: a word that none of its rows has."""
+def roles_of(spec: DatasetSpec) -> Roles:
+    """Return the columns that say whose, what and when."""
+    return Roles(spec.device_column.strip(), spec.label_column.strip(), spec.time_column.strip())
+
+
+def grid_of_spec(spec: DatasetSpec) -> tuple[float, float]:
+    """Return window and step of captures, in seconds."""
+    return spec.window_s, spec.window_s if spec.step_s is None else spec.step_s
+
+
+def _is_of_signals(source: str) -> bool:
+    """Tell whether rows are windows of captures or recordings: few, and long to compute."""
+    path = Path(source).expanduser()
+    files = path.iterdir() if path.is_dir() else [path]
+    return any(is_capture(file) or is_recording(file) for file in files)
+
+
+def check_roles(source: str, roles: Roles) -> None:
+    """Say what to do where a capture is asked for a column that none has."""
+    path = Path(source).expanduser()
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    captures = [file for file in files if is_capture(file)]
+    if captures and roles.label:
+        raise DataError(
+            f"{captures[0]}: a capture does not say which windows are anomalous, so there is no truth to compare with; "
+            "leave out the label column, and look at the alarms: tolfl score"
+        )
+    if captures and roles.time not in {"", "time"}:
+        raise DataError(
+            f"{captures[0]}: a capture has no column {roles.time!r}; the start of a window is called 'time'"
+        )
+    if captures and roles.device:
+        raise DataError(f"{captures[0]}: a capture has no device column; put one capture per device into a folder")
+
+
+def _samples(source: str, schema: Schema, parts: list[Rows]) -> RawData:
+    for part in parts:
+        if part.errors:
+            row = min(part.errors)
+            raise part.block.error(row, f"{part.errors[row]}; correct it, or leave the row out")
+    path = Path(source).expanduser()
+    values = np.concatenate([part.values for part in parts])
+    missing = np.isnan(values)
+    values[missing] = 0.0
+    labels = [np.full(len(part.values), TYPICAL) if part.labels is None else part.labels for part in parts]
+    devices = [part.devices for part in parts if part.devices is not None]
+    times = [part.times for part in parts if part.times is not None]
+    return RawData(
+        name=f"{path.name}/" if path.is_dir() else path.name,
+        samples=np.ascontiguousarray(values),
+        labels=np.concatenate(labels),
+        owners=np.concatenate(devices) if devices else None,
+        times=np.concatenate(times) if times else None,
+        feature_names=schema.features,
+        missing=missing if missing.any() else None,
+        schema=schema,
+    )
+
+
+def _place_of(column: str, names: Sequence[str], table: str) -> int:
+    """Return where a table has a feature."""
     if column in names:
         return names.index(column)
-    base, equals, _ = column.rpartition("=")
-    if any(name.startswith(f"{column}=") for name in names):
-        raise DataError(f"{table}: column {column!r} holds words, but numbers in the fleet; correct the table")
-    if equals and base in names:
-        raise DataError(f"{table}: column {base!r} holds numbers, but words in the fleet; correct the table")
-    if equals and any(name.startswith(f"{base}=") for name in names):
-        return None
-    wanted = base if equals else column
-    has = dict.fromkeys(name.rpartition("=")[0] or name for name in names)
-    shown = ", ".join(list(has)[:30])
-    near = did_you_mean(wanted, has)
+    has = dict.fromkeys(word_column(name) or name for name in names)
+    wanted = word_column(column) or column
+    shown, near = ", ".join(list(has)[:30]), did_you_mean(wanted, has)
     raise DataError(f"{table}: there is no column {wanted!r}, which the fleet has; the table has {shown}{near}")
-
-
-def _refuse_missing(raw: RawData, rows: np.ndarray, places: list[int], names: Sequence[str]) -> None:
-    assert raw.missing is not None
-    missing = raw.missing.reshape(raw.n_samples, -1)[rows][:, places]
-    if missing.any():
-        row, place = (int(index) for index in np.argwhere(missing)[0])
-        name = names[places[place]]
-        raise DataError(
-            f"{raw.name}: data row {int(rows[row]) + 1}: {name!r} is missing; fill it in, or leave the row out"
-        )

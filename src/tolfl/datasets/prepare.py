@@ -6,7 +6,7 @@ the samples has seen typical training samples only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.partition import Rows, by_owner, dirichlet, iid, one_class_per_group
 from tolfl.datasets.raw import RawData
 from tolfl.datasets.scaling import Kind, Moments, Scaler, merged
+from tolfl.tables.schema import RARITY
 
 #: Streams of `Purpose.PARTITION`; 0 is the partition's own.
 _TEST, _VALIDATION, _FEWER = 101, 102, 103
@@ -41,7 +42,20 @@ def federate(raw: RawData, spec: RunSpec) -> FederatedDataset:
     if not len(parts.train):
         raise DataError(f"{raw.name}: no typical sample is left to train on; the typical classes are {choice[0]}")
     slices = share_out(raw, parts.train, choice, spec)
-    return _scaled(raw, slices, parts, spec.dataset)
+    return _scaled(_with_rarities(raw, parts.train), slices, parts, spec.dataset)
+
+
+def _with_rarities(raw: RawData, train: Rows) -> RawData:
+    """Return samples whose words are counted among the training rows: rare words get large values."""
+    places = [place for place, name in enumerate(raw.feature_names) if name.endswith(RARITY)]
+    if not places:
+        return raw
+    samples = raw.samples.copy()
+    for place in places:
+        codes = samples[:, place].astype(np.int64)
+        counts = np.bincount(codes[train], minlength=256)
+        samples[:, place] = -np.log((counts[codes] + 0.5) / (len(train) + 1))
+    return replace(raw, samples=samples)
 
 
 def split(raw: RawData, choice: Choice, spec: DatasetSpec, seed: int) -> Parts:

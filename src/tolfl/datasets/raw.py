@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.datasets.federated import Samples
+
+if TYPE_CHECKING:
+    from tolfl.tables import Schema
+
+#: The class of all rows where nothing says otherwise.
+TYPICAL = "typical"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +43,8 @@ class RawData:
     """What samples are multiplied with first: 1/255 for bytes of pictures."""
     missing: NDArray[np.bool_] | None = None
     """Where a value is missing, shape of `samples`; such values are 0 until they are imputed."""
+    schema: Schema | None = None
+    """How a table of one's own was read."""
 
     @property
     def n_samples(self) -> int:

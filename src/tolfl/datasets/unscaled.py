@@ -16,7 +16,7 @@ from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.partition import Rows
 from tolfl.datasets.prepare import Parts, share_out, split
 from tolfl.datasets.raw import RawData, in_order
-from tolfl.datasets.scaling import Moments, merged
+from tolfl.tables.schema import word_column
 
 #: The name of the one device, where nobody says whose rows these are.
 THE_DEVICE = "all"
@@ -34,7 +34,7 @@ def unscaled(
     n_devices
         None: as many as the table names, or one where it names none; a data set has its usual number.
     fill_missing
-        Whether a missing value becomes the mean over the fleet; else it is an error.
+        Whether rows may have missing values, which stay NaN; else one is an error.
     has_all_owners
         Whether an owner without a single typical row is a device, too.
     """
@@ -52,7 +52,7 @@ def unscaled(
         places = _by_owner(raw, parts.train, has_all_owners)
     else:
         places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
-    values, notes = _values(raw, list(places.values()), fill_missing)
+    values, notes = _values(raw, fill_missing)
     tested = np.concatenate([parts.typical_test, parts.anomalous_test])
     has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
     data = FederatedDataset(
@@ -63,7 +63,7 @@ def unscaled(
         np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
     )
     names = raw.feature_names or tuple(f"x{place}" for place in range(values.shape[1]))
-    return _named(data, list(places), names), notes
+    return replace(_named(data, list(places), names), schema=raw.schema), notes
 
 
 def fleet_rows(spec: RunSpec) -> FederatedDataset:
@@ -96,8 +96,8 @@ def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows
     return {name: train[owners == name] for name in in_order(named.tolist())}
 
 
-def _values(raw: RawData, slices: Sequence[Rows], fill_missing: bool) -> tuple[Samples, tuple[str, ...]]:
-    """Return all samples as flat rows; a missing value is filled as a fleet would, from moments, or refused."""
+def _values(raw: RawData, fill_missing: bool) -> tuple[Samples, tuple[str, ...]]:
+    """Return all samples as flat rows; a missing value is NaN, or refused."""
     values = raw.samples.reshape(raw.n_samples, -1).astype(np.float32)
     if raw.scale != 1.0:
         values *= np.float32(raw.scale)
@@ -106,11 +106,11 @@ def _values(raw: RawData, slices: Sequence[Rows], fill_missing: bool) -> tuple[S
     missing = raw.missing.reshape(values.shape)
     if not fill_missing:
         row, column = (int(place) for place in np.argwhere(missing)[0])
-        name = raw.feature_names[column] if raw.feature_names else f"x{column}"
+        feature = raw.feature_names[column] if raw.feature_names else f"x{column}"
+        name = word_column(feature) or feature
         raise DataError(
             f"{raw.name}: data row {row + 1}: {name!r} is missing ({int(missing.sum())} values are); "
             "fill them in, leave the rows out, or use --fill-missing"
         )
-    means = merged(Moments.of(values[own], missing[own]) for own in slices if len(own)).means
-    filled = np.where(missing, means.astype(np.float32), values)
-    return filled, (f"{int(missing.sum())} missing values are taken as the mean of the typical training rows",)
+    values[missing] = np.nan
+    return values, (f"{int(missing.sum())} missing values are taken as the usual value of their column",)

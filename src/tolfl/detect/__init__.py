@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tolfl.detect.detector import FederatedDetector
+    from tolfl.detect.detector import FederatedDetector, load
     from tolfl.detect.drift import Drift, drift_of
     from tolfl.detect.explaining import Explanation, FeatureShare
     from tolfl.detect.features import Features
@@ -36,11 +36,12 @@ __all__ = [
     "drift_of",
     "fit_detector",
     "fit_more",
+    "load",
 ]
 
 #: Where each name is: scoring must not wait for what only training needs.
 _MODULES = {
-    "detector": ("FederatedDetector",),
+    "detector": ("FederatedDetector", "load"),
     "drift": ("Drift", "drift_of"),
     "explaining": ("Explanation", "FeatureShare"),
     "features": ("Features",),

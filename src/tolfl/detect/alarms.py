@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -68,31 +68,33 @@ class AlarmGroups:
         """The devices whose last group may go on."""
         return tuple(self._open)
 
-    def add(self, alarm: Alarm) -> Iterator[AlarmGroup]:
-        """Take an alarm in; yield the group before it, if it is over."""
-        yield from self.passed(alarm.device, alarm.place)
+    def add(self, alarm: Alarm) -> list[AlarmGroup]:
+        """Take an alarm in; return the group before it, if it is over."""
+        over = self.passed(alarm.device, alarm.place)
         group = self._open.get(alarm.device)
         if group is None:
             self._open[alarm.device] = _Open(1, alarm, alarm, alarm)
-            return
+            return over
         group.alarms += 1
         # Rows may come late: a group spans all of its alarms, in whatever order.
         group.first = min(group.first, alarm, key=lambda one: one.place)
         group.last = max(group.last, alarm, key=lambda one: one.place)
         group.peak = max(group.peak, alarm, key=lambda one: one.score)
+        return over
 
-    def passed(self, device: str, place: float) -> Iterator[AlarmGroup]:
-        """Say how far a device is; yield its group, if that is over."""
+    def passed(self, device: str, place: float) -> list[AlarmGroup]:
+        """Say how far a device is; return its group, if that is over."""
         group = self._open.get(device)
-        if group is not None and place - group.last.place > self.gap:
-            del self._open[device]
-            yield group.closed()
+        if group is None or place - group.last.place <= self.gap:
+            return []
+        del self._open[device]
+        return [group.closed()]
 
-    def close(self) -> Iterator[AlarmGroup]:
-        """Yield what is still open, the first one first."""
-        for group in sorted(self._open.values(), key=lambda one: one.first.place):
-            yield group.closed()
+    def close(self) -> list[AlarmGroup]:
+        """Return what is still open, the first one first."""
+        groups = [group.closed() for group in sorted(self._open.values(), key=lambda one: one.first.place)]
         self._open.clear()
+        return groups
 
 
 def grouped(alarms: Sequence[Alarm], gap: float) -> list[AlarmGroup]:

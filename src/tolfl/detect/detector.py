@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,16 +14,22 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tolfl.core.errors import SpecError
+from tolfl.core.errors import DataError, SpecError
+from tolfl.datasets.classes import is_typical_by_name
 from tolfl.datasets.raw import in_order
 from tolfl.datasets.unscaled import THE_DEVICE
 from tolfl.detect.drift import Drift, drift_of
 from tolfl.detect.explaining import Explanation
-from tolfl.detect.features import Features, Rows, as_rows, check_finite, column_names
+from tolfl.detect.features import Features, Rows, check_not_infinite
 from tolfl.detect.fitted import Detector, device_labels, names_of
 from tolfl.detect.fitting import fit_detector, fit_more
 from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds
+from tolfl.tables import Block, Roles, Schema, blocks_of, settle
+from tolfl.tables.settling import note_of
+
+Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
+_LOG = logging.getLogger(__name__)
 
 
 class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -75,6 +83,9 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     'x2'
     """
 
+    _features: Features
+    _schema: Schema | None
+
     def __init__(  # noqa: PLR0913  (scikit-learn: every setting is an argument)
         self,
         *,
@@ -126,35 +137,53 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     # -- training -----------------------------------------------------------------------------------------------
 
-    def fit(self, X: object, y: object = None, devices: ArrayLike | None = None) -> FederatedDetector:  # noqa: ARG002
-        """Train on typical rows; `devices` says whose each is (any names or numbers)."""
-        features, rows = self._rows(X, reset=True)
-        self.detector_ = fit_detector(by_device(rows, devices), self.spec(), features)
+    def fit(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:
+        """Train on typical rows.
+
+        Parameters
+        ----------
+        X
+            An array, or a frame (pandas, polars, Arrow): words, categories, true and false and missing values are
+            taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and the log says so.
+        y
+            Two classes, 1 and -1 as `predict` gives them, 0 and 1, or words of which one is typical (normal, benign):
+            only the typical rows train, and the log says so. Anything else is not looked at, as is scikit-learn's way.
+        devices
+            Whose row each is (any names or numbers), or the name of the column that says so.
+        """
+        is_typical = _typical(y)
+        input_ = self._input(X, devices, reset=True)
+        features, rows, names = self._features, input_.values, input_.devices
+        if is_typical is not None and len(is_typical) == len(rows):
+            rows, names = rows[is_typical], None if names is None else names[is_typical]
+            _LOG.warning("y has two classes: trained on the %d typical rows of %d", len(rows), len(is_typical))
+        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), features), schema=self._schema)
         return self
 
-    def fit_more(self, X: object, y: object = None, devices: ArrayLike | None = None) -> FederatedDetector:  # noqa: ARG002
+    def fit_more(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:  # noqa: ARG002
         """Go on with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
-        _, rows = self._rows(X, reset=False)
-        self.detector_ = fit_more(self._fitted(), by_device(rows, devices), self.spec())
+        input_ = self._input(X, devices)
+        before = self._fitted()
+        more = fit_more(before, by_device(input_.values, input_.devices), self.spec())
+        self.detector_ = replace(more, schema=before.schema)
         return self
 
-    def drift(self, X: object, devices: ArrayLike | None = None) -> Drift:
+    def drift(self, X: object, devices: Devices = None) -> Drift:
         """Return whether typical rows still score as they did when the thresholds were agreed."""
-        _, rows = self._rows(X, reset=False)
-        slices = by_device(rows, devices)
-        detector = self._fitted()
+        input_ = self._input(X, devices)
+        slices, detector = by_device(input_.values, input_.devices), self._fitted()
         return drift_of({name: detector.scores_of(own) for name, own in slices.items()}, detector.thresholds)
 
-    def adapt(self, X: object, devices: ArrayLike | None = None) -> FederatedDetector:
+    def adapt(self, X: object, devices: Devices = None) -> FederatedDetector:
         """Learn cells of their own for devices that were lost, or are new, from at least ten typical rows of each.
 
         They serve the rows of these devices alone; the model and the thresholds of the others stay.
         """
-        _, rows = self._rows(X, reset=False)
-        self.detector_ = self._fitted().with_own_cells(by_device(rows, devices))
+        input_ = self._input(X, devices)
+        self.detector_ = self._fitted().with_own_cells(by_device(input_.values, input_.devices))
         return self
 
-    def fit_predict(self, X: object, y: object = None, devices: ArrayLike | None = None) -> NDArray[np.int64]:
+    def fit_predict(self, X: object, y: object = None, devices: Devices = None) -> NDArray[np.int64]:
         """Train, and return 1 for typical rows and -1 for anomalous ones, by the fleet's threshold."""
         return self.fit(X, y, devices=devices).predict(X)
 
@@ -165,32 +194,35 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row: the higher, the more anomalous; with devices, by cells of their own, too."""
-        _, rows = self._rows(X, reset=False)
-        return self._fitted().scores_of(rows, names_of(devices, len(rows))).astype(np.float64)
+        return self._scores(self._input(X, devices))
 
-    def score_samples(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def score_samples(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row in scikit-learn's sense: the higher, the more normal."""
         return -self.anomaly_score(X, devices)
 
-    def decision_function(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def decision_function(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return how far each row is on the typical side, negative if anomalous; with devices, by their own."""
-        scores = self.anomaly_score(X, devices)
-        return self._fitted().limits(len(scores), devices) - scores
+        input_ = self._input(X, devices)
+        scores = self._scores(input_)
+        return self._fitted().thresholds.limits(len(scores), input_.devices) - scores
 
-    def predict(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.int64]:
+    def predict(self, X: object, devices: Devices = None) -> NDArray[np.int64]:
         """Return 1 for typical rows and -1 for anomalous ones."""
         return np.where(self.decision_function(X, devices) >= 0, 1, -1)
 
-    def p_values(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""
-        scores = self.anomaly_score(X, devices)
-        return self._fitted().thresholds.p_values(scores, names_of(devices, len(scores)))
+        input_ = self._input(X, devices)
+        return self._fitted().thresholds.p_values(self._scores(input_), input_.devices)
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return which features make one row's score; with its device, by the limit of its verdict."""
-        return self._fitted().explain(x, device)
+        return self._fitted().explain(self._input(x, None).values if is_frame(x) else x, device)
+
+    def _scores(self, input_: _Input) -> NDArray[np.float64]:
+        return self._fitted().scores_of(input_.values, input_.devices).astype(np.float64)
 
     # -- what was found -----------------------------------------------------------------------------------------
 
@@ -220,40 +252,126 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return tuple(device.name for device in self._fitted().trainings[-1].devices)
 
     def save(self, path: str | Path) -> Path:
-        """Write the detector to one file; `Detector.load` reads it."""
+        """Write the detector to one file; `tolfl.load` reads it."""
         return self._fitted().save(path)
 
+    @classmethod
+    def from_detector(cls, detector: Detector) -> FederatedDetector:
+        """Return an estimator that has been fitted: of a detector that was saved, or that a fleet has left."""
+        fields = {name: getattr(detector.spec, name) for name in _SPEC_FIELDS if name in cls._get_param_names()}
+        estimator = cls(**fields)
+        estimator.detector_ = detector
+        estimator._features, estimator._schema = detector.features, detector.schema
+        names = detector.features.names if detector.schema is None else [one.name for one in detector.schema.columns]
+        estimator.n_features_in_ = len(names)
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        return estimator
+
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _fitted(self) -> Detector:
         check_is_fitted(self, "detector_")
         detector: Detector = self.detector_
         return detector
 
-    def _rows(self, X: object, reset: bool) -> tuple[Features, Rows]:
+    def _input(self, X: object, devices: Devices, *, reset: bool = False) -> _Input:
         """Return rows that have been checked, by scikit-learn and by us: an error names the column."""
         if not reset:
             check_is_fitted(self, "detector_")
             if _is_empty(X):
-                return self._fitted().features, np.empty((0, self.n_features_in_), np.float32)
-        given = column_names(X)
-        table = X
-        if hasattr(X, "column_names"):  # Arrow, of which scikit-learn knows nothing
-            table = as_rows(X)
-            if not reset:
-                self._fitted().features.check_names(X)
+                return _Input(np.empty((0, self._fitted().features.n), np.float32), None)
+        if is_frame(X):
+            return self._of_frame(X, devices, reset)
+        if isinstance(devices, str):
+            raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
+        if not reset and self._schema is not None and any(one.kind == "words" for one in self._schema.columns):
+            raise DataError("the detector was trained on a frame with words; give a frame with the same columns")
         kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
-        rows: Rows = validate_data(self, table, reset=reset, **kinds)
+        rows: Rows = validate_data(self, X, reset=reset, **kinds)
         if reset:
-            names = given or self.features
-            features = Features.of(X, rows.shape[1], self.units) if names is None or given else None
-            features = features or Features.named(list(names or ()), self.units)
-        else:
-            features = self._fitted().features
-        if features.n != rows.shape[1]:
-            raise SpecError(f"{features.n} feature names for {rows.shape[1]} columns; give one each")
-        check_finite(rows, features.names)
-        return features, rows
+            names = [f"x{place}" for place in range(rows.shape[1])] if self.features is None else list(self.features)
+            self._features, self._schema = Features.named(names, self.units), None
+        if self._features.n != rows.shape[1]:
+            raise SpecError(f"{self._features.n} feature names for {rows.shape[1]} columns; give one each")
+        with np.errstate(over="ignore"):
+            values = rows.astype(np.float32)
+        check_not_infinite(values, self._features.names)
+        return _Input(values, names_of(devices, len(values)))
+
+    def _of_frame(self, X: object, devices: Devices, reset: bool) -> _Input:
+        (block,) = blocks_of(X)
+        role = devices if isinstance(devices, str) else ""
+        if role and role not in block.table.column_names:
+            raise DataError(
+                f"devices={role!r}: there is no such column; X has {', '.join(block.table.column_names[:30])}"
+            )
+        if reset:
+            self._schema = settle([block], Roles(device=role), fill_missing=True)
+            self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
+            if note := note_of(self._schema):
+                _LOG.warning("%s", note)
+            self.n_features_in_ = block.table.num_columns - bool(role)
+            self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
+        schema = self._schema or Schema.from_features(self._features.names)
+        schema = msgspec.structs.replace(schema, roles=Roles(device=role))
+        rows = schema.rows(block)
+        if rows.errors:
+            place = min(rows.errors)
+            raise DataError(f"row {place} of X: {rows.errors[place]}")
+        names = rows.devices if role else names_of(devices, len(rows.values))
+        return _Input(rows.values, names)
+
+
+def load(path: str | Path) -> FederatedDetector:
+    """Return the estimator of a saved detector, ready to score, explain and go on."""
+    return FederatedDetector.from_detector(Detector.load(path))
+
+
+class _Input(NamedTuple):
+    """What was handed in: rows as numbers, and whose they are."""
+
+    values: NDArray[np.float32]
+    devices: NDArray[np.str_] | None
+
+
+def is_frame(X: object) -> bool:
+    """Tell whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
+    return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
+
+
+def _typical(y: object) -> NDArray[np.bool_] | None:
+    """Return which rows are typical where y has two classes and one of them is known to be; else None."""
+    if y is None:
+        return None
+    labels = np.asarray(y)
+    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuUO":
+        return None
+    classes = [str(value) for value in np.unique(labels.astype(str)).tolist()]
+    if len(classes) != 2:
+        return None
+    if set(classes) == {"-1", "1"}:
+        return np.asarray(labels.astype(str) == "1")
+    typical = [name for name in classes if is_typical_by_name(name)]
+    if len(typical) != 1 or (set(classes) - {"0", "1", "true", "false", "True", "False"} and classes[0].isdigit()):
+        return None
+    return np.asarray(labels.astype(str) == typical[0])
+
+
+def _units_of(block: Block, schema: Schema) -> tuple[str, ...] | None:
+    """Return units from the metadata of an Arrow table's fields; None: there are none."""
+    fields = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in block.table.schema}
+    if not any(fields.values()):
+        return None
+    return tuple(
+        unit
+        for column in schema.columns
+        for unit in [column.unit or fields.get(column.name, "")] * len(column.features)
+    )
 
 
 def by_device(rows: Rows, devices: ArrayLike | None) -> dict[str, Rows]:
@@ -278,6 +396,8 @@ def _spec(fields: Mapping[str, object]) -> DetectorSpec:
 
 
 def _is_empty(X: object) -> bool:
+    if is_frame(X):
+        return len(X) == 0  # type: ignore[arg-type]
     try:
         return np.asarray(X).shape[:1] == (0,)
     except ValueError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tolfl.detect.provenance import Training
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds, calibrate
+from tolfl.tables import Schema
 
 #: Rows of a device from which it makes one cell of its own.
 ROWS_PER_OWN_CELL = 10
@@ -37,6 +39,7 @@ class Detector:
     trainings: tuple[Training, ...]  #: the first one, and each that went on from it
     #: Cells of devices that were lost or are new, from their own typical rows; for their rows only.
     own_cells: Mapping[str, Floats] = field(default_factory=dict)
+    schema: Schema | None = None  #: how tables are read; None: by the names of the features
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
@@ -140,6 +143,21 @@ class Detector:
         from tolfl.detect.saved import load  # noqa: PLC0415  (as above)
 
         return load(Path(path))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        last, fleet = self.trainings[-1], self.thresholds.fleet
+        lost = [device.name for device in last.devices if not device.is_survivor]
+        facts = {
+            "model": self.model.name,
+            "features": f"{self.features.n}: {', '.join(self.features.names[:8])}{', ...' * (self.features.n > 8)}",
+            "not learned from": ", ".join(self.schema.left_out) if self.schema else "",
+            "trained on": f"{last.n_samples} rows of {len(last.devices)} device(s)",
+            "lost on the way": ", ".join(lost[:8]),
+            "threshold": f"{fleet.value:.4g}; {fleet.promise}",
+        }
+        rows = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
+        return f"<table>{rows}</table>"
 
     def __repr__(self) -> str:
         n_devices = len(self.trainings[-1].devices)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.classes import is_typical_by_name
-from tolfl.datasets.scaling import Moments, merged
 from tolfl.datasets.unscaled import unscaled
 from tolfl.detect.features import Features, Rows
+from tolfl.tables import Schema
+from tolfl.tables.schema import word_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +24,7 @@ class Gathered:
 
     slices: dict[str, Rows]
     features: Features
+    schema: Schema | None = None
     test: tuple[Rows, NDArray[np.bool_]] | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -32,7 +35,8 @@ def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = Fal
     test = None if data.test is None or data.is_anomalous is None else (data.test, data.is_anomalous)
     slices = {name: data.slice_of(device) for device, name in enumerate(data.names)}
     features = Features.named(data.feature_names)
-    return Gathered(slices, features, test, (*notes, *_constant(list(slices.values()), features)))
+    schema = data.schema if data.schema is None else msgspec.structs.replace(data.schema, fill_missing=fill_missing)
+    return Gathered(slices, features, schema, test, (*notes, *_constant(list(slices.values()), features)))
 
 
 def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArray[np.bool_]:
@@ -53,11 +57,10 @@ def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArr
 
 
 def _constant(slices: Sequence[Rows], features: Features) -> list[str]:
-    moments = merged(Moments.of(own) for own in slices if len(own))
-    names = [
-        name for name, low, high in zip(features.names, moments.lowest, moments.highest, strict=True) if low == high
-    ]
+    low = np.fmin.reduce([np.fmin.reduce(own) for own in slices if len(own)])
+    high = np.fmax.reduce([np.fmax.reduce(own) for own in slices if len(own)])
+    names = [features.names[place] for place in np.flatnonzero(low == high) if not word_column(features.names[place])]
     if not names or len(names) > features.n // 2:  # the edges of pictures are no news
         return []
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return [f"constant in all training rows, so that any other value is strange: {shown}"]
+    return [f"constant in all training rows, so that any other value is anomalous: {shown}"]

@@ -7,10 +7,7 @@ lose half of its digits in single precision before the model sees it.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -23,11 +20,9 @@ from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, N_HASHES, Cells
 from tolfl.detect.features import Rows
 from tolfl.detect.fitted import Detector
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.runs.directory import write_file
 from tolfl.runs.extras import module_of_extra
 
 EXTRA = "export"
-SCORER = "score_onnx.py"  #: what the small scorer is called beside an export
 _OPSET, _IR = 17, 8  #: old enough for the runtimes on small devices
 _CHECKED_ROWS = 256
 
@@ -90,31 +85,6 @@ def metadata_of(detector: Detector) -> dict[str, object]:
         "fleet": msgspec.to_builtins(thresholds.fleet),
         "devices": {name: msgspec.to_builtins(one.own) for name, one in thresholds.devices.items() if one.own},
     }
-
-
-def export_onnx(detector: Detector, path: Path, is_int8: bool = False) -> Path:
-    """Write the graph, and the scorer that goes with it, into one folder; return where the scorer is."""
-    content = to_onnx(detector)
-    if is_int8:
-        content = to_int8(content)
-    write_file(path.parent, path.name, content)
-    scorer = Path(__file__).with_name("small_scorer.py")
-    write_file(path.parent, SCORER, scorer.read_bytes())
-    return path.parent / SCORER
-
-
-def to_int8(content: bytes) -> bytes:
-    """Return a graph whose weights are whole numbers of 8 bits: a quarter of the size, and less exact."""
-    quantization = module_of_extra("onnxruntime.quantization", EXTRA)
-    with TemporaryDirectory() as folder:
-        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
-        before.write_bytes(content)
-        logging.disable(logging.WARNING)  # it advises to fuse nodes first; there is nothing to fuse here
-        try:
-            quantization.quantize_dynamic(before, after, op_types_to_quantize=["MatMul"], per_channel=True)
-        finally:
-            logging.disable(logging.NOTSET)
-        return after.read_bytes()
 
 
 def onnx_scores(content: bytes, rows: Rows) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds
 from tolfl.runs.directory import write_file
+from tolfl.tables import Schema
 
 #: Raised when a file can no longer be read by what was written for the one before.
 FORMAT = 2
@@ -54,6 +55,7 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     kind: Literal["autoencoder", "cells", "pca"]
     thresholds: Thresholds
     trainings: tuple[Training, ...]
+    schema: Schema | None = None
 
 
 def save(detector: Detector, path: Path) -> Path:
@@ -73,6 +75,7 @@ def to_bytes(detector: Detector) -> bytes:
             detector.model.kind,  # type: ignore[arg-type]  # checked when it is read
             detector.thresholds,
             detector.trainings,
+            detector.schema,
         )
     )
     own = {_OWN + name: cells for name, cells in detector.own_cells.items()}
@@ -140,6 +143,8 @@ def _detector(content: _Content, tensors: Tensors) -> Detector:
     model = Cells.from_arrays(tensors) if content.kind == "cells" else Reconstruction.from_arrays(content.kind, tensors)
     n_features = content.features.n
     widths = {model.n_features, len(model.fill), *(cells.shape[1] for cells in own.values())}
+    if content.schema is not None and content.schema.n_features != n_features:
+        raise ValueError(f"{n_features} features have names, the columns give {content.schema.n_features}")
     if widths != {n_features}:
         raise ValueError(f"{n_features} features have names, the arrays are for {sorted(widths)}")
-    return Detector(content.spec, content.features, model, content.thresholds, content.trainings, own)
+    return Detector(content.spec, content.features, model, content.thresholds, content.trainings, own, content.schema)

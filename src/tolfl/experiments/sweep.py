@@ -31,7 +31,9 @@ from tolfl.sim.simulation import Runs, datasets_of, repetitions_of
 #: How often other processes are asked whether they are done, where nothing else is left to compute.
 _WAIT_S = 0.5
 #: Fields that came when results were stored already, and change nothing unless they are set.
-_ADDED_LATER = ("dataset.window_s", "defence", "liars", "learn")
+_ADDED_LATER = (
+    "dataset.window_s", "dataset.columns", "dataset.ignore", "dataset.encoding", "defence", "liars", "learn",
+)  # fmt: skip
 _DIVERGED = "diverged.json"
 
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.datasets.loaders.written import cifar_records, idx
+from tests.tables.reading import read_table
 from tolfl.core.errors import TolFLError
-from tolfl.datasets.loaders import read_table
 from tolfl.datasets.loaders.cifar import read_records
 from tolfl.datasets.loaders.idx import read_idx
 

@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
+from tolfl.core.errors import MissingDataError
 from tolfl.datasets.loaders import find, load_public
 from tolfl.datasets.loaders.downloads import SOURCES
-from tolfl.datasets.loaders.problems import MissingDataError
 from tolfl.datasets.raw import RawData
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TOLFL_DATA"), reason="TOLFL_DATA does not name a folder with data")

@@ -1,4 +1,4 @@
-"""Readers of data on disk: public picture sets, WSN-DS, tables of one's own; and how to find and fetch them."""
+"""Public data sets: pictures and WSN-DS, how to find, fetch and read them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,33 @@ from tolfl.datasets.loaders.class_names import CLASS_NAMES
 from tolfl.datasets.loaders.downloads import DownloadProgress, download
 from tolfl.datasets.loaders.idx import read_idx_pictures
 from tolfl.datasets.loaders.places import PUBLIC_SETS, cache_dir, find, search_order
-from tolfl.datasets.loaders.problems import DataFileError, DownloadError, MissingDataError
+from tolfl.datasets.loaders.problems import DownloadError
 from tolfl.datasets.raw import RawData
 
 if TYPE_CHECKING:
-    from tolfl.datasets.loaders.tables import read_table
     from tolfl.datasets.loaders.wsn_ds import read_wsn_ds
 
 __all__ = [
     "CLASS_NAMES",
     "PUBLIC_SETS",
-    "DataFileError",
     "DownloadError",
     "DownloadProgress",
-    "MissingDataError",
     "cache_dir",
     "download",
     "find",
     "load_public",
     "read_cifar",
     "read_idx_pictures",
-    "read_table",
     "read_wsn_ds",
     "search_order",
 ]
 
 
-#: Readers of tables, which need pyarrow: imported when they are first asked for.
-_OF_TABLES = {"read_table": "tables", "read_wsn_ds": "wsn_ds"}
-
-
 def __getattr__(name: str) -> object:
-    """Import a reader of tables when it is first asked for."""
-    if name not in _OF_TABLES:
+    """Import the reader of WSN-DS, which needs pyarrow, when it is first asked for."""
+    if name != "read_wsn_ds":
         raise AttributeError(f"module 'tolfl.datasets.loaders' has no attribute {name!r}")
-    return getattr(import_module(f"tolfl.datasets.loaders.{_OF_TABLES[name]}"), name)
+    return getattr(import_module("tolfl.datasets.loaders.wsn_ds"), name)
 
 
 def load_public(name: str, data_dir: str = "", colour: bool = False, fine: bool = False) -> RawData:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tolfl.datasets.loaders.folders import is_recording
+from tolfl.tables.folders import is_recording
 
 #: A file may be written twice within one tick of its file system's clock; the coarsest, FAT's, ticks every 2 s.
 _SETTLED_S = 2.0

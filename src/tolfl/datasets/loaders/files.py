@@ -6,7 +6,8 @@ import gzip
 import zlib
 from pathlib import Path
 
-from tolfl.datasets.loaders.problems import DataFileError, MissingDataError
+from tolfl.core.errors import DataFileError
+from tolfl.tables.folders import unreadable
 
 _GZIP = b"\x1f\x8b"
 
@@ -25,19 +26,3 @@ def read_bytes(path: Path) -> bytes:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error):
         raise DataFileError(path, "the gzip file is damaged or cut short; delete it and get it again") from None
-
-
-def is_gzip(path: Path) -> bool:
-    """Tell whether a file is gzip by its first bytes."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_GZIP)) == _GZIP
-    except OSError as problem:
-        raise unreadable(path, problem) from None
-
-
-def unreadable(path: Path, problem: OSError) -> DataFileError | MissingDataError:
-    """Return the error for a file that cannot be opened."""
-    if isinstance(problem, FileNotFoundError):
-        return MissingDataError(f"{path}: no such file; check the path")
-    return DataFileError(path, f"cannot be read ({problem.strerror or problem}); check the path and its permissions")

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.errors import DataFileError
 from tolfl.datasets.loaders.files import read_bytes
 from tolfl.datasets.loaders.places import file_in
-from tolfl.datasets.loaders.problems import DataFileError
 from tolfl.datasets.raw import RawData
 
 _UNSIGNED_BYTE = 8

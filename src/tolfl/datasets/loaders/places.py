@@ -7,9 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tolfl.core.errors import UnknownNameError
-from tolfl.datasets.loaders.files import unreadable
-from tolfl.datasets.loaders.problems import MissingDataError
+from tolfl.core.errors import MissingDataError, UnknownNameError
+from tolfl.tables.folders import unreadable
 
 _DEBIAN = Path("/usr/share/datasets")
 _IDX_FILES = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))

@@ -6,15 +6,20 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from tolfl.datasets.loaders.files import unreadable
-from tolfl.datasets.loaders.problems import DataFileError, refuse_pickle
+from tolfl.core.errors import DataFileError, MissingDataError
 
 #: Kinds of files by how their names end; the longer ending first.
 _KINDS = {
     ".csv.gz": "csv",
     ".tsv.gz": "csv",
+    ".csv.zst": "csv",
     ".csv": "csv",
     ".tsv": "csv",
+    ".jsonl.gz": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".feather": "arrow",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".npz": "npz",
@@ -28,8 +33,8 @@ _KINDS = {
     ".sigmf-data": "recording",
     ".sigmf": "recording",
 }
-#: Kinds that hold arrays instead of named columns.
-ARRAY_KINDS = ("npz", "npy")
+#: Reading any of these back would run code of the writer's choice.
+_PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 #: What a folder may hold, but only one of it: files of one family have the same features.
 _FAMILIES = {"npz": "arrays", "npy": "arrays", "capture": "captures", "recording": "recordings"}
 #: How dumpcap calls the files that follow one another: a number, and the time of the first packet.
@@ -38,13 +43,19 @@ _ROTATED = re.compile(r"_\d{5}(_\d{14})?$")
 _COMPANIONS = (".md", ".txt", ".rst", ".html", ".pdf")
 
 
-def kind_of(path: Path) -> str:
-    """Return what kind of file it is by its name: csv, parquet, npz, npy, capture or recording."""
-    refuse_pickle(path)
-    ending = _ending(path)
-    if not ending:
-        raise DataFileError(path, f"unknown kind of file; use one of {', '.join(_KINDS)}")
-    return _KINDS[ending]
+def refuse_pickle(path: Path) -> None:
+    """Raise an error where a file is pickled by its name."""
+    if path.suffix.lower() in _PICKLED:
+        raise DataFileError(
+            path, "pickled files are never read, they can run code; save the data as CSV, Parquet or NPZ instead"
+        )
+
+
+def unreadable(path: Path, problem: OSError) -> DataFileError | MissingDataError:
+    """Return the error for a file that cannot be opened."""
+    if isinstance(problem, FileNotFoundError):
+        return MissingDataError(f"{path}: no such file; check the path")
+    return DataFileError(path, f"cannot be read ({problem.strerror or problem}); check the path and its permissions")
 
 
 def owner_of(path: Path) -> str:
@@ -76,7 +87,7 @@ def device_files(folder: Path) -> list[Path]:
     files = [path for path in entries if not _is_companion(path)]
     if not files:
         raise DataFileError(
-            folder, "there is no file in it; put one CSV, Parquet, NPZ, NPY, pcap or SigMF file per device there"
+            folder, "there is no file in it; put one CSV, Parquet, NPZ, pcap or SigMF file per device there"
         )
     by_owner: dict[str, Path] = {}
     for path in files:
@@ -109,7 +120,10 @@ def _owner_and_name(path: Path) -> tuple[str, str]:
 
 
 def _family(path: Path) -> str:
-    return _FAMILIES.get(kind_of(path), "tables")
+    refuse_pickle(path)
+    if not (ending := _ending(path)):
+        raise DataFileError(path, f"unknown kind of file; use one of {', '.join(_KINDS)}")
+    return _FAMILIES.get(_KINDS[ending], "tables")
 
 
 def _follows(path: Path) -> bool:

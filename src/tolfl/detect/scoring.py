@@ -1,0 +1,211 @@
+"""Rows of any source scored block by block: files that do not fit into memory, and streams that never end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.detect.explaining import FeatureShare
+from tolfl.detect.features import Features
+from tolfl.detect.fitted import Detector
+from tolfl.tables import Block, Roles, Rows, Schema
+from tolfl.tables.schema import word_column
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """What a detector says of a block's rows; NaN where a row could not be scored."""
+
+    rows: Rows
+    scores: Floats
+    p_values: Floats
+    thresholds: Floats
+    top: dict[int, tuple[FeatureShare, ...]]  #: by place: the features that make a score, the largest share first
+
+    @property
+    def is_alarm(self) -> NDArray[np.bool_]:
+        """Which rows are above their threshold."""
+        return self.scores > self.thresholds
+
+    @property
+    def is_scored(self) -> NDArray[np.bool_]:
+        """Which rows have a score."""
+        return ~np.isnan(self.scores)
+
+
+class TableScorer:
+    """Scores blocks with one detector; remembers what to say in the end.
+
+    Parameters
+    ----------
+    detector
+        Whose columns are looked for.
+    roles
+        Columns that say whose, what and when, where they are not those of training.
+    n_top
+        How many features to name for a row.
+    explains_all
+        Whether features are named for all rows; else for alarms only.
+    fill_missing
+        Whether a row with missing values is scored by its other values; else it is not scored.
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        roles: Roles | None = None,
+        n_top: int = 3,
+        *,
+        explains_all: bool = False,
+        fill_missing: bool = False,
+    ) -> None:
+        self.detector = detector
+        self.schema = schema_of(detector, roles)
+        self._n_top, self._explains_all = n_top, explains_all
+        self._fills = fill_missing or self.schema.fill_missing
+        self._known = frozenset(detector.thresholds.devices)
+        self._unused: dict[str, None] = {}
+        self._unknown: dict[str, None] = {}
+        self._n_missing = 0
+
+    @property
+    def grid(self) -> tuple[float, float]:
+        """Window and step, in seconds, of the captures that the detector was trained on."""
+        if not any(" every " in name for name in self.detector.features.names):
+            return 1.0, 1.0
+        from tolfl.signals.captures.windows import grid_of  # noqa: PLC0415  (only captures have windows)
+
+        grid = grid_of(self.detector.features.names)
+        return grid.duration_s, grid.interval_s
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know about the columns, in sentences."""
+        notes = []
+        if self._unused:
+            notes.append(f"columns that the detector does not use: {_some(list(self._unused), 8)}")
+        if self._unknown:
+            notes.append(
+                f"devices without a threshold of their own, the fleet's is used: {_some(list(self._unknown), 5)}"
+            )
+        if self._n_missing:
+            notes.append(f"{self._n_missing} missing values are taken as the usual value of their column")
+        return notes
+
+    def score(self, blocks: Iterable[Block]) -> Iterator[ScoredRows]:
+        """Yield the verdicts of each block."""
+        for block in blocks:
+            if block.n_rows:
+                yield self._scored(self.rows(block))
+
+    def rows(self, block: Block) -> Rows:
+        """Return a block's rows as the detector takes them; without filling, a missing value is an error of its row."""
+        if not self._unused and not block.is_ragged:
+            schema = self.schema
+            used = {*(column.name for column in schema.columns), *schema.roles.columns, *schema.left_out, *block.beside}
+            names = [name for name in block.table.column_names if name.split(" [")[0] not in used and name not in used]
+            self._unused |= dict.fromkeys(names if block.has_names else ())
+        rows = self.schema.rows(block)
+        self._take_missing(rows)
+        if rows.devices is not None:
+            rows.devices = self._devices(rows.devices)
+        return rows
+
+    def _take_missing(self, rows: Rows) -> None:
+        is_missing = np.isnan(rows.values)
+        if not is_missing.any():
+            return
+        bad = list(rows.errors)
+        if self._fills:
+            is_missing[bad] = False
+            self._n_missing += int(is_missing.sum())
+            return
+        for row in np.flatnonzero(is_missing.any(axis=1)).tolist():
+            feature = self.detector.features.names[int(np.argmax(is_missing[row]))]
+            rows.errors.setdefault(row, f"{(word_column(feature) or feature)!r} is missing")
+
+    def _devices(self, devices: NDArray[np.str_]) -> NDArray[np.str_]:
+        """Return devices by the names they had in training; as a number, 07 and 7.0 are 7."""
+        names, which = np.unique(devices, return_inverse=True)
+        known = [self._name_in_training(name) for name in names.tolist()]
+        self._unknown |= dict.fromkeys(name for name in known if name and name not in self._known)
+        return np.array(known, dtype=str)[which]
+
+    def _name_in_training(self, name: str) -> str:
+        if name in self._known:
+            return name
+        try:
+            number = float(name)
+        except ValueError:
+            return name
+        short = str(int(number)) if number.is_integer() else name
+        return short if short in self._known else name
+
+    def _scored(self, rows: Rows) -> ScoredRows:
+        detector, good = self.detector, rows.is_good
+        values = rows.values if good.all() else rows.values[good]
+        devices = None if rows.devices is None else rows.devices[good]
+        scores, p_values, thresholds = (np.full(len(rows.values), np.nan) for _ in range(3))
+        found = detector.scores_of(values, devices).astype(np.float64)
+        scores[good], thresholds[good] = found, detector.thresholds.limits(len(values), devices)
+        p_values[good] = detector.thresholds.p_values(found, devices)
+        named = np.flatnonzero(good if self._explains_all else scores > thresholds)
+        return ScoredRows(rows, scores, p_values, thresholds, self._top(rows, named))
+
+    def _top(self, rows: Rows, named: NDArray[np.int64]) -> dict[int, tuple[FeatureShare, ...]]:
+        if not self._n_top or not len(named):
+            return {}
+        values = rows.values[named]
+        devices = None if rows.devices is None else rows.devices[named]
+        expected, gains = self.detector.taken_apart(values, devices)
+        found = top_shares(self.detector.features, values, expected, gains, self._n_top)
+        return dict(zip(named.tolist(), found, strict=True))
+
+
+def schema_of(detector: Detector, roles: Roles | None = None) -> Schema:
+    """Return how a detector reads tables, with other roles where these are named."""
+    schema = detector.schema or Schema.from_features(detector.features.names)
+    return schema if roles is None else schema.with_roles(roles)
+
+
+def top_shares(
+    features: Features, values: NDArray[np.floating], expected: Floats, gains: Floats, n_top: int
+) -> list[tuple[FeatureShare, ...]]:
+    """Return for each row the features that make its score, the largest share first; those of a word are one."""
+    owners = [word_column(name) or name for name in features.names]
+    names = list(dict.fromkeys(owners))
+    if len(names) < len(owners):
+        at = {name: place for place, name in enumerate(names)}
+        groups = np.array([at[name] for name in owners])
+        first = np.array([owners.index(name) for name in names])
+        summed = np.zeros((len(gains), len(names)))
+        np.add.at(summed.T, groups, gains.T)
+        is_word = np.bincount(groups, minlength=len(names)) > 1
+        gains, values, expected = summed, values[:, first], np.where(is_word, np.nan, expected[:, first])
+        values = np.where(is_word, np.nan, values)
+        units = [features.units[place] for place in first.tolist()]
+    else:
+        units = list(features.units)
+    total = gains.sum(axis=1, keepdims=True)
+    shares = np.divide(gains, total, out=np.zeros_like(gains), where=total > 0)
+    order = np.argsort(-shares, axis=1, kind="stable")[:, :n_top]
+    # As they were written: single precision has 20.15 as 20.149999618530273.
+    values = np.take_along_axis(values, order, axis=1).astype(np.float32).astype(str).astype(np.float64)
+    picked = (np.take_along_axis(shares, order, axis=1).tolist(), values.tolist(),
+              np.take_along_axis(expected, order, axis=1).tolist())  # fmt: skip
+    return [
+        tuple(
+            FeatureShare(names[place], units[place], share, value, wanted)
+            for place, share, value, wanted in zip(*row, strict=True)
+        )
+        for row in zip(order.tolist(), *picked, strict=True)
+    ]
+
+
+def _some(names: list[str], most: int) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

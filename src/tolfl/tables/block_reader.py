@@ -1,0 +1,502 @@
+"""Rows from anywhere, a block at a time: CSV, JSON lines, Parquet, Arrow, NumPy files, frames; files, folders, pipes.
+
+A block keeps values as its source has them (of CSV: text). What they mean is the schema's business: it is settled once,
+when a detector is fitted, and stored with it, so that fitting and scoring cannot read a value in two ways.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataError, DataFileError, MissingDataError
+from tolfl.tables.folders import by_device, device_files, is_capture, is_recording, refuse_pickle, unreadable
+
+STDIN = "-"
+MAX_COLUMNS = 10_000
+_STDIN_NAME = "standard input"
+_BLOCK_BYTES = 1 << 20
+_BATCH_ROWS = 8192
+_SEPARATORS = (",", ";", "\t", "|")
+_NUMBER = re.compile(r"^[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?$")
+_INDEX = re.compile(r"__index_level_\d+__")  #: pandas' numbers of rows: no data
+_PCAP = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1", b"\x0a\x0d\x0d\x0a")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+#: Arrays of a NumPy file that are no samples, by the role that they have unless others are named.
+_USUAL_ARRAYS = {"device": "device", "label": "y", "time": "time"}
+
+Errors = dict[int, str]  #: by the row's place in its block
+Tables = Iterator[tuple[pa.Table, Errors]]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Neighbouring rows of a source: columns by name, with their values as written, and the lines that are no row."""
+
+    table: pa.Table
+    first: int = 1  #: the number of the block's first row in its source
+    source: str = "X"
+    device: str = ""  #: whose file it is, in a folder of one file per device
+    errors: Errors = field(default_factory=dict)
+    is_ragged: bool = False  #: rows have the columns that they have (JSON lines): one that is not there is empty
+    has_names: bool = True  #: False: columns are known by their place alone
+    roles: Mapping[str, str] = field(default_factory=dict)  #: role -> column, where the source itself says so
+    beside: tuple[str, ...] = ()  #: columns that are never learned from
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return int(self.table.num_rows)
+
+    def error(self, place: int, problem: str) -> DataFileError:
+        """Return the error about a row; rows of data count from 1, below the header."""
+        return DataFileError(self.source, f"data row {self.first + place}: {problem}")
+
+
+def blocks(source: str | Path, encoding: str = "", grid: tuple[float, float] | None = None) -> Iterator[Block]:
+    """Yield the rows of a file, of a folder with one file per device, or of standard input (`-`).
+
+    Parameters
+    ----------
+    source
+        What kind of file it is its first bytes say; gzip and zstd are unpacked.
+    encoding
+        Of CSV and JSON lines. (default: UTF-8, or UTF-16 with a byte order mark)
+    grid
+        Window and step of captures, in seconds. (default: 1 and 1)
+    """
+    if str(source) == STDIN:
+        yield from _of_stream(sys.stdin.buffer, _STDIN_NAME, "", encoding)
+        return
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise MissingDataError(f"{path}: no such file or folder; check the path")
+    if not path.is_dir():
+        yield from _of_files([path], "", encoding, grid)
+        return
+    for device, files in by_device(device_files(path)):
+        yield from _of_files(files, device, encoding, grid)
+
+
+def blocks_of(X: object) -> Iterator[Block]:
+    """Yield a frame (pandas, polars, Arrow) or an array as one block; an array's columns are x0, x1, ...
+
+    >>> [block.table.column_names for block in blocks_of([[1.0, 2.0]])]
+    [['x0', 'x1']]
+    """
+    if hasattr(X, "__arrow_c_stream__"):
+        try:
+            table = _without_index(pa.table(X))
+        except (pa.ArrowException, TypeError, ValueError) as problem:
+            raise DataError(f"X cannot be read as a table ({_said(problem)}); give each column one type") from None
+        yield Block(table)
+        return
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise DataError(f"X has shape {array.shape}; give one row per sample, even for a single one")
+    try:
+        columns = {f"x{place}": pa.array(column.tolist() if array.dtype == object else column)
+                   for place, column in enumerate(array.T)}  # fmt: skip
+    except (pa.ArrowException, TypeError, ValueError) as problem:
+        raise DataError(f"X cannot be read as a table ({_said(problem)}); give each column one type") from None
+    yield Block(pa.table(columns), has_names=False)
+
+
+@contextmanager
+def spooled(source: str) -> Iterator[str]:
+    """Give a source that can be read twice: standard input is written to a temporary file."""
+    if source != STDIN:
+        yield source
+        return
+    with TemporaryDirectory(prefix="tolfl-") as folder:
+        path = Path(folder) / "standard-input"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield str(path)
+
+
+# -- which reader -----------------------------------------------------------------------------------------------------
+
+
+def _of_files(files: list[Path], device: str, encoding: str, grid: tuple[float, float] | None) -> Iterator[Block]:
+    path = files[0]
+    refuse_pickle(path)
+    if is_recording(path) or is_capture(path) or _begins(path, *_PCAP):
+        from tolfl.tables.signal_blocks import capture_blocks, recording_blocks  # noqa: PLC0415  (tables do without)
+
+        yield from recording_blocks(path, device) if is_recording(path) else capture_blocks(files, device, grid)
+        return
+    try:
+        with path.open("rb", buffering=_BLOCK_BYTES) as stream:
+            yield from _of_stream(stream, str(path), device, encoding)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as problem:
+        raise unreadable(path, problem) from None
+
+
+def _begins(path: Path, *magic: bytes) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4).startswith(magic)
+    except OSError as problem:
+        raise unreadable(path, problem) from None
+
+
+def _of_stream(stream: BinaryIO, name: str, device: str, encoding: str) -> Iterator[Block]:
+    first = 1
+    options: dict[str, object] = {}
+    try:
+        stream = _unpacked(stream, name)
+        begin = stream.peek(8)[:8]  # type: ignore[attr-defined]
+        if not begin and name == _STDIN_NAME:
+            return  # a pipe that was closed: there is nothing to say
+        if begin.startswith(b"PAR1"):
+            tables = _parquet(_seekable(stream))
+        elif begin.startswith(b"ARROW1"):
+            tables = _arrow_file(_seekable(stream))
+        elif begin.startswith(b"\xff\xff\xff\xff"):
+            tables = ((_without_index(pa.Table.from_batches([batch])), {}) for batch in pa.ipc.open_stream(stream))
+        elif begin.startswith((b"PK", b"\x93NUMPY")):
+            tables, options = _arrays(_seekable(stream), name)
+        elif begin.startswith(_PCAP):
+            raise DataFileError(name, "a capture is read from a file, not from a pipe; write it to one first")
+        else:
+            tables, options = _text(stream, name, encoding or ("utf-16" if begin.startswith(_UTF16) else ""))
+        for table, errors in tables:
+            if table.num_columns > MAX_COLUMNS:
+                raise DataFileError(name, _too_many(table.num_columns))
+            yield Block(table, first, name, device, errors, **options)  # type: ignore[arg-type]
+            first += table.num_rows
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, EOFError, csv.Error) as problem:
+        if isinstance(problem, FileNotFoundError | PermissionError | IsADirectoryError | BrokenPipeError):
+            raise
+        raise DataFileError(name, f"cannot be read ({_said(problem)}); check that it is not damaged") from None
+
+
+def _unpacked(stream: BinaryIO, name: str) -> BinaryIO:
+    stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)  # type: ignore[type-var]
+    begin = stream.peek(4)[:4]
+    kind = "gzip" if begin.startswith(b"\x1f\x8b") else "zstd" if begin == b"\x28\xb5\x2f\xfd" else ""
+    if not kind:
+        if not begin and name != _STDIN_NAME:
+            raise DataFileError(name, "the file is empty; remove it or fill it")
+        return stream
+    return io.BufferedReader(_Unpacked(pa.CompressedInputStream(stream, kind)), _BLOCK_BYTES)
+
+
+class _Unpacked(io.RawIOBase):
+    """Compressed bytes as Python's streams have them."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _seekable(stream: BinaryIO) -> BinaryIO:
+    return stream if stream.seekable() else io.BytesIO(stream.read())
+
+
+def _said(problem: Exception) -> str:
+    return " ".join(str(problem).split())[:200]
+
+
+def _too_many(n_columns: int) -> str:
+    return f"{n_columns} columns; a detector takes at most {MAX_COLUMNS}: choose some of them, or turn the table around"
+
+
+# -- columns with types -----------------------------------------------------------------------------------------------
+
+
+def _parquet(stream: BinaryIO) -> Tables:
+    import pyarrow.parquet as pa_parquet  # noqa: PLC0415  (30 ms that CSV does without)
+
+    file = pa_parquet.ParquetFile(stream)
+    if not file.metadata.num_rows:
+        yield _without_index(file.schema_arrow.empty_table()), {}
+    for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
+        yield _without_index(pa.Table.from_batches([batch])), {}
+
+
+def _arrow_file(stream: BinaryIO) -> Tables:
+    reader = pa.ipc.open_file(stream)
+    for place in range(reader.num_record_batches):
+        yield _without_index(pa.Table.from_batches([reader.get_batch(place)])), {}
+
+
+def _without_index(table: pa.Table) -> pa.Table:
+    table = table.drop_columns([name for name in table.column_names if _INDEX.fullmatch(name)])
+    return table.rename_columns([name.strip() for name in table.column_names])
+
+
+def _arrays(stream: BinaryIO, name: str) -> tuple[Tables, dict[str, object]]:
+    """Return the samples of an NPY file, or of an NPZ file: `X` and, if there, `names`, `device`, `y` and `time`."""
+    try:
+        loaded = np.load(stream, allow_pickle=False)
+        arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except Exception as problem:  # a damaged header leads numpy to half a dozen kinds of errors
+        if any(word in str(problem) for word in ("allow_pickle", "Object arrays", "Python objects")):
+            raise DataFileError(
+                name, "it holds pickled objects, which are never read, they can run code; save arrays of numbers"
+            ) from None
+        raise DataFileError(name, "cannot be read as a NumPy file; check that it is whole") from None
+    samples = arrays.pop("X", None)
+    if samples is None:
+        raise DataFileError(name, f"there is no array 'X' for the samples; the arrays are {', '.join(sorted(arrays))}")
+    if samples.dtype.kind not in "biuf":
+        raise DataFileError(name, f"the samples are {samples.dtype}, not numbers; convert them")
+    if samples.ndim < 2 or not samples.size:
+        raise DataFileError(name, f"the samples have shape {samples.shape}; give one row per sample, and at least one")
+    n_rows = len(samples)
+    samples = samples.reshape(n_rows, -1)
+    names = [str(one) for one in arrays.pop("names", [])]
+    has_names = len(names) == samples.shape[1]
+    names = names if has_names else [f"x{place}" for place in range(samples.shape[1])]
+    for key, array in arrays.items():
+        if array.shape != (n_rows,):
+            raise DataFileError(name, f"array {key!r} has shape {array.shape}; give one value per sample of X")
+    beside = {key: _array(name, key, array) for key, array in arrays.items() if key not in names}
+    roles = {role: array for role, array in _USUAL_ARRAYS.items() if array in beside}
+
+    def tables() -> Tables:
+        for first in range(0, n_rows, _BATCH_ROWS):
+            part = slice(first, first + _BATCH_ROWS)
+            columns = dict(zip(names, (pa.array(column) for column in samples[part].T), strict=True))
+            yield pa.table({**columns, **{key: column[part] for key, column in beside.items()}}), {}
+
+    return tables(), {"has_names": has_names, "roles": roles, "beside": tuple(beside)}
+
+
+def _array(name: str, key: str, array: NDArray[np.generic]) -> pa.Array:
+    try:
+        texts = np.char.decode(array.astype(np.bytes_), "utf-8") if array.dtype.kind == "S" else array
+        return pa.array(texts, from_pandas=True)
+    except (pa.ArrowException, UnicodeDecodeError, TypeError):
+        raise DataFileError(name, f"array {key!r} is {array.dtype}; give names or numbers") from None
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def _text(stream: BinaryIO, name: str, encoding: str) -> tuple[Tables, dict[str, object]]:
+    if encoding and codecs_name(encoding) != "utf-8":
+        stream = io.BufferedReader(_Unpacked(pa.transcoding_input_stream(pa.PythonFile(stream), encoding, "utf-8")))
+    lines = _whole_lines(stream)
+    start = next(lines, b"").removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    if not start.strip():
+        if name == _STDIN_NAME:
+            return iter(()), {}
+        raise DataFileError(name, "the file is empty; remove it or fill it")
+    if b"\0" in start[:4096]:
+        raise DataFileError(name, "this is no table that can be read: CSV, JSON lines, Parquet, Arrow, NPZ or NPY")
+    if start.startswith(b"["):
+        raise DataFileError(name, "this is one JSON array; write one object per line (JSON lines)")
+    if start.startswith(b"{"):
+        return _json_lines(start, lines, name), {"is_ragged": True}
+    return _csv(start, lines, name), {}
+
+
+def codecs_name(encoding: str) -> str:
+    """Return an encoding's usual name, or say that there is none."""
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        raise DataError(f"--encoding {encoding}: there is no such encoding; usual are utf-8, latin-1, cp1252") from None
+
+
+def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield what has arrived up to the last newline: a pipe is answered as it comes, a file in blocks."""
+    read, rest = getattr(stream, "read1", stream.read), b""
+    while chunk := read(_BLOCK_BYTES):
+        lines, end, rest = (rest + chunk).rpartition(b"\n")
+        if end:
+            yield lines + end
+    if rest.strip():
+        yield rest
+
+
+def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
+    header, _, rest = start.partition(b"\n")
+    separator = ""
+    if found := re.fullmatch(rb'"?sep=(.)"?\r?', header):  # a spreadsheet's hint to itself
+        separator = found[1].decode()
+        header, _, rest = rest.partition(b"\n")
+    names, separator = _header(_decoded(header, name), separator, name)
+    read = pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=8 * _BLOCK_BYTES + len(header))
+    convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    is_narrow = len(names) == 1  # then a blank line may be a missing value
+    parse_options = {"delimiter": separator, "ignore_empty_lines": not is_narrow}
+    if not (rest := rest if rest.strip(b"\r\n") else next(more, b"")):
+        yield pa.table({one: pa.array([], pa.string()) for one in names}), {}
+    for lines in _chained(rest, more):
+        if not lines.isascii():
+            _decoded(lines, name)
+        errors: Errors = {}
+
+        def keep_place(row: pa_csv.InvalidRow, errors: Errors = errors) -> str:
+            errors[row.number - 1] = _ragged(row.actual_columns, row.expected_columns)
+            return "skip"
+
+        parse = pa_csv.ParseOptions(invalid_row_handler=keep_place, **parse_options)
+        try:
+            table = pa_csv.read_csv(pa.BufferReader(lines), read, parse, convert)
+        except pa.ArrowInvalid:
+            table = None
+        if table is None or not _has_all_lines(table.num_rows + len(errors), lines, is_narrow):
+            yield _line_by_line(lines, names, separator, name)  # a quotation mark that is not closed
+        else:
+            yield _with_empty_rows(table, sorted(errors)), errors
+
+
+def _chained(first: bytes, more: Iterator[bytes]) -> Iterator[bytes]:
+    if first.strip(b"\r\n"):
+        yield first
+    yield from more
+
+
+def _has_all_lines(n_rows: int, lines: bytes, counts_blank: bool = False) -> bool:
+    """Tell whether so many rows are all lines there are, blank ones aside."""
+    n_lines = lines.count(b"\n") + (not lines.endswith(b"\n"))
+    if n_rows == n_lines or counts_blank:
+        return n_rows == n_lines
+    return n_rows == sum(1 for line in lines.split(b"\n") if line.strip(b"\r"))
+
+
+def _ragged(actual: int, expected: int) -> str:
+    return f"{actual} values, the header has {expected}"
+
+
+def _line_by_line(lines: bytes, names: list[str], separator: str, name: str) -> tuple[pa.Table, Errors]:
+    rows: list[list[str]] = []
+    errors: Errors = {}
+    for line in _decoded(lines, name).split("\n"):
+        if not line.strip("\r"):
+            continue
+        values = next(csv.reader([line.rstrip("\r")], delimiter=separator))
+        if line.count('"') % 2:
+            errors[len(rows)] = "a quotation mark is not closed"
+        elif len(values) != len(names):
+            errors[len(rows)] = _ragged(len(values), len(names))
+        rows.append([""] * len(names) if len(rows) in errors else values)
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return pa.table([pa.array(column, pa.string()) for column in columns], names=names), errors
+
+
+def _decoded(text: bytes, name: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = text[error.start]
+        raise DataFileError(
+            name,
+            f"this is not text in UTF-8 (byte 0x{byte:02x}); save it in UTF-8, or name its encoding: "
+            "--encoding latin-1, or --encoding cp1252",
+        ) from None
+
+
+def _header(line: str, separator: str, name: str) -> tuple[list[str], str]:
+    line = line.rstrip("\r")
+    outside = re.sub(r'"[^"]*"', "", line)
+    separator = separator or max(_SEPARATORS, key=outside.count)
+    names = [one.strip() for one in next(csv.reader([line], delimiter=separator))]
+    if names and not names[-1] and len(names) > 1 and names.count("") == 1 and outside.endswith(separator):
+        raise DataFileError(
+            name, f"the header ends in {separator!r}: column {len(names)} has no name; name or remove it"
+        )
+    check_names(names, name)
+    if all(_NUMBER.match(one) for one in names):
+        raise DataFileError(name, f"the first line ({line[:40]!r}) has numbers where names of columns are needed")
+    return names, separator
+
+
+def check_names(names: list[str], source: str) -> None:
+    """Say what is wrong with the names of columns: too many, one that is empty, one that stands twice."""
+    if len(names) > MAX_COLUMNS:
+        raise DataFileError(source, _too_many(len(names)))
+    if "" in names:
+        raise DataFileError(
+            source,
+            f"column {names.index('') + 1} has no name; name it, or, if it counts the rows, write the table without "
+            "it (in pandas: index=False)",
+        )
+    if twice := [one for one, count in Counter(names).items() if count > 1]:
+        raise DataFileError(source, f"there are two columns {twice[0]!r}; give each a name of its own")
+
+
+def _with_empty_rows(table: pa.Table, places: list[int]) -> pa.Table:
+    """Return a table with an empty row at each place, so that rows keep their numbers."""
+    if not places:
+        return table
+    is_row = np.ones(table.num_rows + len(places), bool)
+    is_row[places] = False
+    order = np.cumsum(is_row) - 1
+    return table.take(pa.array(order, mask=~is_row))
+
+
+def _json_lines(start: bytes, more: Iterator[bytes], name: str) -> Tables:
+    for lines in _chained(start, more):
+        try:
+            table = pa_json.read_json(pa.BufferReader(lines), pa_json.ReadOptions(use_threads=False))
+        except (pa.ArrowException, UnicodeDecodeError):
+            table = None
+        if table is None or not _has_all_lines(table.num_rows, lines):
+            yield _objects(_decoded(lines, name))
+        else:
+            yield table.rename_columns([one.strip() for one in table.column_names]), {}
+
+
+def _objects(lines: str) -> tuple[pa.Table, Errors]:
+    """Return lines one by one: a line that is no object spoils no other, and a column may hold numbers and words."""
+    decode = msgspec.json.Decoder(dict[str, object]).decode
+    rows: list[dict[str, object]] = []
+    errors: Errors = {}
+    for line in lines.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            rows.append(decode(line))
+        except msgspec.DecodeError as error:
+            errors[len(rows)] = f"no JSON object ({error})"
+            rows.append({})
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    columns = [_column([row.get(key) for row in rows]) for key in names]
+    if not columns:
+        return pa.table({"": pa.nulls(len(rows))}), errors
+    return pa.table(columns, names=[key.strip() for key in names]), errors
+
+
+def _column(values: list[object]) -> pa.Array:
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())  # type: ignore[arg-type]
+    return pa.array([_as_text(value) for value in values], pa.string())
+
+
+def _as_text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)

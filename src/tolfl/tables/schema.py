@@ -1,0 +1,120 @@
+"""What the columns of a table mean: settled once, when a detector is fitted; followed by name ever after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tolfl.tables.block_reader import Block
+    from tolfl.tables.rows import Rows
+
+N_HASHES, N_COUNTS = 32, 256  #: of words: features, and values that are counted for a word's rarity
+_WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]\s*")
+_HASHED = re.compile(r"(?P<name>.+) \(hash \d+\)")
+RARITY = " (rarity)"  #: behind the name of the feature that holds what words are counted by
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """Columns that say whose, what and when; empty where there is none."""
+
+    device: str = ""
+    label: str = ""
+    time: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are named."""
+        return tuple(name for name in (self.device, self.label, self.time) if name)
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One column that is learned from: numbers (also true and false), or words.
+
+    A column of words is 33 features: whether a hash value of the word is 0, 1, ..., 31, and another hash value below
+    256, which a detector counts to know how rare the word is. No vocabulary is kept: any number of words will do.
+
+    >>> Column("temp", "number", unit="C").features, Column("mode", "words").features[::32]
+    (('temp [C]',), ('mode (hash 0)', 'mode (rarity)'))
+    """
+
+    name: str
+    kind: Literal["number", "words"] = "number"
+    unit: str = ""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What its features are called, with the unit in brackets."""
+        if self.kind == "number":
+            return (f"{self.name} [{self.unit}]" if self.unit else self.name,)
+        return (*(f"{self.name} (hash {place})" for place in range(N_HASHES)), f"{self.name}{RARITY}")
+
+
+class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which columns are learned from, what they hold, and which say whose, what and when."""
+
+    columns: tuple[Column, ...]
+    roles: Roles = Roles()
+    decimal: Literal[".", ","] = "."
+    encoding: str = ""
+    fill_missing: bool = False  #: whether a missing value becomes the usual one; else its row is not used
+    left_out: dict[str, str] = {}  #: column -> why it is not learned from
+
+    @classmethod
+    def from_features(cls, features: Sequence[str], roles: Roles | None = None) -> Schema:
+        """Return the schema behind names of features, as a fleet's specification has them.
+
+        >>> [column.kind for column in Schema.from_features(["temp [C]", *Column("mode", "words").features]).columns]
+        ['number', 'words']
+        """
+        known = set(features)
+        columns: dict[str, Column] = {}
+        for feature in features:
+            name = word_column(feature)
+            if name is not None and known.issuperset(Column(name, "words").features):
+                columns[name] = Column(name, "words")
+            else:
+                columns[feature] = Column(*name_and_unit(feature))
+        return cls(tuple(columns.values()), roles or Roles())
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the features are called, units in brackets."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def n_features(self) -> int:
+        """How many numbers a row becomes."""
+        return sum(N_HASHES + 1 if column.kind == "words" else 1 for column in self.columns)
+
+    def with_roles(self, roles: Roles) -> Schema:
+        """Return the schema with other roles, where others are named."""
+        mine = self.roles
+        merged = Roles(roles.device or mine.device, roles.label or mine.label, roles.time or mine.time)
+        return msgspec.structs.replace(self, roles=merged)
+
+    def rows(self, block: Block) -> Rows:
+        """Return a block as numbers; columns are found by name, in any order."""
+        from tolfl.tables.rows import rows_of  # noqa: PLC0415  (pyarrow is an extra, and a schema is not)
+
+        return rows_of(self, block)
+
+
+def word_column(feature: str) -> str | None:
+    """Return the column of words that a feature is of; None: of none.
+
+    >>> word_column("mode (hash 7)"), word_column("mode (rarity)"), word_column("temp")
+    ('mode', 'mode', None)
+    """
+    if found := _HASHED.fullmatch(feature):
+        return found["name"]
+    return feature.removesuffix(RARITY) if feature.endswith(RARITY) else None
+
+
+def name_and_unit(name: str) -> tuple[str, Literal["number"], str]:
+    """Return the name and the unit of a column, with its kind unless it holds words."""
+    found = _WITH_UNIT.fullmatch(name)
+    return (found["name"], "number", found["unit"]) if found else (name, "number", "")

@@ -1,0 +1,148 @@
+"""Tables as they come: `fit`, `score`, the estimator and the exported scorer read them alike and say the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as pa_feather
+import pyarrow.parquet as pa_parquet
+import pytest
+
+from tests.cli.detectors import run
+from tolfl.detect import FederatedDetector
+from tolfl.tables import blocks
+
+N = 80
+
+
+def columns(seed: int = 0) -> dict[str, list[object]]:
+    rng = np.random.default_rng(seed)
+    warm = np.round(rng.normal(20, 1, N), 3)
+    return {
+        "warm": warm.tolist(),
+        "flow": np.round(2 * warm + rng.normal(0, 0.1, N), 3).tolist(),
+        "mode": [("eco", "boost", "off")[row % 3] for row in range(N)],
+        "on": [("True", "False")[row % 2] for row in range(N)],
+        "site": [f"s{row % 2}" for row in range(N)],
+    }
+
+
+def lines(table: dict[str, list[object]], separator: str = ",", **changes: Callable[[str], str]) -> str:
+    rows = [list(table), *zip(*table.values(), strict=True)]
+    text = "\n".join(separator.join(map(str, row)) for row in rows) + "\n"
+    for change in changes.values():
+        text = change(text)
+    return text
+
+
+def with_column(name: str, values: list[object]) -> dict[str, list[object]]:
+    return {**columns(), name: values}
+
+
+def comma(text: str) -> str:
+    return text.replace(".", ",")
+
+
+def with_holes(hole: str) -> str:
+    table = columns()
+    table["flow"][3] = table["mode"][5] = hole
+    return lines(table)
+
+
+TEXTS: dict[str, bytes] = {
+    "plain": lines(columns()).encode(),
+    "semicolons": lines(columns(), ";").encode(),
+    "tabs": lines(columns(), "\t").encode(),
+    "bars": lines(columns(), "|").encode(),
+    "decimal comma": comma(lines(columns(), ";")).encode(),
+    "a spreadsheet's sep=": ("sep=;\n" + comma(lines(columns(), ";"))).encode(),
+    "byte order mark, Windows ends": b"\xef\xbb\xbf" + lines(columns()).replace("\n", "\r\n").encode(),
+    "utf-16": lines(columns(), "\t").encode("utf-16"),
+    "quotes": lines(columns()).replace("eco", '"eco, or so"').encode(),
+    "blank lines": lines(columns()).replace("\n", "\n\n").encode(),
+    "blanks around values": lines(columns()).replace(",", " , ").encode(),
+    "no newline at the end": lines(columns()).rstrip("\n").encode(),
+    "units": lines(columns()).replace("warm", "warm [C]", 1).encode(),
+    "umlauts": lines(columns()).replace("eco", "größer").encode(),
+    "holes": with_holes("").encode(),
+    "NA": with_holes(" NA ").encode(),
+    "question marks": with_holes("?").encode(),
+    "a serial number": lines(with_column("serial", list(range(6000, 6000 + N)))).encode(),
+    "a clock": lines(with_column("clock", [1.7e9 + row * 0.5 for row in range(N)])).encode(),
+    "dates": lines(with_column("day", [f"2024-01-{1 + row % 28:02d}" for row in range(N)])).encode(),
+    "sixty words": lines(with_column("word", [f"w{row % 60}" for row in range(N)])).encode(),
+    "a constant": lines(with_column("constant", [7] * N)).encode(),
+    "thousands": lines(with_column("big", [f'"{1 + row % 7},234,567.5"' for row in range(N)])).encode(),
+    "exponents": lines(with_column("tiny", [f"{row % 9}e-7" for row in range(N)])).encode(),
+    "lower-case flags": lines(columns()).replace("True", "true").replace("False", "false").encode(),
+    "gzip": gzip.compress(lines(columns()).encode()),
+    "json lines": "\n".join(
+        json.dumps(dict(zip(columns(), row, strict=True))) for row in zip(*columns().values(), strict=True)
+    ).encode(),
+}
+
+
+def typed() -> pa.Table:
+    table = columns()
+    table["on"] = [value == "True" for value in table["on"]]
+    table["flow"][3] = None
+    arrow = pa.table(table).append_column("day", pa.array([dt.date(2024, 1, 1 + row % 28) for row in range(N)]))
+    mode = arrow.column("mode").dictionary_encode()
+    return arrow.set_column(arrow.column_names.index("mode"), "mode", mode)
+
+
+def write(name: str, folder: Path) -> Path:
+    path = folder / "table"
+    if name == "parquet":
+        pa_parquet.write_table(typed(), path)
+    elif name == "arrow":
+        pa_feather.write_feather(typed(), path, compression="uncompressed")
+    else:
+        path.write_bytes(TEXTS[name])
+    return path
+
+
+def as_frame(path: Path) -> pa.Table:
+    return pa.concat_tables([block.table for block in blocks(path)], promote_options="permissive")
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "parquet", "arrow"])
+def test_a_table_is_read_alike_by_fit_score_and_the_estimator(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(name, tmp_path)
+    fitted = run("fit", "table", "--device-column", "site", "--fill-missing", "--out", "m")
+    assert fitted.code == 0, fitted.err
+    scored = run("score", "m", "table", "--format", "jsonl")
+    assert scored.code == 0, scored.err
+    found = [json.loads(line) for line in scored.out.splitlines()]
+    frame = as_frame(path)
+    estimator = FederatedDetector().fit(frame, devices="site")
+
+    assert [one["score"] for one in found] == estimator.anomaly_score(frame, devices="site").tolist()
+    verdicts = np.where(estimator.predict(frame, devices="site") > 0, "typical", "alarm")
+    assert [one["verdict"] for one in found] == verdicts.tolist()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["decimal comma", "holes", "quotes", "json lines", "parquet", "lower-case flags"])
+def test_the_exported_scorer_says_what_score_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(name, tmp_path)
+    assert run("fit", "table", "--device-column", "site", "--fill-missing", "--out", "m").code == 0
+    assert run("export", "m").code == 0
+    ours = run("score", "m", "table", "--format", "csv")
+    theirs = subprocess.run(
+        [sys.executable, "m.pyz", "table", "--format", "csv"], capture_output=True, text=True, check=False
+    )
+
+    assert (theirs.returncode, theirs.stdout, theirs.stderr) == (ours.code, ours.out, ours.err)

@@ -1,0 +1,114 @@
+"""The estimator takes frames as `tolfl fit` takes tables: words, flags, dates, holes, a column of devices."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tolfl
+from tolfl.core.errors import DataError
+from tolfl.detect import FederatedDetector
+
+N = 120
+
+
+def frame(seed: int = 0, n: int = N) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    warm = rng.normal(20, 1, n)
+    flow: list[float | None] = (2 * warm + rng.normal(0, 0.1, n)).tolist()
+    flow[3] = None
+    return pa.table(
+        {
+            "serial": np.arange(1000, 1000 + n),
+            "site": [f"s{row % 3}" for row in range(n)],
+            "warm": warm,
+            "flow": flow,
+            "mode": pa.array(["eco", "boost"] * (n // 2)).dictionary_encode(),
+            "on": [True, False] * (n // 2),
+            "day": [dt.date(2024, 1, 1 + row % 28) for row in range(n)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def detector() -> FederatedDetector:
+    return FederatedDetector().fit(frame(), devices="site")
+
+
+def test_words_flags_dates_holes_and_devices_are_taken_from_a_frame(detector: FederatedDetector) -> None:
+    assert detector.devices_ == ("s0", "s1", "s2")
+    assert detector.n_features_in_ == 6
+    assert detector.feature_names_in_.tolist() == ["serial", "warm", "flow", "mode", "on", "day"]
+    assert detector.detector_.schema is not None
+    assert set(detector.detector_.schema.left_out) == {"serial", "day"}
+    assert detector.detector_.features.n == 3 + 33
+
+
+def test_columns_are_found_by_name_and_further_ones_change_nothing(detector: FederatedDetector) -> None:
+    rows = frame(seed=1)
+    moved = rows.select(["on", "mode", "flow", "warm"]).append_column("new", pa.array(["?"] * N))
+
+    assert (detector.anomaly_score(moved) == detector.anomaly_score(rows)).all()
+    with pytest.raises(DataError, match="no column for 1 of 4 columns: 'warm'"):
+        detector.predict(rows.drop_columns(["warm"]))
+
+
+def test_a_word_that_nobody_has_seen_is_an_alarm_of_its_column(detector: FederatedDetector) -> None:
+    odd = frame().slice(0, 1).set_column(4, "mode", pa.array(["unheard"]))
+
+    assert detector.predict(odd).tolist() == [-1]
+    assert detector.explain(odd).features[0].name.startswith("mode")
+
+
+def test_a_saved_detector_comes_back_with_all_its_methods(detector: FederatedDetector, tmp_path: Path) -> None:
+    again = tolfl.load(detector.save(tmp_path / "m.tolfl"))
+    rows = frame(seed=2)
+
+    assert (again.predict(rows, devices="site") == detector.predict(rows, devices="site")).all()
+    assert (again.p_values(rows) == detector.p_values(rows)).all()
+    assert again.get_params() == detector.get_params()
+    assert "not learned from" in again.detector_._repr_html_()
+
+
+def test_missing_values_in_an_array_are_taken_as_usual_ones() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    rows[5, 1] = np.nan
+
+    assert np.isfinite(FederatedDetector().fit(rows).anomaly_score(rows)).all()
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (1, -1), ("normal", "leak"), (False, True)])
+def test_two_classes_train_on_the_typical_one_and_say_so(
+    labels: tuple[object, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    rows[:10] += 50
+    y = np.array([labels[1]] * 10 + [labels[0]] * 50)
+    with_y, without = FederatedDetector().fit(rows, y), FederatedDetector().fit(rows[10:])
+
+    assert with_y.threshold_ == without.threshold_
+    assert "trained on the 50 typical rows of 60" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (np.array([[1.0, np.inf]] * 20), "contains infinity in column 'x1'"),
+        (pa.table({"a": ["x", "y"] * 10}), "only words are there"),
+        (pa.table({"a": [1.0] * 19 + [float("inf")]}), "infinite"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_one_sentence(rows: object, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        FederatedDetector().fit(rows)
+
+
+def test_an_array_has_no_column_of_devices() -> None:
+    with pytest.raises(DataError, match="devices='site' names a column"):
+        FederatedDetector().fit(np.ones((20, 2)), devices="site")
+    with pytest.raises(DataError, match="devices='sit': there is no such column"):
+        FederatedDetector().fit(frame(), devices="sit")

@@ -78,7 +78,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("detect.saved", "FORMAT", ""),
     ],
     "The page of a run": [
-        ("cli.dashboard", "_MOST_RUNS", "runs side by side"),
+        ("cli.run_commands", "_MOST_RUNS", "runs side by side"),
         ("dashboard.page_server", "_COMMAND_BYTES", "of a command from the page"),
         ("runs.run_report", "_N_ROWS", ""),
     ],

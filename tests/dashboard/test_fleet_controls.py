@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from tests.dashboard.browser import Browser, needs_chromium
 from tests.net.fleet_processes import PATIENCE_S, nothing_is_left_of, small_spec, wait_until
 from tests.record_lines import lost_head, write
-from tolfl.cli.dashboard import dashboard
 from tolfl.cli.live_fleet import FleetControls, live_page
+from tolfl.cli.run_commands import dashboard
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened, TakenOver
 from tolfl.dashboard import PageCommand
@@ -81,7 +81,7 @@ def test_without_the_extra_both_commands_say_what_to_install(monkeypatch: pytest
         live_page(Launcher(small_spec(), tmp_path / "run")).__enter__()
 
 
-ALONE = "import typer; from tolfl.cli.dashboard import dashboard; typer.run(dashboard)"
+ALONE = "import typer; from tolfl.cli.run_commands import dashboard; typer.run(dashboard)"
 
 
 @pytest.mark.processes

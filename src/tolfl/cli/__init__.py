@@ -12,7 +12,6 @@ import typer
 
 from tolfl.cli.compare import compare
 from tolfl.cli.completion import completion
-from tolfl.cli.dashboard import dashboard
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
 from tolfl.cli.doctor import doctor
@@ -23,11 +22,9 @@ from tolfl.cli.fit import fit
 from tolfl.cli.fleet_commands import enroll_app, node, status
 from tolfl.cli.inspect_model import inspect
 from tolfl.cli.plan import plan
-from tolfl.cli.report import report
 from tolfl.cli.reproduce import reproduce
+from tolfl.cli.run_commands import dashboard, report, simulate, up
 from tolfl.cli.score import score
-from tolfl.cli.simulate import simulate
-from tolfl.cli.up import up
 
 app = typer.Typer(
     help="Failure-tolerant federated learning for anomaly detection: any device may die, training carries on.",

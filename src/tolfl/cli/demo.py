@@ -284,7 +284,7 @@ def largest_difference(one: Path, other: Path) -> float:
 def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
     """Write the figure and the report, and say where everything is."""
     from tolfl.cli.output import console_for_tables
-    from tolfl.cli.report import ReportFormat, write_report
+    from tolfl.cli.run_commands import ReportFormat, write_report
     from tolfl.runs.run_figures import plot_curves
     from tolfl.runs.run_reader import read_run
     from tolfl.runs.run_report import report_context

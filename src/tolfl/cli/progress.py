@@ -37,7 +37,7 @@ def follow(
             place = progress.text if progress.stages else ""
             bar.update(task, completed=progress.rounds_done, total=progress.rounds, loss=_loss(progress), place=place)
             if was_interrupted():
-                _stop(runs, f"after round {progress.rounds_done}", "simulate", out)
+                _stop(runs, f"after {progress.rounds_done} rounds", "simulate", out)
 
 
 def follow_jobs(work: Comparing | RunningExperiment, command: str) -> None:

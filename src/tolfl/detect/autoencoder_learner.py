@@ -133,7 +133,7 @@ def _parts(turn: Turn, update: Update | None) -> dict[str, Part]:
 def autoencoder_for(n_features: int, spec: DetectorSpec) -> Autoencoder:
     """Return the autoencoder; its code is half of the features at most, or there is nothing to learn.
 
-    >>> autoencoder_for(10, DetectorSpec(code=32)).code
-    5
+    >>> autoencoder_for(10, DetectorSpec(code=32)).n_params == Autoencoder(10, DetectorSpec().hidden, 5, 0.0).n_params
+    True
     """
     return Autoencoder(n_features, spec.hidden, min(spec.code, max(1, n_features // 2)), spec.dropout)

@@ -68,7 +68,7 @@ def test_medians_and_spreads_are_those_of_the_pooled_rows(sizes: list[int], seed
         if has_missing:
             own[rng.random(own.shape) < 0.3] = np.nan
     stage = CellScalingRounds(Fleet(RunSpec(devices=len(rows)), (4,)), DetectorSpec(held_back=0.0))
-    state = play_from(stage, rows)
+    state = play(stage, rows)
     pooled = np.concatenate(list(rows.values()))
 
     for place, column in enumerate(pooled.T):
@@ -83,13 +83,6 @@ def test_medians_and_spreads_are_those_of_the_pooled_rows(sizes: list[int], seed
         spread = SIGMA * np.exp(np.log(off).mean()) * np.sqrt(len(off) / len(values)) if len(off) else 0.0
         assert state["scaling/spread"][place] == pytest.approx(spread, rel=1e-8)
         assert (state["scaling/low"][place], state["scaling/high"][place]) == (values[0], values[-1])
-
-
-def play_from(stage: CellScalingRounds, rows: dict[int, Rows]) -> dict[str, np.ndarray]:
-    words = {"words/columns": np.zeros(0, np.int64), "words/counts": np.zeros(0, np.int64)}
-    first = stage.start
-    stage.start = lambda state: first({**state, **words})  # type: ignore[method-assign]
-    return play(stage, rows)
 
 
 def test_a_value_is_bent_beyond_the_knee_and_comes_back() -> None:

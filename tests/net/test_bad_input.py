@@ -192,7 +192,8 @@ def test_a_learner_that_cannot_close_a_round_says_so(tmp_path: Path) -> None:
 def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_fleet_ends_without_it(
     part: Part, tmp_path: Path
 ) -> None:
-    spec = small(learn={"what": "detector"}, timing="lan")  # of 8 features: 8 + 36 statistics in its second round
+    # Of 8 features: 8 + 36 statistics in its second round.
+    spec = small(learn={"what": "detector", "model": "pca"}, timing="lan")
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, spec) as fleet:

@@ -131,6 +131,11 @@ class CellStage(DetectorStage):
         """Return the state with further arrays of this pass; `__` stands for a slash."""
         return {**state, **{self.prefix + name.replace("__", "/"): array for name, array in arrays.items()}}
 
+    def with_no_words(self, state: State) -> State:
+        """Return the state with no word counted."""
+        counts = np.zeros(len(self.words) * N_HASHES, np.int64)
+        return self.with_part(state, words__columns=self.words, words__counts=counts)
+
     def rows_of(self, turn: Turn) -> Rows:
         """Return the rows of a device that train in this pass."""
         rows = self.training_rows(turn)
@@ -218,16 +223,11 @@ class CellStage(DetectorStage):
 class WordCounts(CellStage):
     """How often each hash of a word occurs in a column, over all rows that train."""
 
-    @property
-    def rounds(self) -> int:  # type: ignore[override]  # known from the columns
-        """One, where there are columns of words."""
-        return 1 if len(self.words) else 0
+    rounds = 1
 
     def start(self, state: State) -> State:
         """Return the state with no word counted."""
-        return self.with_part(
-            state, words__columns=self.words, words__counts=np.zeros(len(self.words) * N_HASHES, np.int64)
-        )
+        return self.with_no_words(state)
 
     def is_ready(self, part: State) -> bool:  # noqa: ARG002
         """Tell that nothing comes before."""
@@ -271,8 +271,8 @@ class CellScalingRounds(CellStage):
 
     def start(self, state: State) -> State:
         """Return the state with no bit of a median known."""
-        prefixes = np.zeros(self.fleet.n_features, np.int64)
-        return self.with_part(state, prefixes=prefixes)
+        state = state if f"{self.prefix}words/counts" in state else self.with_no_words(state)
+        return self.with_part(state, prefixes=np.zeros(self.fleet.n_features, np.int64))
 
     def is_ready(self, part: State) -> bool:
         """Tell whether columns of words, if any, have been counted."""
@@ -699,12 +699,12 @@ def cell_stages(fleet: Fleet, spec: DetectorSpec, has_prior: bool = False) -> di
         cells = CellRounds(fleet, spec, recall=recall, has_prior=True)
         return {"cells": cells, "scatter": ScatterRound(fleet, spec, recall=recall)}
     stages: dict[str, Learner] = {}
-    cut = None
+    cut, has_words = None, len(word_columns(fleet.columns)) > 0
     for number in (1, 2) if spec.trim else ():
         prefix = f"trim-{number}/"
         of_pass = (fleet, spec, prefix, cut, recall)
+        stages |= {f"words-{number}": WordCounts(*of_pass)} if has_words else {}
         stages |= {
-            f"words-{number}": WordCounts(*of_pass),
             f"scaling-{number}": CellScalingRounds(*of_pass),
             f"mean-{number}": CellRounds(*of_pass, most=1),
             f"scatter-{number}": ScatterRound(*of_pass),
@@ -712,9 +712,9 @@ def cell_stages(fleet: Fleet, spec: DetectorSpec, has_prior: bool = False) -> di
         }
         cut = prefix
     last = (fleet, spec, "", cut, recall)
+    stages |= {"words": WordCounts(*last)} if has_words else {}
     return {
         **stages,
-        "words": WordCounts(*last),
         "scaling": CellScalingRounds(*last),
         "cells": CellRounds(*last),
         "scatter": ScatterRound(*last),

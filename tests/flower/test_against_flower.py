@@ -14,6 +14,7 @@ from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.flower.flower_learner import FlowerLearner
 from tolfl.learners import Learner
+from tolfl.learners.checks import check_learner
 from tolfl.learners.registry import learner_of
 from tolfl.runs.outcome import data_for, fleet_of
 from tolfl.sim.simulation import Runs
@@ -128,6 +129,16 @@ def test_repetitions_are_the_runs_of_their_seeds() -> None:
 
     alone = [simulated(app_spec(seed=seed, config="strategy='Decaying'")).summary["state_digest"] for seed in (0, 1)]
     assert [result.summary["state_digest"] for result in runs.results] == alone
+
+
+@pytest.mark.parametrize("config", ["", "own-metrics=true"], ids=["mean", "gather"])
+def test_an_app_is_a_learner_like_any_other(config: str) -> None:
+    spec = app_spec("older", config=f"num-server-rounds=1 {config}", devices=3, clusters=3)
+    fleet = fleet_of(spec, data_for(spec))
+
+    # The last of the checks: all others have passed by then.
+    with pytest.raises(AssertionError, match="older is a Flower app: its model scores nothing here"):
+        check_learner(lambda: learner_of(fleet), [np.zeros((1, 0), np.float32)] * 3)
 
 
 def test_nothing_of_flwr_is_imported_here() -> None:

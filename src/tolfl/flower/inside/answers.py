@@ -338,9 +338,10 @@ class FlowerApp:
         total = MeanTotal({key: (data, n, devices) for key, (data, n, devices) in parts.items()})
         for device in total.left_out:
             closing.left_out[device] = "its arrays have another shape than most"
-        if not total.has_reply or not by_node:
+        is_train = phase == "train"
+        if not total.has_reply(is_train) or not by_node:
             return []
-        content = total.content(self._plan.strategy.weighted_by_key, phase == "train")
+        content = total.content(self._plan.strategy.weighted_by_key, is_train)
         return [Message(content, reply_to=by_node[min(by_node)])]
 
     def _remembered(self, closing: _Closing) -> bytes:

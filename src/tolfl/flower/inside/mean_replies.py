@@ -100,10 +100,17 @@ class MeanTotal:
     def _devices(self, layout: str) -> list[int]:
         return self._parts[f"arrays/layout/{layout}"][2] if layout else []
 
-    @property
-    def has_reply(self) -> bool:
-        """Whether anybody replied with examples."""
-        return "weight" in self._parts and self._weight > 0
+    def has_reply(self, is_train: bool) -> bool:
+        """Tell whether anybody replied with examples, and nothing of that is missing."""
+        if "weight" not in self._parts or self._weight <= 0:
+            return False
+        if not is_train:
+            return True
+        layout = self._parts.get(f"arrays/layout/{self._layout}")
+        kinds = (
+            {_mean_kind(np.dtype(dtype)) for _, dtype, shape in unpack(layout[0]) if 0 not in shape} if layout else None
+        )
+        return kinds is not None and all(f"arrays/{kind}/{self._layout}" in self._parts for kind in kinds)
 
     @property
     def _weight(self) -> int:
@@ -137,11 +144,12 @@ class MeanTotal:
         """Return the mean of each metric over those who gave it."""
         sums: dict[str, tuple[Any, int, bool]] = {}
         for key in sorted(self._parts):
-            if not key.startswith("metrics/f8/"):
+            layout = self._parts.get(f"metrics/layout/{key.rpartition('/')[2]}")
+            if not key.startswith("metrics/f8/") or layout is None:
                 continue
             data, n_examples, _ = self._parts[key]
             values, place = np.frombuffer(data, np.float64), 0
-            for name, length in unpack(self._parts[f"metrics/layout/{key.rpartition('/')[2]}"][0]):
+            for name, length in unpack(layout[0]):
                 n = max(length, 1)
                 before = sums.get(name, (0.0, 0, False))
                 if not before[1] or np.size(before[0]) == n:

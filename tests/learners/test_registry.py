@@ -220,6 +220,19 @@ def test_a_package_may_offer_a_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(learner_of(fleet(what="medians")), Averaging)
 
 
+def test_a_package_that_cannot_be_loaded_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, medians="no_such_package.medians:Medians", means="tests.learners.test_registry:no_such_name")
+
+    with pytest.raises(
+        SpecError, match=r"'medians': no_such_package.medians:Medians cannot be loaded \(ModuleNotFound.*"
+    ):
+        learner_of(fleet(what="medians"))
+    with pytest.raises(
+        SpecError, match=r"cannot be loaded \(AttributeError: .*; mend or remove the package that offers"
+    ):
+        learner_of(fleet(what="means"))
+
+
 def offered_learner(given: Fleet) -> Learner:
     return Averaging(training_of(given), given.spec.rounds, given.seed)
 

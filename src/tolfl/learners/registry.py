@@ -240,5 +240,11 @@ def _from_package(what: str) -> Callable[[Fleet], Learner]:
     if what not in offered:
         known = sorted({*offered, *BUILT_IN})
         raise UnknownNameError("learner", what, [*known, "or a file and a class, as in mine.py:KMeans"])
-    made: Callable[[Fleet], Learner] = offered[what].load()
+    try:
+        made: Callable[[Fleet], Learner] = offered[what].load()
+    except TolFLError:
+        raise  # a package of ours that lacks an extra says so itself
+    except Exception as error:
+        where = f"{offered[what].value} cannot be loaded ({type(error).__name__}: {error})"
+        raise SpecError(f"learner {what!r}: {where}; mend or remove the package that offers it") from error
     return made

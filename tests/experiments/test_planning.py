@@ -19,10 +19,10 @@ from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec
 from tolfl.experiments.planning import (
     SCENARIOS,
     Aurocs,
+    ClusterLayout,
     FailureRates,
-    Layout,
+    LayoutPlan,
     Measurement,
-    Plan,
     PlanRow,
     aurocs_of_paper,
     aurocs_of_pilot,
@@ -41,19 +41,19 @@ PAPERS_ODDS = FailureRates(given=(0.90, 0.08, 0.02))
 PROBABILITY = st.floats(0, 1)
 
 
-def plan_of_paper(rates: FailureRates, clusters: tuple[int, ...] = (1, 3, 5, 10), **fields: float) -> Plan:
+def plan_of_paper(rates: FailureRates, clusters: tuple[int, ...] = (1, 3, 5, 10), **fields: float) -> LayoutPlan:
     return make_plan(RunSpec(), rates, aurocs_of_paper("comms-ml"), clusters, [900] * N, 112, **fields)
 
 
-def row_of(plan: Plan, clusters: int, policy: str) -> PlanRow:
-    (found,) = [row for row in plan.rows if row.layout == Layout(clusters, policy)]
+def row_of(plan: LayoutPlan, clusters: int, policy: str) -> PlanRow:
+    (found,) = [row for row in plan.rows if row.layout == ClusterLayout(clusters, policy)]
     return found
 
 
-def planned(by_layout: Mapping[tuple[int, str], tuple[float, float, float]], **fields: float) -> Plan:
+def planned(by_layout: Mapping[tuple[int, str], tuple[float, float, float]], **fields: float) -> LayoutPlan:
     """Return the plan of layouts whose AUROCs are known for nobody, a client and a head lost."""
     measured = [
-        Measurement(Layout(k, policy).scheme, policy, scenario, k, {"0": auroc})
+        Measurement(ClusterLayout(k, policy).scheme, policy, scenario, k, {"0": auroc})
         for (k, policy), aurocs in by_layout.items()
         for scenario, auroc in zip(SCENARIOS, aurocs, strict=True)
     ]
@@ -175,15 +175,15 @@ _EQUAL = {(1, "freeze"): (0.8, 0.8, 0.8), (2, "elect"): (0.8, 0.8, 0.8), (2, "dr
 
 def test_the_highest_expectation_wins_and_of_equals_the_quickest_round() -> None:
     best = planned({**_EQUAL, (2, "drop"): (0.9, 0.9, 0.9)})
-    assert best.recommended.layout == Layout(2, "drop")
+    assert best.recommended.layout == ClusterLayout(2, "drop")
     assert "It does not replace a lost head" in best.reason
-    assert planned(_EQUAL).recommended.layout == Layout(2, "elect")
+    assert planned(_EQUAL).recommended.layout == ClusterLayout(2, "elect")
 
 
 def test_a_deadline_comes_before_the_expectation() -> None:
     found = {**_EQUAL, (1, "freeze"): (0.9, 0.9, 0.9)}
     pace_s = {row.layout: row.costs.round_s["serial"] for row in planned(found).rows}
-    between_s = (pace_s[Layout(1, "freeze")] + pace_s[Layout(2, "elect")]) / 2
+    between_s = (pace_s[ClusterLayout(1, "freeze")] + pace_s[ClusterLayout(2, "elect")]) / 2
     assert planned(found, deadline_s=between_s).recommended.layout.clusters == 2
     assert planned(found, deadline_s=1e-3).reason.startswith("no layout meets the deadline of 0.001 s")
 

@@ -17,7 +17,7 @@ from tolfl.core.spec import RunSpec, Timing
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tolfl.experiments.planning import FailureRates, Plan
+    from tolfl.experiments.planning import FailureRates, LayoutPlan
 
 #: Parameters that are fields of a specification.
 _FIELDS = (
@@ -117,7 +117,7 @@ def _planned(
     size: int | None,
     n_features: int | None,
     deadline_s: float | None,
-) -> Plan:
+) -> LayoutPlan:
     """Rehearse, showing how far it is, or take the paper's AUROCs; then weigh the layouts."""
     from tolfl.cli.progress import progress_bar
     from tolfl.datasets import check_name
@@ -198,7 +198,7 @@ def _numbers(name: str, text: str, whole: bool = False) -> list[float]:
 # -- showing ----------------------------------------------------------------------------------------------------------
 
 
-def _show(made: Plan, out: Path, shown: Format) -> None:
+def _show(made: LayoutPlan, out: Path, shown: Format) -> None:
     result = msgspec.json.format(msgspec.json.encode(made.to_dict()), indent=2)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -224,7 +224,7 @@ def _show(made: Plan, out: Path, shown: Format) -> None:
     console.print(f"folder: {out}  (plan.json)")
 
 
-def _table(made: Plan) -> Table:
+def _table(made: LayoutPlan) -> Table:
     from rich.table import Table
 
     from tolfl.cli.output import number
@@ -246,5 +246,5 @@ def _table(made: Plan) -> Table:
     return table
 
 
-def _has_deadline(made: Plan) -> bool:
+def _has_deadline(made: LayoutPlan) -> bool:
     return made.deadline_s is not None

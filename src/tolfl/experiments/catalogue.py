@@ -15,7 +15,7 @@ import msgspec
 
 from tolfl.core.errors import RunDirectoryError, UnknownNameError
 from tolfl.core.spec import RunSpec
-from tolfl.experiments import beyond, byzantine
+from tolfl.experiments import attacks, beyond
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper import auroc_tables, communication, samples, server_figure, step_size, time_to_target
 from tolfl.experiments.ray_cluster import compute_on_ray
@@ -31,7 +31,7 @@ EXPERIMENTS = {
         server_figure.EXPERIMENT,
         samples.EXPERIMENT,
         beyond.EXPERIMENT,
-        byzantine.EXPERIMENT,
+        attacks.EXPERIMENT,
         step_size.EXPERIMENT,
     )
 }

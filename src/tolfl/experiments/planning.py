@@ -40,7 +40,7 @@ _PLAYED, _SAMPLED_HEADS = 4, 3
 
 
 @dataclass(frozen=True)
-class Layout:
+class ClusterLayout:
     """Who reports to whom, and what follows when a head fails."""
 
     clusters: int
@@ -56,14 +56,14 @@ class Layout:
         return f"{self.scheme} ({self.policy}), k = {self.clusters}"
 
 
-def layouts_of(clusters: Sequence[int]) -> list[Layout]:
+def layouts_of(clusters: Sequence[int]) -> list[ClusterLayout]:
     """Return the layouts to look at: FL with its two policies at k = 1, Tol-FL with its two at every k.
 
     Tol-FL with `drop` and one cluster is left out: when the head takes the whole fleet with it, that is FL's `freeze`.
     """
-    found = [Layout(1, policy) for policy in ("isolate", "freeze") if 1 in clusters]
+    found = [ClusterLayout(1, policy) for policy in ("isolate", "freeze") if 1 in clusters]
     for k in sorted(set(clusters)):
-        found += [Layout(k, policy) for policy in ("drop", "elect") if k > 1 or policy == "elect"]
+        found += [ClusterLayout(k, policy) for policy in ("drop", "elect") if k > 1 or policy == "elect"]
     return found
 
 
@@ -254,7 +254,7 @@ class Aurocs:
     measured: Sequence[Measurement]
     pilot_rounds: int | None = None  #: None: not from pilot runs
 
-    def find(self, layout: Layout, n_devices: int, scenario: str) -> tuple[Measurement, str] | None:
+    def find(self, layout: ClusterLayout, n_devices: int, scenario: str) -> tuple[Measurement, str] | None:
         """Return an AUROC of a layout, its own or one that is known to be equal, and why that may be used."""
         k, is_chain = layout.clusters, layout.clusters == n_devices
         own = [one for one in self._of(scenario, layout.scheme) if one.clusters in (k, None)]
@@ -298,7 +298,7 @@ def aurocs_of_paper(data: str) -> Aurocs:
     return Aurocs(f"the paper's tables for {data}, one number for every N and k", data, found)
 
 
-def pilot_jobs(spec: RunSpec, layouts: Sequence[Layout]) -> list[Job]:
+def pilot_jobs(spec: RunSpec, layouts: Sequence[ClusterLayout]) -> list[Job]:
     """Return short runs: none lost, a client lost at half time, and a head lost under every policy where it matters.
 
     >>> [job.label for job in pilot_jobs(RunSpec(data="blobs", devices=4, rounds=4), layouts_of((2, 4)))]
@@ -306,7 +306,7 @@ def pilot_jobs(spec: RunSpec, layouts: Sequence[Layout]) -> list[Job]:
     """
     if spec.rounds < 2:
         raise SpecError(f"a rehearsal of {spec.rounds} rounds; use at least 2, one before and one after the failure")
-    any_layout = Layout(min((one.clusters for one in layouts if one.policy == "elect"), default=1), "elect")
+    any_layout = ClusterLayout(min((one.clusters for one in layouts if one.policy == "elect"), default=1), "elect")
     wanted = [("none", any_layout), ("client", any_layout)]
     for one in layouts:
         is_client_loss = one.policy == "drop" and one.clusters == spec.devices
@@ -353,7 +353,7 @@ def aurocs_of_pilot(spec: RunSpec, sweep: Sweep) -> Aurocs:
 class PlanRow:
     """What to expect of one layout."""
 
-    layout: Layout
+    layout: ClusterLayout
     odds: Odds
     costs: Costs
     auroc: dict[str, float]  #: mean by scenario
@@ -371,7 +371,7 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayoutPlan:
     """Layouts side by side, and the one to take."""
 
     spec: RunSpec
@@ -381,7 +381,7 @@ class Plan:
     train_s: float  #: of the slowest device, per round
     deadline_s: float | None
     rows: tuple[PlanRow, ...]
-    left_out: tuple[Layout, ...]  #: nobody has measured what they are worth
+    left_out: tuple[ClusterLayout, ...]  #: nobody has measured what they are worth
     recommended: PlanRow = field(init=False)
     reason: str = field(init=False)
 
@@ -461,7 +461,7 @@ def make_plan(
     sizes: Sequence[int],
     n_features: int,
     deadline_s: float | None = None,
-) -> Plan:
+) -> LayoutPlan:
     """Weigh layouts for a fleet whose devices have so many samples each."""
     check_plan(spec, clusters, deadline_s)
     n_bytes = model_bytes_of(n_features, spec.model)
@@ -476,13 +476,13 @@ def make_plan(
     if not rows:
         raise SpecError(f"{aurocs.source}: no layout has an AUROC for every scenario; leave out --auroc-from")
     train_s = max(sizes) * spec.links.seconds_per_sample * spec.train.epochs
-    return Plan(spec, rates, aurocs, n_bytes, train_s, deadline_s, tuple(rows), tuple(left_out))
+    return LayoutPlan(spec, rates, aurocs, n_bytes, train_s, deadline_s, tuple(rows), tuple(left_out))
 
 
 def _row(
     spec: RunSpec,
     rates: FailureRates,
-    one: Layout,
+    one: ClusterLayout,
     known: Mapping[str, tuple[Measurement, str]],
     sizes: Sequence[int],
     n_bytes: int,
@@ -514,7 +514,7 @@ def _row(
     )
 
 
-def _recommended(plan: Plan) -> tuple[PlanRow, str]:
+def _recommended(plan: LayoutPlan) -> tuple[PlanRow, str]:
     """Return the layout to take and why.
 
     Of those that meet the deadline, the one with the highest expected AUROC; of those that cannot be told from it, the
@@ -570,7 +570,7 @@ def _why_not_elect(chosen: PlanRow, rows: Sequence[PlanRow]) -> str:
     """Say why a layout is recommended in which a lost head costs more than itself."""
     if chosen.layout.policy == "elect":
         return ""
-    elect = [row for row in rows if row.layout == Layout(chosen.layout.clusters, "elect")]
+    elect = [row for row in rows if row.layout == ClusterLayout(chosen.layout.clusters, "elect")]
     if not elect:
         return " This layout does not replace a lost head; elect was not among those looked at."
     return (
@@ -579,7 +579,7 @@ def _why_not_elect(chosen: PlanRow, rows: Sequence[PlanRow]) -> str:
     )
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(plan: LayoutPlan) -> Iterator[str]:
     yield f"AUROC: from {plan.aurocs.source}"
     yield f"failures: {plan.rates}"
     pilot = plan.aurocs.pilot_rounds

@@ -62,7 +62,7 @@ _COLOURS = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Leve
 _LOWEST_PYTHON = (3, 11, 4)
 #: Groups of packages that are asked for by name, and what does not work without them.
 _EXTRAS = {
-    "tables": "tables in CSV and Parquet, figures and FederatedDetector",
+    "tables": "reading tables, arrays and captures, figures and FederatedDetector",
     "study": "generated Bluetooth, spectrograms and statistics of experiments",
     "discovery": "finding devices in a local network",
     "dashboard": "tolfl dashboard",

@@ -100,7 +100,7 @@ class ModelError(TolFLError, RuntimeError):
 
 #: What a package is needed for that only some installations have, and the extra that brings it.
 EXTRAS = {
-    "pyarrow": ("tables", "tables in CSV and Parquet"),
+    "pyarrow": ("tables", "reading tables, arrays and captures from files"),
     "sklearn": ("tables", "FederatedDetector, FedGroup and IFCA"),
     "matplotlib": ("tables", "figures"),
     "scipy": ("study", "statistics of experiments, Bluetooth waveforms and spectrograms"),
@@ -119,8 +119,8 @@ EXTRAS = {
 def missing_extra(error: ModuleNotFoundError) -> str | None:
     """Return one sentence about a package that is not installed, with the command that installs it.
 
-    >>> missing_extra(ModuleNotFoundError("", name="pyarrow.csv"))
-    "pyarrow is not installed, which is needed for tables in CSV and Parquet; run: pip install 'tolfl[tables]'"
+    >>> missing_extra(ModuleNotFoundError("", name="matplotlib.figure"))
+    "matplotlib is not installed, which is needed for figures; run: pip install 'tolfl[tables]'"
     """
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:

@@ -242,9 +242,9 @@ def _from_package(what: str) -> Callable[[Fleet], Learner]:
         raise UnknownNameError("learner", what, [*known, "or a file and a class, as in mine.py:KMeans"])
     try:
         made: Callable[[Fleet], Learner] = offered[what].load()
-    except TolFLError:
-        raise  # a package of ours that lacks an extra says so itself
     except Exception as error:
+        if isinstance(error, TolFLError | ModuleNotFoundError) and offered[what].value.startswith("tolfl."):
+            raise  # a learner of ours that lacks an extra: the command says which
         where = f"{offered[what].value} cannot be loaded ({type(error).__name__}: {error})"
         raise SpecError(f"learner {what!r}: {where}; mend or remove the package that offers it") from error
     return made

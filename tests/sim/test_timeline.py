@@ -8,8 +8,15 @@ import msgspec
 import pytest
 
 from tests.sim.fleets import FULL_BATCH, closed, ended, simulated, some_data
-from tolfl.core.spec import LinkModel, RunSpec, Timing
-from tolfl.sim.timeline import LinkClock
+from tolfl.core.deferred_sum import deferred_merge
+from tolfl.core.failures import FailurePlan
+from tolfl.core.records import RunEnded
+from tolfl.core.spec import DefenceSpec, LinkModel, RunSpec, Timing
+from tolfl.core.topology import Topology
+from tolfl.protocol.device import Rules
+from tolfl.protocol.history import Roster
+from tolfl.sim.deferred import DeferredState
+from tolfl.sim.timeline import LinkClock, Timeline, World
 
 N = 12
 DATA = some_data([4] * N)
@@ -130,3 +137,14 @@ def test_parallel_uplinks_never_wait() -> None:
     clock = LinkClock(msgspec.structs.replace(LINKS, uplink="parallel"))
 
     assert [clock.arrival(0.0, 1, 24, has_model=True) for _ in range(3)] == [TAU + LATENCY] * 3
+
+
+def test_a_heartbeat_to_a_device_that_is_not_in_the_world_is_lost() -> None:
+    """Durations without failures are played with fewer devices than the fleet has, and heartbeats go to outsiders."""
+    rules = Rules(Topology.contiguous(3, 1), 2, deferred_merge(DefenceSpec()))
+    nbytes = ((24, 24), (24, 24))
+    world = World(rules, (4,) * 3, (4,) * 3, (C,) * 3, nbytes, LINKS, Timing.preset("lan"), "tolfl")
+    timeline = Timeline(world, FailurePlan(), DeferredState(None, None, None), Roster({0: 0, 1: 0}))
+    timeline._tick_everybody()
+
+    assert [record.reason for record in timeline.play() if isinstance(record, RunEnded)] == ["over"]

@@ -108,7 +108,7 @@ def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, tolfl: Comman
         ),
         (["clean", "--on", "moon"], "say local, ray (this machine) or ray:ADDRESS", 2),
         (["render", "--out", "nowhere"], "there are no results to render", 2),
-        (["clean", "--quick", "--data", "cifar-100"], "cifar-100", 1),
+        (["clean", "--quick", "--data", "cifar-100"], "cifar-100", 2),
     ],
     ids=["experiment", "data", "not-of-it", "place", "render", "not-at-hand"],
 )

@@ -62,8 +62,8 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("core.byzantine", "_MAX_COUNT", "most samples that a liar of your own can report"),
     ],
     "Tables, captures, recordings": [
-        ("datasets.loaders.features", "MAX_CATEGORIES", ""),
-        ("datasets.loaders.csv_files", "_BLOCK_BYTES", ""),
+        ("tables.block_reader", "MAX_COLUMNS", "columns of a table"),
+        ("tables.block_reader", "_BLOCK_BYTES", "bytes of a table that are read at once"),
         ("datasets.loaders.fetch", "_ATTEMPTS", ""),
         ("signals.captures.pcap_reading", "_LONGEST_BYTES", ""),
         ("signals.captures.pcapng_reading", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),

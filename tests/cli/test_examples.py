@@ -19,6 +19,7 @@ from tolfl.net.node_config import NodeConfig
 #: Examples that take longer than a test may, or need what a test cannot have. All are parsed by test_first_hour.py.
 NOT_RUN = {
     "tolfl fit comms-ml --devices 10 --fail server@50 --out model": "a minute",
+    "tolfl fit flows.csv --ignore port --label-column attack --typical benign": "needs a table of flows; test_fit.py",
     "tolfl fit router.pcap --window 10 --out model": "needs a capture of a day; tests/cli/test_captures.py",
     "tail -f readings.jsonl | tolfl score model --follow --format jsonl": "never ends; tests/cli/test_score.py",
     "tolfl evaluate model comms-ml --out pictures --format json": "needs a detector of comms-ml; test_evaluate.py",

@@ -1,7 +1,7 @@
 """The `tolfl` command; the only place that prints and draws progress bars.
 
-Every command exits with 0 when it did what was asked, 1 when it failed, 2 when it was asked the wrong way. Results go
-to standard output, everything else to standard error.
+Every command exits with 0 when it did what was asked, 1 when it failed, 2 when it was asked the wrong way or
+given data that it cannot use. Results go to standard output, everything else to standard error.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tolfl.datasets.classes import choose, mask_of
 from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.raw import TYPICAL, RawData
 from tolfl.tables import Roles, Schema
-from tolfl.tables.folders import is_capture, is_recording
+from tolfl.tables.folders import by_device, device_files, is_capture, is_recording
 from tolfl.tables.schema import word_column
 
 if TYPE_CHECKING:
@@ -36,11 +36,13 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
 
     Without a label column all rows are class "typical". Missing values are 0 in `samples` and marked in `missing`.
     """
+    check_roles(source, roles_of(spec))
+    grid = grid_of_spec(spec)
+    if (files := _captures(source)) and not spec.columns and not spec.ignore:
+        return _windows(source, files, grid)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
     from tolfl.tables.settling import note_of  # noqa: PLC0415  (as above)
 
-    check_roles(source, roles_of(spec))
-    grid = grid_of_spec(spec)
     once = list(blocks(source, spec.encoding, grid)) if _is_of_signals(source) else None
     schema = settle(
         once or blocks(source, spec.encoding, grid),
@@ -177,6 +179,43 @@ def check_roles(source: str, roles: Roles) -> None:
         )
     if captures and roles.device:
         raise DataError(f"{captures[0]}: a capture has no device column; put one capture per device into a folder")
+
+
+def _captures(source: str) -> list[Path]:
+    """Return the files of a source of captures; none: it is something else."""
+    path = Path(source).expanduser()
+    if not path.exists():
+        return []
+    files = device_files(path) if path.is_dir() else [path]
+    return files if is_capture(files[0]) else []
+
+
+def _windows(source: str, files: list[Path], grid: tuple[float, float]) -> RawData:
+    """Return the windows of captures: numbers throughout, so that a device needs no reader of tables for its own."""
+    from tolfl.signals.captures.records import Tally  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.captures.windows import names_with_units, window_rows  # noqa: PLC0415  (as above)
+    from tolfl.signals.windows import WindowGrid  # noqa: PLC0415  (as above)
+
+    is_folder = Path(source).expanduser().is_dir()
+    windows, parts, owners = WindowGrid(*grid), [], []
+    for device, own in by_device(files):
+        tally = Tally()
+        found = list(window_rows(own, windows, tally))
+        if tally.sentence:
+            _LOG.warning("%s: %s", own[0], tally.sentence)
+        parts += found
+        owners += [device] * sum(len(one.start_s) for one in found)
+    names = names_with_units(windows)
+    path = Path(source).expanduser()
+    return RawData(
+        name=f"{path.name}/" if is_folder else path.name,
+        samples=np.concatenate([one.features for one in parts]).astype(np.float32),
+        labels=np.full(len(owners), TYPICAL),
+        owners=np.array(owners) if is_folder else None,
+        times=np.concatenate([one.start_s for one in parts]),
+        feature_names=names,
+        schema=Schema.from_features(names, Roles(time="time")),
+    )
 
 
 def _samples(source: str, schema: Schema, parts: list[Rows]) -> RawData:

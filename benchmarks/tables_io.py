@@ -1,0 +1,106 @@
+"""`python -m benchmarks.tables_io`: is scoring as fast as reading?
+
+CPU seconds on one core, every line a ratio within this run: `tolfl score` of a CSV file to CSV against pyarrow's
+reading of the same file; one row in a fresh process, with its memory; fitting against scikit-learn's detectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from sklearn.decomposition import PCA
+from sklearn.ensemble import IsolationForest
+
+from tolfl.detect import Detector, DetectorSpec, fit_detector
+from tolfl.detect.features import Features
+from tolfl.detect.score_stream import ScoreRequest, score_stream
+from tolfl.tables import blocks, settle
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of this process that something takes; the least of three."""
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        work()
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+def table(path: Path, n_rows: int, n_columns: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(8, n_columns))
+    rows = np.round(rng.normal(size=(n_rows, 8)) @ mixing + 0.1 * rng.normal(size=(n_rows, n_columns)), 4)
+    pa_csv.write_csv(pa.table({f"c{place}": column for place, column in enumerate(rows.T)}), path)
+    return rows
+
+
+def detector_of(rows: np.ndarray) -> Detector:
+    names = Features.named([f"c{place}" for place in range(rows.shape[1])])
+    return fit_detector({"a": rows[:1000], "b": rows[1000:2000]}, DetectorSpec(), names)
+
+
+def speeds(folder: Path, megabytes: float, n_columns: int) -> None:
+    path = folder / f"{n_columns}.csv"
+    rows = table(path, max(3000, int(megabytes * 1e6 / (8.2 * n_columns))), n_columns)
+    size, detector = path.stat().st_size / 1e6, detector_of(rows)
+    one_thread = pa_csv.ReadOptions(use_threads=False)
+    reading = cpu_s(lambda: pa_csv.read_csv(path, one_thread))
+    settling = cpu_s(lambda: settle(blocks(path)))
+    with Path(os.devnull).open("wb") as out:
+        scoring = cpu_s(lambda: score_stream(detector, ScoreRequest(str(path), format="csv"), out, sys.stderr))
+    print(
+        f"{n_columns} columns, {size:.0f} MB: pyarrow reads {size / reading:.0f} MB/s, a schema is settled at "
+        f"{size / settling:.0f}, scored to CSV at {size / scoring:.0f}, {scoring / reading:.1f} times reading"
+    )
+
+
+def one_row(folder: Path) -> None:
+    path = folder / "model.tolfl"
+    rows = table(folder / "few.csv", 2000, 15)
+    detector_of(rows).save(path)
+    lines = (folder / "few.csv").read_text().splitlines()
+    (folder / "one.csv").write_text("\n".join(lines[:2]) + "\n")
+    command = [sys.executable, "-m", "tolfl", "score", str(path), str(folder / "one.csv")]
+    _, status, used = os.wait4(os.posix_spawn(sys.executable, command, os.environ), 0)
+    assert status == 0
+    print(f"one row: {used.ru_utime + used.ru_stime:.2f} s of CPU, {used.ru_maxrss / 1024:.0f} MB at most")
+
+
+def fits(n_rows: int, n_columns: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(n_rows, 8)) @ rng.normal(size=(8, n_columns))).astype(np.float32)
+    rows += rng.normal(scale=0.1, size=rows.shape).astype(np.float32)
+    names = Features.named([f"c{place}" for place in range(n_columns)])
+    cells = cpu_s(lambda: fit_detector({"a": rows}, DetectorSpec(), names))
+    pca = cpu_s(lambda: fit_detector({"a": rows}, DetectorSpec(model="pca", n_components=8), names))
+    theirs = cpu_s(lambda: PCA(8, svd_solver="covariance_eigh").fit(rows))
+    forest = cpu_s(lambda: IsolationForest(random_state=0).fit(rows).score_samples(rows))
+    print(f"fit {n_rows} x {n_columns}: cells {cells:.2f} s, {cells / forest:.2f} times IsolationForest")
+    print(f"  (which fits and scores); pca {pca:.2f} s, {pca / theirs:.1f} times scikit-learn's PCA")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=20.0, help="of each CSV file")
+    parser.add_argument("--rows", type=int, default=100_000, help="to fit; 0: none")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        one_row(Path(folder))
+        for n_columns in (15, 112):
+            speeds(Path(folder), asked.megabytes, n_columns)
+    for n_columns in (15, 112) if asked.rows else ():
+        fits(asked.rows, n_columns)
+
+
+if __name__ == "__main__":
+    main()

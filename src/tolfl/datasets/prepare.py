@@ -107,6 +107,11 @@ def _at_most(raw: RawData, rows: Rows, n: int | None, seed: int) -> Rows:
 def share_out(raw: RawData, train: Rows, choice: Choice, spec: RunSpec) -> list[Rows]:
     """Return the training rows of each device."""
     asked = spec.dataset
+    if raw.schema is not None and len(train) < spec.devices:
+        raise DataError(
+            f"{raw.name}: {len(train)} typical row(s) to train on for {spec.devices} devices; give more rows, or use "
+            "fewer devices (--devices)"
+        )
     partition = asked.partition or ("classes" if raw.owners is None else "column")
     present = set(np.unique(raw.labels[train]).tolist())
     classes = [name for name in choice[0] if name in present]

@@ -35,4 +35,4 @@ def test_every_command_of_the_tutorial_runs_and_the_motor_is_found(
     assert re.search(r"south .* power [\d.]+ instead of [\d.]+ kW", motor)
     found = json.loads((tmp_path / "pictures" / "evaluation.json").read_text())
     assert found["fleet"]["auroc"] > 0.99
-    assert (tmp_path / "device" / "score_onnx.py").is_file()
+    assert (tmp_path / "device" / "score.pyz").is_file()

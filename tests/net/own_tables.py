@@ -25,7 +25,7 @@ from tolfl.net.enrolment import Authority
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.storage import read_round, round_path
 
-COLUMNS = ("warm", "flow", "load", "mode=eco", "mode=full")
+COLUMNS = ("warm", "flow", "load", *(f"mode (hash {place})" for place in range(32)), "mode (rarity)")
 
 
 def write_table(path: Path, device: int, n_rows: int = 60) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, How, Part, RunningSum, Vector
+from tolfl.core.contribution import Contribution, How, MismatchError, Part, RunningSum, Vector
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import TolFLError, missing_extra
+from tolfl.core.errors import DivergedError, TolFLError, missing_extra
 from tolfl.core.spec import RunSpec
 
 #: All that the next round depends on: arrays of one dimension by name. Never changed in place.
@@ -310,12 +310,58 @@ def asking_for(what: str, device: int | None, round_index: int) -> Iterator[None
         yield
     except TolFLError:
         raise
-    except Exception as error:
+    except MismatchError as error:
+        raise LearnerError(device, round_index, str(error)) from error
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and missing_extra(error):
             raise  # not the learner's fault
         line = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(line.filename).name}, line {line.lineno}: {type(error).__name__}: {error}"
         raise LearnerError(device, round_index, f"{what} failed ({where})") from error
+
+
+def first_state(learner: Learner) -> State:
+    """Return the state before the first round, or say what is wrong with it."""
+    with asking_for("start", None, 0):
+        state = learner.start({})
+    if problem := state_problem(state):
+        raise LearnerError(None, 0, f"start gives {problem}")
+    return state
+
+
+def next_state(
+    learner: Learner, before: State, total: Contribution, closing: Closing, device: int | None = None
+) -> tuple[State, Account]:
+    """Return the state after a round and what its record says, or say what is wrong; `device`: who computes it."""
+    with asking_for("apply", device, closing.round):
+        after = learner.apply(before, total, closing)
+    if problem := state_problem(after):
+        raise LearnerError(device, closing.round, f"apply gives {problem}")
+    if not all(map(is_finite, after.values())):
+        raise DivergedError.of_model(closing.round)
+    with asking_for("account", device, closing.round):
+        return after, closed_account(learner, before, after, total, closing.round)
+
+
+def state_problem(state: object) -> str:
+    """Return what is wrong with the kind of a state; nothing, if it is a dict of flat arrays."""
+    if not isinstance(state, dict):
+        return f"{type(state).__name__}; give a dict of arrays by name"
+    for key, array in state.items():
+        if not isinstance(key, str):
+            return f"the key {key!r}; give names"
+        if what := _array_problem(array):
+            return f"{key!r} as {what}; keep flat arrays of {', '.join(DTYPES)}"
+    return ""
+
+
+def _array_problem(array: object) -> str:
+    """Return what an array is, if it is not one that travels."""
+    if not isinstance(array, np.ndarray):
+        return type(array).__name__
+    if array.ndim != 1 or array.dtype.str[1:] not in DTYPES:
+        return f"{array.dtype} of shape {array.shape}"
+    return "" if array.dtype.isnative else f"{array.dtype}, the bytes of another kind of processor"
 
 
 def contributions_of(learner: Learner, turns: Sequence[Turn]) -> list[Contribution]:
@@ -328,6 +374,10 @@ def contributions_of(learner: Learner, turns: Sequence[Turn]) -> list[Contributi
     if len(found) != len(with_rows):
         problem = f"contribute gave {len(found)} contributions for {len(with_rows)} turns; give one for each"
         raise LearnerError(None, turns[0].round, problem)
+    for turn, one in zip(with_rows, found, strict=True):
+        if what := _not_parts(one):
+            problem = f"contribute gave {what}; give parts by name, made with turn.mean or turn.total"
+            raise LearnerError(turn.device, turn.round, problem)
     parts = iter(found)
     return [
         Contribution(DeviceSet.of([turn.device]), len(turn.rows), next(parts) if len(turn.rows) else {})
@@ -335,11 +385,21 @@ def contributions_of(learner: Learner, turns: Sequence[Turn]) -> list[Contributi
     ]
 
 
+def _not_parts(contribution: object) -> str:
+    """Return what a contribution is, if it is no dict of parts."""
+    if not isinstance(contribution, dict):
+        return type(contribution).__name__
+    others = sorted({type(part).__name__ for part in contribution.values() if not isinstance(part, Part)})
+    return f"a dict of {', '.join(others)}" if others else ""
+
+
 def check_contribution(learner: Learner, turn: Turn, contribution: Contribution) -> Contribution:
     """Return a device's own contribution, or say what is wrong with it before anybody else has to."""
     shapes = learner.shapes(turn.state, turn.round)
     for key, part in contribution.parts.items():
         problem = _problem_of(key, part, shapes)
+        if not learner.needs_all_turns and part.included != contribution.included:
+            problem = f"part {key!r} is of other devices; make it with this turn's mean or total"
         if problem:
             raise LearnerError(turn.device, turn.round, problem)
     return contribution
@@ -352,8 +412,7 @@ def is_finite(array: Vector) -> bool:
 
 def _problem_of(key: str, part: Part, shapes: Mapping[str, Shape] | None) -> str:
     vector = part.vector
-    if not hasattr(vector, "dtype") or vector.ndim != 1 or vector.dtype.str[1:] not in DTYPES:
-        what = f"{vector.dtype} of shape {vector.shape}" if hasattr(vector, "dtype") else type(vector).__name__
+    if what := _array_problem(vector):
         return f"part {key!r} is {what}; contribute flat arrays of {', '.join(DTYPES)}"
     if not is_finite(vector):
         return f"part {key!r} has numbers that are not finite"

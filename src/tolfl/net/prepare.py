@@ -19,7 +19,7 @@ from tolfl.datasets.own_table import agreed, own_rows, table_spec
 from tolfl.learners import Fleet, Learner, State
 from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
-from tolfl.learners.learner import digest_of
+from tolfl.learners.learner import digest_of, first_state
 from tolfl.learners.registry import fingerprint, learner_of, located, scaled_learner_of
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.node import Assignment, Node
@@ -159,7 +159,7 @@ def fleet_name(fleet: Fleet, learner: Learner) -> str:
     """
     spec = fleet.spec
     who = (spec.scheme, spec.devices, layout(spec).clusters, spec.seed, policy(spec))
-    what = (fingerprint(spec), learner.rounds, fleet.sample_shape, digest_of(learner.start({})))
+    what = (fingerprint(spec), learner.rounds, fleet.sample_shape, digest_of(first_state(learner)))
     rest = (spec.min_devices, spec.min_samples, msgspec.to_builtins(spec.train), msgspec.to_builtins(spec.model))
     settled = spec.train.settle(fleet.n_features, fleet.usual_rows)
     agreed = (who, what, rest, msgspec.to_builtins(settled), msgspec.to_builtins(spec.defence))

@@ -16,11 +16,10 @@ from typing import Any, TypeVar, cast
 from tolfl.core.byzantine import parse_liars
 from tolfl.core.contribution import Contribution, Part, Pending
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import DivergedError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import admits, asking_for, check_contribution, closed_account, contributions_of, is_finite
+from tolfl.learners.learner import admits, asking_for, check_contribution, contributions_of, first_state, next_state
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -78,7 +77,7 @@ class Trainer:
 
     def first_state(self) -> State:
         """Return the state before the first round, from the seed that everybody knows."""
-        return self.learner.start({})
+        return first_state(self.learner)
 
     def start(self, version: Version, state: object) -> Future[Contribution]:
         """Compute what this device adds to a round; what has not begun is dropped when a newer round comes."""
@@ -110,12 +109,11 @@ class Trainer:
 
     def apply(self, effect: Apply) -> tuple[State, Account]:
         """Return the state after a round, and what its record says of it."""
-        round_index, total, before = effect.version.round, effect.total.resolve(), cast("State", effect.state)
-        with asking_for("apply", self._device, round_index):
-            after = self.learner.apply(before, total, Closing(self._spec.seed, round_index, effect.present))
-            if not all(map(is_finite, after.values())):
-                raise DivergedError.of_model(round_index)
-            return after, closed_account(self.learner, before, after, total, round_index)
+        round_index, before = effect.version.round, cast("State", effect.state)
+        with asking_for("adding up", self._device, round_index):
+            total = effect.total.resolve()
+        closing = Closing(self._spec.seed, round_index, effect.present)
+        return next_state(self.learner, before, total, closing, self._device)
 
     def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
         """Tell whether what another device sent can be added up in the round of a version, also with what was so far.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tolfl.core.byzantine import Tampering
 from tolfl.core.contribution import Contribution, RunningSum
 from tolfl.core.deferred_sum import DeferredSum
-from tolfl.core.errors import DivergedError
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.learner import (
     Closing,
@@ -17,9 +16,8 @@ from tolfl.learners.learner import (
     Turn,
     asking_for,
     check_contribution,
-    closed_account,
     contributions_of,
-    is_finite,
+    next_state,
 )
 from tolfl.sim.deferred import DeferredFleet, DeferredState, DeferredUpdate, updates_of
 
@@ -118,11 +116,8 @@ class BatchTrainer:
         step, learner, before = work.step, work.learner, work.parent
         assert step.version is not None
         round_index = step.version.round
-        with asking_for("apply", None, round_index):
-            after = learner.apply(before, total, Closing(work.seed, round_index, step.present))
-        if not all(map(is_finite, after.values())):
-            raise DivergedError.of_model(round_index)
-        step.finish(after, closed_account(learner, before, after, total, round_index))
+        closing = Closing(work.seed, round_index, step.present)
+        step.finish(*next_state(learner, before, total, closing))
 
     def _reported(self, contributions: Sequence[Contribution]) -> list[Contribution]:
         """Return what devices report, each of which knows one contribution of its own."""

@@ -22,6 +22,7 @@ from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.learners import Account, Learner, Scorer, State
 from tolfl.learners.layouts import check_scheme, failure_plan, hosts, is_plain
+from tolfl.learners.learner import first_state
 from tolfl.learners.registry import learner_of, what_of
 from tolfl.learners.training import Model
 from tolfl.protocol.device import Rules
@@ -53,7 +54,7 @@ class Simulation:
         self.spec, self.data, self.learner = spec, data, learner
         self._known = known or Checkpoint([])
         first = DeferredState(None, None, None)
-        first.finish(learner.start({}), Account())
+        first.finish(first_state(learner), Account())
         world, plan = world_of(spec, data, learner), failure_plan(spec, learner.all_stages())
         self.timeline = QuietTimeline(world, first) if is_quiet(world, plan) else Timeline(world, plan, first)
         self._items: Iterator[AnyRecord | ClosedStep] | None = self.timeline.play()
@@ -269,7 +270,7 @@ class Runs:
             # Settled by the first repetition: all of them are trained in one batch.
             learners = [learner_of(replace(fleet, usual_rows=fleets[0].usual_rows), model) for fleet in fleets]
             # Here too: a learner may name layers, and a plan stages, that are not there.
-            learners[0].start({})
+            first_state(learners[0])
             failure_plan(specs[0], learners[0].all_stages())
         self._above = None if out is None or len(specs) == 1 else _directory(out, spec, resume)
         self._directories: list[RunDirectory | None] = [None] * len(specs)

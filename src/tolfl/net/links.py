@@ -130,6 +130,7 @@ class Links:
         self._meter = Meter()
         self._half_open: dict[asyncio.Task[None], None] = {}  #: the oldest first
         self._dials = asyncio.Semaphore(_MAX_DIALS)
+        self._unclaimed: set[socket.socket] = set()  #: accepted, and no task has begun to answer them
         self._seeds: dict[str, asyncio.Task[None] | int] = {}  #: who is there, or who is finding out
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -224,6 +225,8 @@ class Links:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for accepted in self._unclaimed:
+            accepted.close()
         if self._listener is not None:
             self._listener.close()
 
@@ -348,12 +351,27 @@ class Links:
     # -- listening ----------------------------------------------------------------------------------------------
 
     async def _accept_all(self, listener: socket.socket) -> None:
+        is_ready = asyncio.Event()  # `sock_accept` loses a connection that comes while it is cancelled
+        self._loop.add_reader(listener, is_ready.set)
+        try:
+            while True:
+                await is_ready.wait()
+                is_ready.clear()
+                await self._accept_waiting(listener)
+        finally:
+            self._loop.remove_reader(listener)
+
+    async def _accept_waiting(self, listener: socket.socket) -> None:
         while True:
             try:
-                accepted, _ = await self._loop.sock_accept(listener)
+                accepted, _ = listener.accept()
+            except BlockingIOError:
+                return
             except OSError:  # no file is left to open, or the caller has gone
                 await asyncio.sleep(self._host.timing.heartbeat_s)
-                continue
+                return
+            accepted.setblocking(False)
+            self._unclaimed.add(accepted)
             if len(self._half_open) >= MAX_HALF_OPEN:
                 oldest = next(iter(self._half_open))
                 self._half_open.pop(oldest)
@@ -366,6 +384,7 @@ class Links:
 
     async def _answer(self, accepted: socket.socket) -> None:
         """Find out what somebody wants who has connected, and keep the connection if it is a peer's."""
+        self._unclaimed.discard(accepted)
         reader, protocol = new_reader()
         transport: asyncio.Transport | None = None
         try:

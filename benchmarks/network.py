@@ -1,7 +1,7 @@
 """`python -m benchmarks.network`: what the real network costs, and how long it stands still when a device fails.
 
-stall   from the signal (SIGKILL, SIGSTOP, or messages dropped by command) to the next closed round with all survivors
-        and without the lost device, less the median quiet round; for each role, at random moments
+stall   from the signal (SIGKILL, SIGSTOP, or messages dropped by command) until a survivor holds the device for failed,
+        and until the next closed round with all survivors and without it; for each role, at random moments
 rounds  seconds per round of ten processes, and the longest local training among them in the same rounds
 wire    bytes on the wire in a network namespace of its own, against messages times the size of a model (needs root)
 memory  resident memory of a device, and its share of it
@@ -59,31 +59,47 @@ def stall(arguments: argparse.Namespace) -> None:
     # A side of fewer than four does not train: whoever is cut off alone must not win with a history of its own.
     spec = msgspec.structs.replace(spec_for(6, 3, samples=1000), min_devices=4)
     print(
-        "| failure of | by | n | median stall, s | worst, s | goal, s | quiet round, s |\n|---|---|---|---|---|---|---|"
+        "| failure of | by | n | noticed after, s, median | worst | next round after, s, median | worst | goal |",
+        end="",
     )
+    print(" quiet round, s |\n|---|---|---|---|---|---|---|---|---|")
     with Fleet(spec) as fleet:
         fleet.wait_for_round_of(fleet.devices, since_s=0.0)
         for how in arguments.by:
             for role, device in ROLES.items():
                 taken = [one_stall(fleet, device, how, rng) for _ in range(arguments.repeats)]
-                stalls, quiet = [stalled for stalled, _ in taken], statistics.median(quiet for _, quiet in taken)
-                row = f"{statistics.median(stalls):.2f} | {max(stalls):.2f} | {STALL_GOAL_S[how]:g} | {quiet:.3f}"
-                print(f"| {role} | {how} | {len(stalls)} | {row} |", flush=True)
+                noticed, stalled, quiet = zip(*taken, strict=True)
+                row = " | ".join(f"{statistics.median(of):.2f} | {max(of):.2f}" for of in (noticed, stalled))
+                goal, quiet_s = STALL_GOAL_S[how], statistics.median(quiet)
+                print(f"| {role} | {how} | {len(taken)} | {row} | {goal:g} | {quiet_s:.3f} |", flush=True)
 
 
-def one_stall(fleet: Fleet, lost: int, how: str, rng: np.random.Generator) -> tuple[float, float]:
-    """Hurt a device at a random moment of a round; return the stall and the quiet round before it. Then heal."""
+def one_stall(fleet: Fleet, lost: int, how: str, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Hurt a device at a random moment of a round, and heal it.
+
+    Returns
+    -------
+    Seconds until somebody noticed, seconds until the next round of the survivors, and a quiet round before. Nothing is
+    subtracted: a detector is as fast as it is, however long rounds take.
+    """
     quiet_s = statistics.median(fleet.wait_for_rounds(10))
     time.sleep(rng.uniform(0, quiet_s))
     at_s = fleet.now_s
     _HURT[how](fleet, lost)
     survivors = [device for device in fleet.devices if device != lost]
-    stalled = fleet.wait_for_round_of(survivors, since_s=at_s).time_s - at_s - quiet_s
+    stalled_s = fleet.wait_for_round_of(survivors, since_s=at_s).time_s - at_s
+    fleet.wait_until(lambda: bool(noted(fleet, lost, at_s)), "somebody has noted the failure")
+    noticed_s = min(noted(fleet, lost, at_s)) - at_s
     if how == "SIGKILL":
         fleet.wait_until(lambda: not fleet.launcher.processes[lost].is_running, "the killed process is gone")
     _HEAL[how](fleet, lost)
     fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s)
-    return stalled, quiet_s
+    return noticed_s, stalled_s, quiet_s
+
+
+def noted(fleet: Fleet, lost: int, since_s: float) -> list[float]:
+    """Return when others noted the failure of a device."""
+    return [line.time_s for line in fleet.deaths(since_s) if line.device == lost and line.by != lost]
 
 
 _HURT: dict[str, Callable[[Fleet, int], None]] = {

@@ -134,8 +134,8 @@ class Shown:
         """Return what is in a folder of credentials."""
         return cls(*((folder / name).read_bytes() for name in (KEY, CERTIFICATE, AUTHORITY)))
 
-    async def dial(self, address: str) -> Stream:
-        """Return a connection to an address, whoever is there."""
+    def context(self) -> ssl.SSLContext:
+        """Return what a connection is made with, whoever is at its other end."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=self.root.decode())
@@ -144,7 +144,11 @@ class Shown:
                 file.write(self.key + self.chain)
                 file.flush()
                 context.load_cert_chain(file.name)
-        return Stream(*await asyncio.open_connection(*split_address(address), ssl=context))
+        return context
+
+    async def dial(self, address: str) -> Stream:
+        """Return a connection to an address, whoever is there."""
+        return Stream(*await asyncio.open_connection(*split_address(address), ssl=self.context()))
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,7 @@ class Peer:
 
     def __init__(self, fleet: SecureFleet, me: int, to: int, shown: Shown | None = None) -> None:
         self.me, self.to, self._node = me, to, fleet.nodes[to]
-        self._shown, self._address = shown or Shown.of(fleet.credentials(me)), fleet.addresses[to]
+        self.shown, self.address = shown or Shown.of(fleet.credentials(me)), fleet.addresses[to]
 
     @property
     def n_params(self) -> int:
@@ -245,7 +249,7 @@ class Peer:
 
     async def dial(self) -> Stream:
         """Return a new connection."""
-        return await self._shown.dial(self._address)
+        return await self.shown.dial(self.address)
 
     def hello(self, **changes: Any) -> Hello:
         """Return a first frame that is right but for these changes."""

@@ -146,6 +146,20 @@ class RemoteFleet:
         self.wait_until(is_closed, f"{included} close a round")
         return found[0]
 
+    def kill(self, device: int) -> None:
+        """Kill a device's process, and forget it: its exit is no failure of the test."""
+        process = self._processes.pop(device)
+        process.kill()
+        process.wait()
+
+    def stop(self, devices: Iterable[int]) -> None:
+        """Let devices leave in good order, all at once."""
+        leaving = [self._processes.pop(device) for device in devices]
+        for process in leaving:
+            process.terminate()
+        for process in leaving:
+            process.wait()
+
     def wait_for_the_end(self, patience_s: float) -> None:
         """Wait until every process has ended, in good order."""
         self.wait_until(

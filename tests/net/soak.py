@@ -8,6 +8,7 @@ in which no sample counts twice, and the model must be the one that the included
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
 from collections import Counter
@@ -80,14 +81,14 @@ class Storm:
                 self._tell_cut(cut[0] if cut else None)
 
 
-def soak(n_failures: int, seed: int, folder: Path, pause_s: float = 1.0) -> None:
-    """Run it; an AssertionError says what was broken."""
+def soak(n_failures: int, seed: int, folder: Path, pause_s: float = 1.0, longest_s: float = math.inf) -> None:
+    """Run it, with fewer failures if there is no time for more; an AssertionError says what was broken."""
     spec = small_spec(DEVICES, CLUSTERS, rounds=10_000_000, min_devices=DEVICES // 2 + 1)
     with fleet_of(spec, folder / "run") as fleet:
         everybody = list(range(DEVICES))
         fleet.until_all_train(everybody, rounds=3)
         storm, began_s = Storm(fleet, seed), time.monotonic()
-        while storm.counts.total() < n_failures:
+        while storm.counts.total() < n_failures and time.monotonic() < began_s + longest_s:
             next_s = time.monotonic() + pause_s
             storm.relent()
             storm.strike()
@@ -113,9 +114,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--failures", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no failure after so many")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        soak(arguments.failures, arguments.seed, Path(folder))
+        soak(arguments.failures, arguments.seed, Path(folder), longest_s=60 * arguments.minutes)
 
 
 if __name__ == "__main__":

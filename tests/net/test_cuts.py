@@ -39,7 +39,7 @@ def test_a_peer_is_cut_off_exactly_while_a_cut_lasts_and_both_sides_agree(
 
 def test_a_cut_by_command_is_noticed_and_healed(tmp_path: Path) -> None:
     async def live() -> None:
-        async with fleet_of(tmp_path, small(rounds=6)) as fleet:
+        async with fleet_of(tmp_path, small(rounds=12)) as fleet:
             gate = held_back(fleet.prepare(0), lambda index: index < 2)
             fleet.launch(0, 1, 2, 3)
             await fleet.until_round(2)
@@ -47,13 +47,13 @@ def test_a_cut_by_command_is_noticed_and_healed(tmp_path: Path) -> None:
             await fleet.until(lambda: fleet.nodes[2].device.fleet.has_failed((3, 0)))
             await fleet.until(lambda: fleet.nodes[3].device.fleet.has_failed((2, 0)))
             await asyncio.gather(*(fleet.cut(device, []) for device in range(4)))
-            await fleet.until(lambda: 3 in fleet.nodes[2].device.fleet.joiners)
+            await fleet.until(lambda: all(3 in fleet.nodes[device].device.fleet.joiners for device in range(3)))
             gate.set()
             reasons = await fleet.ends(0, 1, 2, 3)
 
             assert reasons == ["over"] * 4
             assert len(fleet.histories()) == 1
             assert fleet.closed()[-1].included == (0, 1, 2, 3)
-            assert [line.round for line in fleet.closed()] == list(range(6))
+            assert [line.round for line in fleet.closed()] == list(range(12))
 
     asyncio.run(live())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,8 +21,11 @@ import pytest
 from tests.net.hostile_peers import Peer, Stream, check_unharmed, framed, in_mid_run, secure_fleet_of, without_stale
 from tests.net.nodes import PATIENCE_S, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
+from tolfl.cli.flags import Format
 from tolfl.cli.fleet_commands import status
-from tolfl.cli.options import Format
+from tolfl.core.contribution import Contribution
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.spec import BlobsSpec
 from tolfl.net.addresses import split_address
 from tolfl.net.links import MAX_FRAMES_PER_S, MAX_HALF_OPEN, Meter
 from tolfl.net.tls import Credentials
@@ -40,8 +44,9 @@ from tolfl.net.wire import (
     StatusRequest,
     encode_frame,
 )
+from tolfl.protocol import device as device_module
 from tolfl.protocol import messages
-from tolfl.protocol.history import Version
+from tolfl.protocol.history import Roster, Version
 
 SPEC = small(timing="lan")
 LIAR, TARGET = 3, 2  #: a member, and its head, which closes
@@ -236,21 +241,44 @@ def test_floods_are_cut_off_and_training_goes_on(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
+@pytest.mark.timeout(240)
 def test_a_peer_that_reads_nothing_costs_a_bounded_queue(tmp_path: Path) -> None:
     """It asks without end and takes no answer: what waits for it is bounded, and the others are served."""
 
     async def live() -> None:
-        async with secure_fleet_of(tmp_path, SPEC) as fleet:
+        wide = BlobsSpec(samples_per_device=40, n_features=1_000, n_groups=2, n_test=20, n_validation=10)
+        async with secure_fleet_of(tmp_path, small(blobs=wide, rounds=2, timing="wireless")) as fleet:
             gate = await in_mid_run(fleet, LIAR)
-            stream = await Peer(fleet, LIAR, TARGET).dial()
-            stream.send(Peer(fleet, LIAR, TARGET).hello(), *[Ping(n) for n in range(MAX_FRAMES_PER_S - 100)])
-            links = fleet.nodes[TARGET].links
-            await fleet.until(lambda: LIAR in links.connected)
-            gate.set()
-            await check_unharmed(fleet, LIAR)
-            stream.close()
+            peer, node = Peer(fleet, LIAR, TARGET), fleet.nodes[TARGET]
+            sender, life, version, dead = peer.header(incarnation=1)
+            pull = messages.Pull(sender, life, version, dead)
+            offer = messages.Offer(sender, life, version, dead, messages.Payload.REPORT, DeviceSet.of([LIAR]))
+            asked = [*peer.encoded(offer) * 600, *(encode_frame(Ping(n)) for n in range(200))]
+            greeting = encode_frame(peer.hello(incarnation=1))
+            with await asyncio.to_thread(deaf, peer) as connection:
+                await asyncio.to_thread(connection.sendall, greeting + b"".join(peer.encoded(pull)))
+                await fleet.until(lambda: LIAR in node.links.connected)
+                one, standing = node.links._peers[LIAR], node.links._peers[LIAR].connection
+                assert standing is not None
+                transport = standing._writer.transport
+                await fleet.until(lambda: transport.get_write_buffer_size() >= CHUNK_BYTES)  # nothing more goes out
+                await asyncio.to_thread(connection.sendall, b"".join(asked))
+                await fleet.until(lambda: len(standing._urgent) == 64)
+                assert (len(one.queue.small), len(one.queue.payloads)) == (256, 0)
+                assert transport.get_write_buffer_size() < 3 * CHUNK_BYTES
+                gate.set()
+                await check_unharmed(fleet, LIAR)
 
     asyncio.run(live())
+
+
+def deaf(peer: Peer) -> ssl.SSLSocket:
+    """Return a connection of which nothing is read, with as little room for answers as the system allows."""
+    connection = peer.shown.context().wrap_socket(socket.socket())
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    connection.settimeout(PATIENCE_S)
+    connection.connect(split_address(peer.address))
+    return connection
 
 
 # -- connections that lead nowhere ------------------------------------------------------------------------------------
@@ -405,6 +433,44 @@ def test_pongs_to_pings_that_were_never_sent_are_no_sign_of_life(tmp_path: Path)
                 for stream in streams:
                     stream.close()
             assert fleet.closed()[-1].included == HONEST
+
+    asyncio.run(live())
+
+
+# -- a peer that lies once and does nothing more ----------------------------------------------------------------------
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("patience", [20, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_made_up_roster_of_a_device_that_then_does_nothing_stalls_nobody_for_good(
+    tmp_path: Path, patience: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record heavier than all names its author alone, which answers every ping and lets nobody in."""
+    if patience is not None:
+        monkeypatch.setattr(device_module, "_PATIENCE_OUTSIDE", patience)
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, small(timing="localhost")) as fleet:
+            gate = await in_mid_run(fleet, LIAR)
+            base = fleet.nodes[TARGET].device.record
+            weight = Contribution(DeviceSet.of([LIAR]), 10**9, {})
+            record = base.after(weight, {}, Roster({LIAR: 0}), base.state, base.version.model)
+            streams = [await Peer(fleet, LIAR, device).dial() for device in HONEST]
+            for device, stream in zip(HONEST, streams, strict=True):
+                lie = messages.Closed(LIAR, 0, record.version, frozenset(), record)
+                stream.send(Peer(fleet, LIAR, device).hello(), *Peer(fleet, LIAR, device).encoded(lie))
+            answering = [asyncio.create_task(stream.answer()) for stream in streams]
+            await fleet.until(lambda: all(fleet.nodes[device].device.role == "outside" for device in HONEST))
+            gate.set()
+            try:
+                assert await fleet.ends(*HONEST) == ["over"] * 3
+            finally:
+                for task in answering:
+                    task.cancel()
+
+            assert len(fleet.histories()) == 1
+            assert fleet.nodes[TARGET].device.version.work > 10**9
+            assert fleet.nodes[TARGET].device.record.roster.devices == DeviceSet.of(HONEST)
 
     asyncio.run(live())
 

@@ -15,6 +15,7 @@ from tolfl.core.contribution import GLOBAL, Vector
 from tolfl.core.records import FailureHappened, Joined, RunEnded, Traffic
 from tolfl.net.node import Node
 from tolfl.net.wire import CommandRequest
+from tolfl.protocol.events import PeerFailed
 from tolfl.protocol.history import ClosedRound, Version
 from tolfl.protocol.messages import Closed, Heartbeat
 from tolfl.sim.simulation import run
@@ -80,6 +81,28 @@ def test_a_device_that_leaves_is_reported_as_left_and_not_as_dead(tmp_path: Path
             assert [line.missing for line in fleet.closed()] == [{}, {}, {"3": "left"}, {}]
             assert [line.included for line in fleet.closed()] == [ALL, ALL, (0, 1, 2), (0, 1, 2)]
             assert not found_dead(fleet, 3)
+
+    asyncio.run(live())
+
+
+def test_a_process_that_is_gone_is_proved_by_refusals_whatever_incarnations_it_had(tmp_path: Path) -> None:
+    """It took another incarnation while connected: refusals proved the end of the first one only."""
+
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(rounds=100_000, timing="lan")) as fleet:
+            fleet.launch(*ALL)
+            await fleet.until_round(2)
+            for device in (0, 1, 2):
+                fleet.nodes[device]._handle(PeerFailed(3, 0))
+            await fleet.until(
+                lambda: all(node.device.record.roster.incarnations.get(3) == 1 for node in fleet.nodes.values())
+            )
+            await fleet.until_round(fleet.nodes[0].device.version.round + 3)
+            assert not found_dead(fleet, 3)
+            await fleet.kill(3)
+            await fleet.until(lambda: bool(found_dead(fleet, 3)))
+
+            assert {line.what for line in found_dead(fleet, 3)} == {"found dead: connection refused"}
 
     asyncio.run(live())
 

@@ -49,7 +49,7 @@ class Ear:
         self.got: list[AnyMessage] = []
         self.n_heard = 0
         self.greetings: list[int] = []
-        self.refused: list[tuple[int, int]] = []
+        self.refused: list[int] = []
         self.rejections: list[str] = []
         self.n_sent = 0
         self._closing = asyncio.Event()
@@ -104,8 +104,8 @@ class Ear:
     def expects_nothing(self, peer: int) -> None:
         pass
 
-    def was_refused(self, peer: int, incarnation: int) -> None:
-        self.refused.append((peer, incarnation))
+    def was_refused(self, peer: int) -> None:
+        self.refused.append(peer)
 
     def turned_away(self, peer: int | None, rejection: Rejection) -> None:
         self.rejections.append(rejection.kind)
@@ -368,14 +368,14 @@ def test_a_refusal_where_nobody_was_ever_reached_proves_nothing() -> None:
     asyncio.run(live())
 
 
-def test_two_refusals_where_a_peer_was_reached_prove_that_incarnation_failed() -> None:
+def test_two_refusals_where_a_process_was_reached_prove_that_it_is_gone() -> None:
     async def live() -> None:
         async with pair_of() as (speaker, listener):
             speaker.links.expect(0)
             await until(lambda: speaker.is_connected)
             await listener.stop()
             await until(lambda: bool(speaker.refused))
-            assert set(speaker.refused) == {(0, 0)}
+            assert set(speaker.refused) == {0}
 
     asyncio.run(live())
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.net.namespaces import Network, left_behind, why_not
 from tests.net.remote_fleet import START_PATIENCE_S, RemoteFleet
-from tolfl.core.records import FailureHappened, Joined, RoundClosed, RunStarted
+from tolfl.cli.fleet_commands import dead_devices
+from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundClosed, RunStarted
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, Timing
+from tolfl.runs.failure_history import FailureHistory, samples_lost, who_took_over
+from tolfl.runs.run_reader import read_run, readers_of
+from tolfl.runs.run_report import render, report_context
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -197,3 +203,46 @@ def test_nobody_is_held_for_dead_on_a_slow_and_lossy_link(tmp_path: Path) -> Non
         # A model takes twice as long as this: heartbeats do not queue behind it. (Silence is counted beat by beat.)
         assert len(silences) > 100
         assert max(silences) < 3.5 * timing.heartbeat_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])  # a head, and its member
+def test_every_folder_alone_tells_the_same_run_after_a_kill(tmp_path: Path, killed: int) -> None:
+    spec = msgspec.structs.replace(endless(3, 2, min_devices=1), topology="0,1|2")
+    others = [device for device in range(3) if device != killed]
+    with Network(3) as network, RemoteFleet(network, spec, tmp_path) as fleet:
+        fleet.wait_for_the_start()
+        fleet.kill(killed)
+        fleet.wait_for_round_of(others, since_s=fleet.now_s)
+        fleet.wait_until(lambda: len(fleet.rounds_since(fleet.now_s - 1.0)) > 0, "they go on")
+        said = {device: status for device, status in fleet.statuses().items() if device in others}
+        fleet.stop(others)
+
+        # Status: each survivor knows who is gone.
+        assert set(said) == set(others)
+        assert [dead_devices(said[device]) for device in others] == [{killed}, {killed}]
+
+    # Report and page, each from one folder with nothing of the fleet beside it.
+    alone = {
+        device: shutil.copytree(tmp_path / str(device), tmp_path / f"copy-{device}" / "state") for device in others
+    }
+    runs = {device: read_run(folder) for device, folder in alone.items()}
+    until = min(run.rounds_done for run in runs.values())
+    told = {device: what_is_told(run.records, until) for device, run in runs.items()}
+    assert until > 1
+    assert told[others[0]] == told[others[1]]
+    assert [devices for _, devices, *_ in told[others[0]][1]] == [[killed]]
+    stalls_s = [FailureHistory.of(run.records).stall_s for run in runs.values()]
+    assert stalls_s[0] == pytest.approx(stalls_s[1], abs=1.0)  # each by its own clock, while it waits itself
+    for device, folder in alone.items():
+        (reader,) = readers_of(folder, is_following=False)
+        assert what_is_told(reader.read(), until) == told[device]
+        assert f"device {killed}" in render(report_context(runs[device]), "report.md")
+
+
+def what_is_told(records: Sequence[AnyRecord], until: int) -> tuple[list[object], list[tuple[object, ...]]]:
+    """Return rounds with who is in them and led them, and failures: all but what each notices and measures itself."""
+    closed = [line for line in records if isinstance(line, RoundClosed) and (line.round or 0) < until]
+    incidents = FailureHistory.of(records).incidents
+    rounds: list[object] = [(line.round, line.included, line.heads, line.n_samples) for line in closed]
+    return rounds, [(one.round, one.devices, who_took_over(one), samples_lost(one)) for one in incidents]

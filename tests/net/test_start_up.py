@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.net.nodes import fleet_of, held_back, is_same, small
+from tests.net.nodes import SMALL, Fleet, fleet_of, held_back, is_same, small
 from tests.sim.fleets import params
+from tolfl.core.errors import SpecError
 from tolfl.core.records import Joined
 from tolfl.net.client import ask
 from tolfl.net.tls import Credentials
@@ -99,6 +101,30 @@ def test_a_seed_of_another_fleet_teaches_nothing(tmp_path: Path) -> None:
             assert await ours.ends(1) == ["over"]
             assert set(ours.nodes[1].addresses) == {1}
             assert theirs.nodes[0].device.version.round == 0
+
+    asyncio.run(live())
+
+
+def test_a_device_that_listens_everywhere_must_say_where_it_is_reached(tmp_path: Path) -> None:
+    """Its own word replaced the right address everywhere, and nobody can dial every interface."""
+    config = Fleet(tmp_path).config(0, listen="0.0.0.0:7000")
+    with pytest.raises(SpecError, match="which nobody can dial; say where others reach it, as in advertise"):
+        config.check(tmp_path / "node.toml")
+
+    reached = Fleet(tmp_path).config(0, listen="0.0.0.0:7000", advertise="10.0.0.3:7000")
+    assert reached.check(tmp_path / "node.toml") == reached
+
+
+def test_a_clock_that_is_set_back_during_the_run_changes_nothing(tmp_path: Path) -> None:
+    """The run began in an hour, as one of two clocks has it."""
+
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            fleet.prepare(2, started_unix=time.time() + 3600)
+            fleet.launch(0, 1, 2, 3)
+            assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
+
+            assert is_same(fleet.params(2), params(run(SMALL)[0]))
 
     asyncio.run(live())
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -19,6 +22,7 @@ from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import RunDirectoryError
 from tolfl.net.storage import DeviceStorage, encode_round, has_round, read_round, round_path
+from tolfl.protocol.events import PeerFailed
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.messages import Closed
 from tolfl.sim.simulation import run
@@ -61,6 +65,30 @@ def test_a_life_that_cannot_be_read_is_no_first_life(tmp_path: Path, content: by
     (tmp_path / "life.json").write_bytes(content)
     with pytest.raises(RunDirectoryError, match=r"life\.json cannot be read"):
         DeviceStorage(tmp_path, 3).next_life()
+
+
+def test_a_second_process_in_one_state_folder_is_refused(tmp_path: Path) -> None:
+    first = DeviceStorage(tmp_path, 3)
+    life = first.next_life()
+    with pytest.raises(RunDirectoryError, match="in use by another process; stop that one"):
+        DeviceStorage(tmp_path, 3).next_life()
+    first.close()
+
+    assert DeviceStorage(tmp_path, 3).next_life() == life + 1
+
+
+def test_a_new_life_is_synced_with_the_folder_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its folder a power cut brings the old file back, and one life would begin twice."""
+    synced, fsync = [], os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    DeviceStorage(tmp_path, 3).next_life()
+
+    assert synced == ["file", "folder"]
 
 
 @given(st.data())
@@ -156,6 +184,47 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _fill(disk: Path) -> None:
+    with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(512))
+
+
+def test_a_device_does_not_begin_a_life_that_a_full_disk_cannot_keep(small_disk: Path) -> None:
+    storage = DeviceStorage(small_disk, 2)
+    life = storage.next_life()
+    storage.close()
+    _fill(small_disk)
+    with pytest.raises(RunDirectoryError, match="No space left on device"):
+        DeviceStorage(small_disk, 2).next_life()
+    (small_disk / "filler").unlink()
+
+    assert DeviceStorage(small_disk, 2).next_life() == life + 1
+
+
+def test_a_new_incarnation_that_a_full_disk_cannot_keep_is_reported_and_stops_nothing(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            gate = held_back(fleet.prepare(3), lambda index: index < 1)
+            fleet.launch(0, 1, 2, 3)
+            await fleet.until_round(1)
+            _fill(small_disk)
+            before = fleet.nodes[2].device.incarnation
+            fleet.nodes[0]._handle(PeerFailed(2, before))
+            await fleet.until(lambda: fleet.nodes[2].device.incarnation > before)
+            await fleet.until(lambda: bool(fleet.nodes[2].writer.trouble))
+            trouble = (await fleet.status(2)).trouble
+            gate.set()
+
+            assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
+            assert "No space left on device" in trouble
+            assert len(fleet.histories()) == 1
+
+    asyncio.run(live())
 
 
 def test_a_full_disk_is_reported_and_stops_nothing_and_room_ends_it(tmp_path: Path, small_disk: Path) -> None:

@@ -27,7 +27,15 @@ from tests.net.nodes import PATIENCE_S, TOKEN, held_back, small
 from tolfl.core.errors import TolFLError
 from tolfl.net.addresses import split_address
 from tolfl.net.client import ask, tell
-from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY, Authority, EnrolmentError
+from tolfl.net.enrolment import (
+    AUTHORITY,
+    CERTIFICATE,
+    KEY,
+    Authority,
+    EnrolmentError,
+    any_device_name,
+    device_name,
+)
 from tolfl.net.prepare import prepare
 from tolfl.net.tls import Credentials
 from tolfl.net.wire import CommandRequest
@@ -176,6 +184,33 @@ def test_renewed_certificates_work_after_a_restart_and_expired_ones_do_not(tmp_p
             await fleet.until(lambda: 3 in fleet.nodes[2].device.fleet.joiners)
             gate.set()
 
+            assert await fleet.ends(*ALL) == ["over"] * 4
+            assert len(fleet.histories()) == 1
+            assert fleet.closed()[-1].included == ALL
+
+    asyncio.run(live())
+
+
+def test_a_certificate_that_ends_during_the_run_stops_nobody_and_is_said(tmp_path: Path) -> None:
+    """Connections that stand go on; the device says what to do, and a new connection of it is not wanted any more."""
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, SPEC) as fleet:
+            names = [device_name("plant", 3, 1), any_device_name("plant")]
+            key, chain = certificate_for(names, *issuer_in(fleet.authority.folder), days=20 / 86_400)
+            (fleet.credentials(3) / KEY).write_bytes(key)
+            (fleet.credentials(3) / CERTIFICATE).write_bytes(chain)
+            gate = held_back(fleet.prepare(0), lambda index: index < 1)
+            fleet.launch(*ALL)
+            await fleet.until_round(1)
+            before = fleet.nodes[3].credentials.trouble
+            await fleet.until(lambda: fleet.nodes[3].credentials.trouble != "")
+            said, again = (await fleet.status(2)).trouble, await Peer(fleet, 3, 2).tell()
+            gate.set()
+
+            assert (before, said) == ("", "")
+            assert again in ("closed", "no handshake")  # TLS 1.3 tells the client afterwards
+            assert "tolfl enroll renew, then restart the device" in fleet.nodes[3].credentials.trouble
             assert await fleet.ends(*ALL) == ["over"] * 4
             assert len(fleet.histories()) == 1
             assert fleet.closed()[-1].included == ALL

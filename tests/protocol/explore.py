@@ -257,8 +257,23 @@ CAMPAIGNS: dict[str, Callable[[random.Random], Setting]] = {
 HARSH_CAMPAIGNS: dict[str, Callable[[random.Random], Setting]] = {
     "a liar, then gone": lambda rng: _drawn(rng, at_least=3, lies=12, crashes=rng.randint(0, 1), ticks=4),
     "a liar that goes on": lambda rng: _drawn(rng, at_least=3, lies=12, crashes=0, ticks=4, is_liar_gone=False),
+    "a liar that takes the fleet for itself": lambda rng: _drawn(
+        rng, at_least=3, lies=1, crashes=0, ticks=4, is_liar_silent=True
+    ),
     "one-way for a while": lambda rng: _drawn(rng, at_least=3, one_way=2, crashes=rng.randint(0, 1), ticks=6),
     "one-way for good": lambda rng: _drawn(rng, at_least=3, one_way=1, crashes=0, ticks=6, is_one_way_for_good=True),
+    "two directions for good": lambda rng: _drawn(
+        rng, at_least=3, one_way=2, crashes=0, ticks=6, is_one_way_for_good=True
+    ),
+    "a liar where heads have no successors": lambda rng: _drawn(
+        rng,
+        at_least=3,
+        lies=12,
+        crashes=0,
+        ticks=4,
+        policy=rng.choice(("drop", "isolate")),
+        is_liar_gone=rng.random() < 0.5,
+    ),
     "old disks": lambda rng: _drawn(rng, at_least=2, old_disks=rng.randint(1, 3), crashes=0, ticks=6),
     "asleep through the end": lambda rng: _drawn(rng, at_least=2, sleeps=True, crashes=rng.randint(0, 1), ticks=4),
     "awake when all are gone": lambda rng: _drawn(

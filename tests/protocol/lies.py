@@ -41,6 +41,8 @@ class Liar:
     def messages(self) -> list[tuple[int, AnyMessage]]:
         """Return something for one device, or one name for something else to each."""
         others = [device for device in self._world.devices if device != self.device]
+        if self._world.setting.is_liar_silent:
+            return self._usurpation(others)
         if others and self._rng.random() < 0.15:
             return list(zip(others, self._equivocations(len(others)), strict=True))
         return [(self._rng.choice(others), self._message())] if others else []
@@ -58,6 +60,20 @@ class Liar:
         else:
             ends = [msgspec.structs.replace(end, roster=Roster({place: 0})) for place in range(n)]
         return [Closed(*header, one) for one in ends]
+
+    def _usurpation(self, others: list[int]) -> list[tuple[int, AnyMessage]]:
+        """Return a record heavier than all, whose roster is itself and fewer than are left out, for one or for all."""
+        rng, base, rounds = self._rng, self._held(), self._world.setting.rounds
+        named = rng.sample(others, rng.randint(0, max(0, (len(others) - 2) // 2)))
+        lives = {device: rng.choice((0, 0, 1)) + self._world.devices[device].incarnation for device in named}
+        roster = Roster(dict(sorted({**lives, self.device: self._world.devices[self.device].incarnation}.items())))
+        version = Version(2**30 * rounds, rng.randint(0, rounds - 1), 0, f"{rng.getrandbits(64):016x}")
+        base = msgspec.structs.replace(base, version=version, is_over=False)
+        total = Symbol(DeviceSet.of([self.device]), 1, (((self.device, version), 1),))
+        record = base.after(total, {}, roster, base.state, digest(base.state))
+        told = others if rng.random() < 0.5 else rng.sample(others, 1)
+        header = (self.device, roster.incarnations[self.device], record.version, frozenset[Life]())
+        return [(device, Closed(*header, record)) for device in told]
 
     def _message(self) -> AnyMessage:
         """Return anything that decodes."""

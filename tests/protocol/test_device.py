@@ -266,7 +266,7 @@ def test_without_the_cluster_that_was_dropped_the_others_close() -> None:
     assert list(record.roster.incarnations) == [2, 3]
 
 
-def test_an_isolated_member_trains_alone_and_answers_nobody() -> None:
+def test_an_isolated_member_trains_alone_and_says_so_to_whoever_counts_on_it() -> None:
     member = started(STAR, 1, policy="isolate")
     effects = member.handle(PeerFailed(0, 0))
 
@@ -276,7 +276,7 @@ def test_an_isolated_member_trains_alone_and_answers_nobody() -> None:
     alone = closing(member, trained(1, version))
     assert list(announced(alone).record.included) == [1]
     assert sent(alone) == []
-    assert member.handle(report(2)) == []
+    assert sent(member.handle(report(2))) == [(2, "Goodbye")]
     assert member.handle(Ticked()) == []
 
 

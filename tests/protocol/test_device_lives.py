@@ -165,7 +165,8 @@ def test_who_leaves_says_goodbye_to_heads_and_members_and_no_more() -> None:
 
     assert sent(effects) == [(1, "Goodbye"), (2, "Goodbye")]
     assert effects[-1] == Stop("left")
-    assert head.handle(report(1)) == []
+    assert sent(head.handle(report(1))) == [(1, "Goodbye")]
+    assert head.handle(goodbye(1)) == []
 
 
 # -- halt, cold start and the end (rules 10 and 12) -------------------------------------------------------------------

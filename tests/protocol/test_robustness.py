@@ -37,7 +37,7 @@ from tests.protocol.world import Symbol, digest
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device
-from tolfl.protocol.events import Effect, KeepIncarnation, PeerFailed, Received, Started, Ticked
+from tolfl.protocol.events import Announce, Effect, KeepIncarnation, PeerFailed, Received, Started, Ticked
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.membership import LEASH
 from tolfl.protocol.messages import Closed, Mean, Payload, Report
@@ -397,6 +397,115 @@ def test_an_end_that_most_have_seen_is_confirmed_until_a_heavier_version_is_hear
     heavier = Version(closer.version.work + 1, 1, 1, "ab" * 8)
     closer.handle(heartbeat(1, heavier))
     assert closer.is_unconfirmed
+
+
+def test_an_end_is_unconfirmed_if_somebody_held_for_failed_has_a_heavier_version() -> None:
+    closer = started(STAR, 0, rounds=1)
+    closer.handle(PeerFailed(2, 0))
+    closer.handle(trained(0))
+    closing(closer, report(1))
+    closer.handle(report(1, version=closer.version))
+    assert closer.stopped == "over"
+    assert not closer.is_unconfirmed
+
+    closer.handle(heartbeat(2, version=msgspec.structs.replace(closer.version, work=closer.version.work + 1)))
+    assert closer.is_unconfirmed
+
+
+def _all_outside() -> Device:
+    """Return a device after a power cut: all are there in another incarnation, and nobody is inside a roster."""
+    device = started(TWO, 0, incarnation=1)
+    for peer in range(1, 4):
+        device.handle(join(peer, incarnation=1))
+    return device
+
+
+def _beats_until_it_opens_a_roster(device: Device, then: Sequence[Received] = ()) -> int:
+    for beat in range(1, 500):
+        if any(isinstance(effect, Announce) for effect in device.handle(Ticked())):
+            return beat
+        for event in then:
+            device.handle(event)
+    return -1
+
+
+def test_whoever_should_open_a_roster_and_does_not_is_not_waited_for_for_good() -> None:
+    """After a power cut a liar that ranks first, answers every ping and does nothing stopped everybody else."""
+    device = _all_outside()
+
+    assert 30 < _beats_until_it_opens_a_roster(device, [join(2, incarnation=1)]) < 100
+    assert device.fleet.is_inside
+
+
+def test_a_newer_record_that_never_comes_is_not_waited_for_for_good() -> None:
+    device = _all_outside()
+    for peer in (1, 2, 3):
+        device.handle(PeerFailed(peer, 1))
+    claim = heartbeat(1, version=Version(7, 1, 0, "00"), incarnation=2)
+    device.handle(claim)
+
+    assert 30 < _beats_until_it_opens_a_roster(device, [claim]) < 100
+
+
+def _kept_out(n_outside: int, **options: object) -> tuple[Device, ClosedRound, list[Received]]:
+    """Return a device that a record does not name, that record, and what the others say who are not named either."""
+    device = started(TWO, 0, **options)
+    record = device.record.with_roster(Roster({3: 0} if n_outside == 3 else {2: 0, 3: 0}))
+    device.handle(closed(3, record))
+    return device, record, [join(peer, version=record.version, incarnation=1) for peer in range(1, n_outside)]
+
+
+def test_those_whom_a_roster_leaves_out_open_their_own_if_nobody_lets_them_in_and_they_are_more() -> None:
+    """A liar made up a heavier record that named itself alone, and then did nothing: everybody waited for good."""
+    device, record, others = _kept_out(3)
+
+    assert 320 < _beats_until_it_opens_a_roster(device, others) < 400
+    assert device.record.roster == Roster({0: 1, 1: 1, 2: 1})
+    assert device.version > record.version
+
+
+def test_those_outside_wait_if_they_are_no_more_than_those_inside_or_too_few_to_train() -> None:
+    as_many, _, other = _kept_out(2)
+    too_few, _, others = _kept_out(3, min_devices=4)
+
+    assert _beats_until_it_opens_a_roster(as_many, other) == -1
+    assert _beats_until_it_opens_a_roster(too_few, others) == -1
+
+
+def test_a_slow_closer_goes_on_with_all_whoever_opened_a_roster_meanwhile() -> None:
+    """Those outside cannot tell a slow round from one that never closes: the heavier history wins, as always."""
+    device, record, others = _kept_out(3)
+    slow = started(TWO, 3)
+    slow.handle(closed(2, record))
+    for peer in range(3):
+        slow.handle(join(peer, version=record.version, incarnation=1))
+    _beats_until_it_opens_a_roster(device, others)
+    closing(slow, trained(3, version=record.version))
+
+    assert slow.record.roster == Roster({0: 1, 1: 1, 2: 1, 3: 0})
+    device.handle(closed(3, slow.record))
+    assert device.version == slow.version
+    assert device.fleet.is_inside
+
+
+def test_whoever_was_dropped_by_a_lie_says_goodbye_in_the_incarnation_in_which_it_is_counted_on() -> None:
+    """A head waited for ever for a member that had been told that the head was dead."""
+    head, member = started(STAR, 0, policy="drop"), started(STAR, 1, policy="drop")
+    member.handle(heartbeat(2, dead=frozenset({(0, 0)})))
+    assert member.stopped == "dropped"
+
+    (said,) = messages_to(head.handle(Ticked()), 1)
+    (answer,) = messages_to(member.handle(Received(said)), 0)
+    head.handle(Received(answer))
+    assert head.fleet.why_missing(1) == "left"
+
+    raised = started(STAR, 0, policy="drop")
+    record = raised.record.with_roster(Roster({0: 0, 1: 7, 2: 0}))
+    raised.handle(closed(2, record))
+    (record_sent,) = messages_to(raised.handle(goodbye(1, version=record.version)), 1)
+    (answer,) = messages_to(member.handle(Received(record_sent)), 0)
+    raised.handle(Received(answer))
+    assert raised.fleet.has_failed((1, 7))
 
 
 def test_a_version_that_no_run_can_have_is_not_waited_for() -> None:

@@ -112,6 +112,7 @@ class Setting:
     refused: int | None = None  #: whose samples no other head admits
     lies: int = 0  #: messages that one device makes up
     is_liar_gone: bool = True  #: in the end; otherwise it goes on as it should
+    is_liar_silent: bool = False  #: it makes up one roster with few of the others in it, and does nothing more
     one_way: int = 0  #: directions of links that fail
     is_one_way_for_good: bool = False
     old_disks: int = 0  #: devices that are started from a disk of earlier, or from none
@@ -205,7 +206,14 @@ class World:
             self.die(device)
         return len(effects)
 
+    @property
+    def mute(self) -> int | None:
+        """Who is connected and alive, and says nothing more."""
+        return self.liar if self.setting.is_liar_silent and self.lies else None
+
     def _do(self, device: int, effect: Effect) -> None:
+        if device == self.mute:
+            return
         match effect:
             case Send():
                 if (device in self.cut and effect.to not in self.cut) or (
@@ -333,7 +341,7 @@ class World:
         self.cut = frozenset()
         if not self.setting.is_one_way_for_good:
             self.blocked = frozenset()
-        if self.liar in self.devices and self.setting.is_liar_gone:
+        if self.liar in self.devices and self.setting.is_liar_gone and self.mute is None:
             self.die(self.liar)
         self.fair_from = max((state.version.round for state in self.devices.values()), default=0)
         if self.restarts:
@@ -370,7 +378,8 @@ class World:
     @property
     def running(self) -> list[Device]:
         """Those who train together."""
-        return [state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private]
+        together = (state for state in self.devices.values() if state.stopped != "dropped" and not state.is_private)
+        return [state for state in together if state.id != self.mute]
 
     def _let_everybody_ask_again(self) -> None:
         """Who came back may have asked somebody who is dead: fair rounds begin with what it does about that."""
@@ -397,6 +406,7 @@ class World:
         stuck = [state.id for state in running if state.stopped != "over"]
         if stuck and len(running) >= self.setting.min_devices:
             raise Violation(f"devices {stuck} never finished")
+        running = self._without_those_out_of_reach(running)
         if len({state.record.version for state in running}) > 1:
             raise Violation(f"histories differ: {[(state.id, str(state.record.version)) for state in running]}")
         if len({(digest(state.record.state), state.record.roster) for state in running}) > 1:
@@ -426,6 +436,22 @@ class World:
                 # A head that is refused takes with it whoever is in its mean; in a star nobody is.
                 if absent and (self.setting.refused is None or self.setting.n_clusters == 1):
                     raise Violation(f"survivors {sorted(absent)} are missing from round {version}")
+
+    def _without_those_out_of_reach(self, running: list[Device]) -> list[Device]:
+        """Return who is in touch with more than half of the fleet; whoever else ends apart must know that it may."""
+        together = [state for state in running if 2 * self._n_in_touch(state.id) > self.setting.n_devices]
+        versions = {state.version for state in together}
+        for state in running:
+            if together and state.version not in versions and not state.is_unconfirmed:
+                raise Violation(f"device {state.id} is out of reach and takes {state.version} for the end of all")
+        return together or running
+
+    def _n_in_touch(self, device: int) -> int:
+        """Return with how many a device is connected by links that work both ways, by way of others too."""
+        found = {device}
+        for _ in self.devices:
+            found |= {b for b in self.devices if any(not {(a, b), (b, a)} & self.blocked for a in found)}
+        return len(found)
 
     def _check_dropped_clusters(self, history: tuple[tuple[Version, tuple[int, ...]], ...]) -> None:
         for version, included in history:

@@ -75,8 +75,8 @@ class Host(Receiver, Protocol):
     def expects_nothing(self, peer: int) -> None:
         """Expect no answers from a peer until there is another message for it."""
 
-    def was_refused(self, peer: int, incarnation: int) -> None:
-        """Take in the proof that a life that was reached at its address has no process any more."""
+    def was_refused(self, peer: int) -> None:
+        """Take in the proof that the process that was last connected, and was reached at its address, is gone."""
 
     def turned_away(self, peer: int | None, rejection: Rejection) -> None:
         """Take in that somebody is there, and does not want this device."""
@@ -114,8 +114,8 @@ class _Peer:
     dialling: asyncio.Task[None] | None = None
     used_s: float = -_IDLE_S  #: when there was last something to say, in either direction
     expected_s: float = -_IDLE_S  #: when there was last something to say to it
-    reached: tuple[str, int] | None = None  #: an address at which somebody listened, and the life that said so
-    looked_back: tuple[str, int] | None = None  #: where it was last tried whether this life could be dialled
+    reached: tuple[str, int] | None = None  #: an address at which somebody listened, and the process that did
+    looked_back: tuple[str, int] | None = None  #: where it was last tried whether this process could be dialled
     dialled_s: float = -_IDLE_S  #: when a connection was last opened by this side
     pause_s: float = 0.0  #: before it is dialled again, if the last connection did not last
 
@@ -204,7 +204,7 @@ class Links:
             if self._is_expected(one):
                 if one.connection is not None:
                     one.connection.ping()
-                    self._look_back_once(peer, one, one.connection.hello.incarnation)
+                    self._look_back_once(peer, one, one.connection.hello.process)
                 self._dial_if_needed(peer)
                 continue
             self._host.expects_nothing(peer)
@@ -279,10 +279,10 @@ class Links:
                 n_refusals += 1
             except (OSError, EOFError, TimeoutError, ValueError):  # an address that a peer made up may be no name
                 n_refusals = 0
-            if n_refusals >= 2 and one.connection is None and one.reached is not None and one.reached[0] == address:
-                # Somebody listened there in this life, and now there is no process any more. A refusal where nobody
-                # was ever reached may come from a firewall in between.
-                self._host.was_refused(peer, one.reached[1])
+            if n_refusals >= 2 and one.connection is None and one.reached == (address, one.process):
+                # The process that was connected listened there, and is gone, whatever its last incarnation was. A
+                # refusal where nobody was ever reached may come from a firewall in between.
+                self._host.was_refused(peer)
             if not self._is_expected(one):
                 return
             if n_refusals == 1:
@@ -314,7 +314,7 @@ class Links:
             transport.abort()
             raise
         one = self._peer(hello.device)
-        one.reached, one.dialled_s = (address, hello.incarnation), self._loop.time()
+        one.reached, one.dialled_s = (address, hello.process), self._loop.time()
         self._lengthen_pause(one)
         self._spawn(self._keep(Connection(reader, writer, hello, self._host, is_dialled=True)))
         return hello.device
@@ -334,19 +334,19 @@ class Links:
         with suppress(OSError, EOFError, TimeoutError, ValueError):
             self._seeds[address] = await self._dial(address, None)
 
-    def _look_back_once(self, peer: int, one: _Peer, incarnation: int) -> None:
+    def _look_back_once(self, peer: int, one: _Peer, process: int) -> None:
         address = self._host.addresses.get(peer)
-        if address is not None and one.looked_back != (address, incarnation) != one.reached:
-            one.looked_back = (address, incarnation)
-            self._spawn(self._look_back(one, address, incarnation))
+        if address is not None and one.looked_back != (address, process) != one.reached:
+            one.looked_back = (address, process)
+            self._spawn(self._look_back(one, address, process))
 
-    async def _look_back(self, one: _Peer, address: str, incarnation: int) -> None:
+    async def _look_back(self, one: _Peer, address: str, process: int) -> None:
         """Find out whether a peer that has dialled could be dialled: only then will a refusal prove anything."""
         with suppress(OSError, TimeoutError, ValueError):
             async with asyncio.timeout(self._host.timing.silence_detection_s):
                 _, writer = await asyncio.open_connection(*split_address(address))
             writer.transport.abort()
-            one.reached = (address, incarnation)
+            one.reached = (address, process)
 
     # -- listening ----------------------------------------------------------------------------------------------
 

@@ -585,10 +585,11 @@ class Node:
         """Expect no answers from a peer until there is another message for it."""
         self.detector.unwatch(peer)
 
-    def was_refused(self, peer: int, incarnation: int) -> None:
-        """Take in the proof that there is no process any more, unless a later life was heard of."""
-        if incarnation >= self._newest_life(peer):
-            self._give_up(peer, incarnation, "connection refused")
+    def was_refused(self, peer: int) -> None:
+        """Take in the proof that a process is gone, and with it the last life that it was heard in."""
+        life = self._lives.get(peer, 0)
+        if life >= self._newest_life(peer):
+            self._give_up(peer, life, "connection refused")
 
     def turned_away(self, peer: int | None, rejection: Rejection) -> None:
         """Take in that somebody is there who wants nothing of this device: only a person can put that right."""

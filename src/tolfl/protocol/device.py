@@ -35,6 +35,12 @@ _N_PROBES = 2
 _BEATS_PER_ROUND_TRIP = 8
 #: From which enforced incarnation on a device waits before it joins, and for how many beats at most.
 _BACK_OFF_FROM, _MAX_BACK_OFF = 5, 255
+#: Where nobody is inside a roster: for how many beats a device waits for each that should open one before it does, and
+#: for a newer record that somebody says to have. Whoever answers nothing must not keep the others waiting for good.
+_PATIENCE = 32
+#: For how many beats those outside a roster wait for those inside to let them in, before they open one of their own, if
+#: they are more. Nobody can tell a slow round from one that never closes: too short costs the slow ones their round.
+_PATIENCE_OUTSIDE = 10 * _PATIENCE
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -114,7 +120,7 @@ class Device:
         self._newer: dict[tuple[int, type], AnyMessage] = {}  #: of newer versions, kept until caught up (rule 8)
         self._asked_for: Version | None = None  #: the newest version whose record was asked for
         self._outside: dict[int, tuple[int, Version]] = {}  #: while outside, who is alive, and its version (rule 10)
-        self._ticks_outside = 0  #: with nobody inside a roster
+        self._ticks_outside = 0  #: since the newest record
         self._next_probed = self._next_anybody = device  #: whose turn it is to get a heartbeat: this id or the next
         self._next_pulled = device  #: whose turn it is to be asked for a newer record
         self._beat = 0  #: beats since the last heartbeat to anybody
@@ -339,7 +345,7 @@ class Device:
     def _adopt(self, record: ClosedRound, sender: int | None) -> None:
         """Go on from a heavier record, dropping a lighter branch and any training on it (rules 8 and 9)."""
         was_inside = self.fleet.is_inside
-        self.record, self.round, self._n_holding = record, RoundState(), None
+        self.record, self.round, self._n_holding, self._ticks_outside = record, RoundState(), None, 0
         self.fleet.enter(record.roster)
         if self._n_enforced and self.id in record.included:
             self._n_enforced = self._beats_to_wait = 0
@@ -526,13 +532,19 @@ class Device:
 
     def _answer_failed_sender(self, message: AnyMessage) -> None:
         """Answer somebody held for dead: the heavier history is right, then the larger side (rule 9)."""
+        if isinstance(message, messages.Goodbye):
+            counted = self.fleet.roster.incarnations.get(message.sender, -1)
+            if counted > message.incarnation and not self.fleet.has_failed((message.sender, counted)):
+                self._send_record(message.sender)  # it does not know in which incarnation it is counted on
+            return
         if message.version > self.version:
             if isinstance(message, messages.Closed):
                 self._adopt_from(message)
-            else:
+            elif self._can_be_reached(message.version):
+                self._newer[message.sender, type(message)] = message
                 self._send(message.sender, messages.Pull)
         elif message.version < self.version:
-            if not isinstance(message, messages.Closed | messages.Ack | messages.Goodbye):
+            if not isinstance(message, messages.Closed | messages.Ack):
                 self._send_record(message.sender)
         elif not self.record.is_over:
             self._resolve_mutual_suspicion(message)
@@ -594,28 +606,33 @@ class Device:
         self.fleet.note_joiners({message.sender: message.incarnation})
         self._progress()
 
-    def _open_roster(self) -> None:
-        """Start again where nobody is inside a roster, or make oneself known to whoever will."""
-        roster = self._roster_to_open()
+    def _come_in(self) -> None:
+        """Ask whoever is inside the roster; start again where nobody is, or nobody lets anybody in."""
+        self._ticks_outside += 1
+        has_nobody = self.fleet.roles.closer is None
+        roster = self._roster_to_open(self._ticks_outside - (1 if has_nobody else _PATIENCE_OUTSIDE))
         if roster is not None:
             self._extend(self.record.with_roster(roster))
-            return
-        for device in sorted(self._rules.topology.cluster_of):
-            if device != self.id:
-                self._send(device, messages.Join)
+        elif has_nobody or not self._ticks_outside % _PATIENCE_OUTSIDE:
+            for device in sorted(self._rules.topology.cluster_of):
+                if device != self.id:
+                    self._send(device, messages.Join)
+        else:
+            self._ask_to_join()
 
-    def _roster_to_open(self) -> Roster | None:
-        """Return the roster to open, if this device has the highest rank and has waited for a heartbeat or more."""
-        self._ticks_outside += 1
-        fleet = self.fleet
+    def _roster_to_open(self, n_waited: int) -> Roster | None:
+        """Return the roster to open, if this device comes first and has the newest record, or has waited enough."""
+        fleet, inside = self.fleet, self.fleet.roles.live
         alive = {device: heard for device, heard in self._outside.items() if not fleet.has_failed((device, heard[0]))}
+        if inside:
+            # The liar that made up this roster may be in it, whoever is slow as well: nobody is taken over from it.
+            alive = {d: heard for d, heard in alive.items() if d not in inside and heard[1] == self.version}
+            if len(alive) + 1 < max(len(inside) + 1, self._rules.min_devices):
+                return None
         lives = {device: life for device, (life, _) in alive.items()} | {fleet.id: fleet.incarnation}
-        is_first = self._rules.topology.heads(set(lives))[-1] == fleet.id
-        has_newest = all(heard <= self.version for _, heard in alive.values())
-        if not (is_first and has_newest and self._ticks_outside > 1):
-            return None
-        self._ticks_outside = 0
-        return Roster(dict(sorted(lives.items())))
+        in_order = [device for cluster in reversed(fleet.topology.clusters) for device in cluster if device in lives]
+        n_awaited = in_order.index(fleet.id) + any(heard > self.version for _, heard in alive.values())
+        return Roster(dict(sorted(lives.items()))) if n_waited > n_awaited * _PATIENCE else None
 
     def _tick(self) -> None:
         """Say hello on the links at rest, and offer again what was never acknowledged."""
@@ -627,12 +644,8 @@ class Device:
             probed = _in_turn(self.fleet.roles.outside, self._next_probed, self.id)[:_N_PROBES]
             self._next_probed = probed[-1] + 1 if probed else self._next_probed
             receivers = [*self.fleet.neighbours(), *probed]
-        elif self._is_waiting():
-            pass
-        elif self.fleet.roles.closer is None:
-            self._open_roster()
-        else:
-            self._ask_to_join()
+        elif not self._is_waiting():
+            self._come_in()
         self._beat = (self._beat + 1) % _BEATS_PER_ROUND_TRIP
         if not self._beat:
             # Whoever is believed to be in touch may not be: a link may work in one direction only.
@@ -740,11 +753,12 @@ class Device:
 
     def _decline(self, message: AnyMessage) -> None:
         """Tell whoever counts on a device that stopped, or goes on alone, not to wait for it."""
+        counted = self.incarnation
         if isinstance(message, messages.Closed):
             counted = message.record.roster.incarnations.get(self.id, -1)
-            if counted >= self.incarnation:
-                goodbye = messages.Goodbye(self.id, counted, message.version, frozenset())
-                self._effects.append(Send(message.sender, goodbye))
+        if counted >= self.incarnation and not isinstance(message, messages.Ack | messages.Goodbye):
+            goodbye = messages.Goodbye(self.id, counted, message.version, frozenset())
+            self._effects.append(Send(message.sender, goodbye))
 
 
 def _in_turn(devices: Sequence[int], first: int, without: int) -> list[int]:

@@ -194,8 +194,11 @@ class Membership:
     def why_missing(self, device: int) -> str | None:
         """Return why a device of the roster cannot contribute, if there is a reason."""
         life = self.roster.incarnations[device]
+        if life <= self._horizon.get(device, -1) and self.left.get(device) != life:
+            return "failed"
         if life <= self._horizon.get(device, -1):
-            return "left" if self.left.get(device) == life else "failed"
+            # Whoever is dropped says goodbye to those who count on it all the same.
+            return "left" if self.topology.cluster_of[device] in self.roles.earlier else "dropped"
         return "dropped" if device in self.roles.dropped else None
 
     def note_joiners(self, joiners: Mapping[int, int]) -> None:

@@ -1,6 +1,7 @@
 """One Flower app, unchanged, on Flower and on a fleet: what is left when the server is killed after three rounds?
 
-    make bench-flower-app            # both sides on this machine, one after the other, the same app and flwr
+    make bench-flower-app                  # both sides on this machine, one after the other, the same app and flwr
+    make bench-flower-app FLOWER=--cost    # six devices: a round beside the app's own work, takeovers of both roles
 
 Flower's side is a SuperLink with a database and three SuperNodes; the SuperLink is killed with what it has started, and
 started again from its database after a while. The fleet's side is three devices with TLS; the head is killed.
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -189,12 +192,75 @@ def fleet(folder: Path, n_rounds: int) -> list[str]:
     ]
 
 
+def loop_s(scratch: Path, n_rounds: int, config: str) -> float:
+    """Return the seconds of Flower's own loop over the app: six clients called one by one, in one process."""
+    out = scratch / f"loop-{len(list(scratch.iterdir()))}"
+    out.mkdir()
+    command = [str(ENVIRONMENT / "bin" / "python"), str(APP.parent / "flower_loop.py"), str(APP), "6", "0", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    began_s = time.monotonic()
+    subprocess.run(
+        [*command, f"num-server-rounds={n_rounds}", config], check=True, env=environment, capture_output=True
+    )
+    return time.monotonic() - began_s
+
+
+def cost(scratch: Path, n_rounds: int) -> list[str]:
+    """Return what a round takes beside the same clients called one by one, and how long the loss of a role holds it up.
+
+    The difference is pipe, processes, TLS and chain, and with few cores what twelve processes cost each other.
+    """
+    lines = []
+    for n_numbers in (0, 62_000, 600_000):
+        config = f"padding={n_numbers}"
+        own_s = (loop_s(scratch, n_rounds, config) - loop_s(scratch, 1, config)) / (n_rounds - 1)
+        learn = {
+            "what": f"flower:{APP}",
+            "python": str(ENVIRONMENT),
+            "run_config": f"num-server-rounds={2 * n_rounds} {config}",
+        }
+        launcher = Launcher(RunSpec(devices=6, clusters=3, learn=learn), scratch / f"cost-{n_numbers}")
+        closed: list[RoundClosed] = []
+        kills: list[tuple[str, int, float]] = []
+        try:
+            launcher.start()
+            for view in launcher:
+                closed += [line for line in view.news if isinstance(line, RoundClosed)]
+                if len(kills) < 2 and view.rounds_done >= 2 * n_rounds + len(kills) * n_rounds:
+                    role = ("head", "closer")[len(kills)]
+                    device = [head for head in view.heads if head not in {one for _, one, _ in kills}][-len(kills)]
+                    kills.append((role, device, launcher.now_s))
+                    launcher.kill(device)
+        finally:
+            launcher.stop()
+        firsts = [min(line.time_s for line in closed if line.round == index) for index in range(1, 2 * n_rounds)]
+        round_s = 2 * statistics.median(after - before for before, after in itertools.pairwise(firsts))
+        lines.append(
+            f"{7 + n_numbers:,} numbers: {round_s:.3f} s per round (training and evaluation), "
+            f"{own_s:.3f} s in Flower's loop in one process: {round_s - own_s:.3f} s more"
+        )
+        for role, device, at_s in kills:
+            after = min(line.time_s for line in closed if line.time_s > at_s and device not in line.included)
+            lines.append(f"  {role} {device} killed: the next round without it was closed {after - at_s:.2f} s later")
+        names = {
+            hashlib.sha256((one.folder / "final_weights.npy").read_bytes()).hexdigest()
+            for one in launcher.processes
+            if one.device in launcher.survivors
+        }
+        lines.append(f"  {len(launcher.survivors)} survivors, {len(names)} different model files")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--patience", type=float, default=40.0, help="seconds to wait for Flower after each blow")
+    parser.add_argument("--cost", action="store_true", help="what a round of six devices costs, and takeovers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-flower-app-") as scratch:
+        if arguments.cost:
+            print("\n".join(cost(Path(scratch), arguments.rounds)))
+            return
         for name, lines in (
             ("fleet", fleet(Path(scratch) / "fleet", arguments.rounds)),
             ("Flower", flower(Path(scratch) / "flower", arguments.rounds, arguments.patience)),

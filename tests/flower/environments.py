@@ -21,9 +21,13 @@ needs_flwr = pytest.mark.skipif(
 
 
 def app_spec(app: str = "linear", python: Path = NEWEST, config: str = "", **fields: Any) -> RunSpec:
-    """Return the specification of a fleet of six that trains one of the apps of these tests."""
+    """Return the specification of a fleet of six that trains one of the apps of these tests.
+
+    `lan`: `localhost` takes a device that is silent for a second for dead, and a machine that runs two tests and their
+    fleets keeps devices waiting for longer. The model is then that of the history without it, not the undisturbed one.
+    """
     learn = {"what": f"flower:{APPS / app}", "python": str(python), "run_config": config}
-    return RunSpec(**{"devices": 6, "clusters": 3, "learn": learn, **fields})
+    return RunSpec(**{"devices": 6, "clusters": 3, "timing": "lan", "learn": learn, **fields})
 
 
 def simulated(spec: RunSpec) -> Result:

@@ -189,6 +189,72 @@ def test_an_app_of_another_version_is_another_fleet(tmp_path: Path) -> None:
     assert fingerprint(app_spec(config="learning-rate=0.2")) != names["linear"]
 
 
+@needs_flwr
+@pytest.mark.parametrize("case", ["own loop", "no import", "no component", "raises"])
+def test_a_command_refuses_an_app_in_one_line(case: str, tolfl: Command, tmp_path: Path) -> None:
+    server, sentence = REFUSED[case]
+    folder = written(tmp_path / "mine", server)
+
+    code, _, said = tolfl("simulate", "--flower", str(folder), "--devices", "6", "--python", str(NEWEST))
+
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.startswith("tolfl: ")
+    assert "mine" in said
+    assert sentence in said
+
+
+@needs_flwr
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("raises", "its ClientApp raised ValueError: no such file"),
+        ("exits", "its ClientApp raised SystemExit: 3"),
+        ("crashes", "the process of linear ended with exit code 7"),
+        ("hangs", "gave no answer within 4 s, and its process was ended"),
+        ("half", "num-examples = 0.5: a weight is a whole number"),
+        ("not finite", "array 'weights' has numbers that are not finite; use a smaller step"),
+        ("forks", ""),
+        ("prints", ""),
+        ("locks", ""),
+        ("none", ""),
+    ],
+)
+def test_a_command_says_in_one_line_why_a_device_is_missing(
+    what: str, reason: str, tolfl: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = f"misbehaves='{what}' victim=2 at-round=1 num-server-rounds=2"
+
+    code, said, _ = tolfl(
+        "simulate", "--flower", str(APPS / "linear"), "--devices", "3", "--python", str(NEWEST),
+        "--run-config", config, "--deadline", "4", "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+
+    assert code == 0
+    assert "3 of 3 devices left; 5 rounds; ended: over" in said
+    expected = [f"tolfl: linear: device 2 is not in round 1: {reason}"] if reason else []
+    assert [line.getMessage() for line in caplog.records if line.name == "tolfl"] == expected
+
+
+@needs_flwr
+def test_an_app_trains_again_after_its_main_has_ended(tmp_path: Path) -> None:
+    client = CLIENT + (
+        "import os\nfrom flwr.app import Message, MetricRecord, RecordDict\n\n@app.train()\n"
+        "def train(message, context):\n    os.getcwd()  # raises in a folder that is gone\n"
+        "    metrics = MetricRecord({'num-examples': 1})\n"
+        "    content = RecordDict({'arrays': message.content['arrays'], 'metrics': metrics})\n"
+        "    return Message(content, reply_to=message)\n"
+    )
+    server = main_of(
+        "FedAvg(fraction_evaluate=0.0).start(grid=grid, initial_arrays=arrays, num_rounds=2)\nopen('end', 'w').close()"
+    )
+    spec = spec_of(written(tmp_path / "mine", server, client))
+
+    for _ in range(2):
+        result = simulated(spec)
+        assert "end" in result.models["flower"].files()
+        assert all(not line.missing for line in result.records if isinstance(line, RoundClosed))
+
+
 def test_an_interpreter_without_flwr_says_what_to_do(tolfl: Command) -> None:
     code, _, said = tolfl(
         "simulate", "--flower", str(APPS / "linear"), "--devices", "6", "--python", "/usr/bin/python3"

@@ -17,8 +17,10 @@ plain = st.recursive(
     | st.floats(allow_nan=False)
     | st.text()
     | st.binary(max_size=300),
-    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=40) | st.integers(0, 9), inner),
-    max_leaves=40,
+    lambda inner: (
+        st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=40) | st.integers(0, 9), inner, max_size=5)
+    ),
+    max_leaves=12,
 )
 
 

@@ -171,8 +171,7 @@ class FlowerLearner(Learner):
             return {}
         before = int(turn.state["replied"][turn.device])
         arguments = {
-            "seed": turn.seed,
-            "round_index": turn.round,
+            **self._round(turn.seed, turn.round),
             "device": turn.device,
             "context": self._contexts.get(turn.seed, turn.device, before),
         }
@@ -194,14 +193,16 @@ class FlowerLearner(Learner):
             for key, how, weight, dtype, data in found["parts"]
         }
 
+    def _round(self, seed: int, round_index: int) -> dict[str, Any]:
+        """Return what the process must know of a round; Flower counts from 1."""
+        phase, place, _ = self.stage(round_index)
+        return {"seed": seed, "round_index": round_index, "phase": phase, "number": place + (phase != "start")}
+
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Return the state after the strategy has aggregated the replies."""
-        present = sorted(closing.present)
         arguments = {
-            "seed": closing.seed,
-            "round_index": closing.round,
-            "present": present,
-            "device": present[0] if present else 0,
+            **self._round(closing.seed, closing.round),
+            "present": sorted(closing.present),
             "parts": {key: _told(part) for key, part in total.parts.items()},
         }
         self._process.interrupt()
@@ -247,9 +248,8 @@ class FlowerLearner(Learner):
         name, saved = digest_of(state), self._process.saved
         if name not in saved:
             with tempfile.TemporaryDirectory(prefix="tolfl-flower-") as folder:
-                if saved:  # `main` has ended already, with another state
-                    self._process.close()
                 problem = self._process.ask("finish", {"folder": folder}, self._timeout_s, state)
+                self._process.close()  # it stands in a folder that goes, and its `main` has ended: another goes on
                 if problem:
                     _LOG.warning("tolfl: after the last round the ServerApp of %s raised %s", self.name, problem)
                 found = {

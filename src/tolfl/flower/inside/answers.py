@@ -10,13 +10,14 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
 import flwr
-from flwr.app import Context, Message, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi
 
 from .flower_values import (
@@ -30,10 +31,19 @@ from .flower_values import (
     value_of,
 )
 from .mean_replies import BadReplyError, MeanTotal, mean_parts
-from .older_apps import OlderStrategy, asked_client_for_arrays, older_plan
+from .older_apps import OlderStrategy, asked_client_for_arrays, has_methods_of, older_plan
 from .packing import pack, receive, send, unpack
 from .strategy_memory import StrategyMemory
-from .waiting_server import FIRST_NODE, FleetGrid, Plan, RefusedAppError, WaitingServer, result_of, seed_everything
+from .waiting_server import (
+    FIRST_NODE,
+    FleetGrid,
+    Plan,
+    RefusedAppError,
+    WaitingServer,
+    in_words,
+    result_of,
+    seed_everything,
+)
 
 #: Strategies that see nothing of the replies but their weighted mean; one reply with that mean leads to the same model.
 _OF_THE_MEAN = (FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi)
@@ -66,7 +76,7 @@ def serve(calls: BinaryIO, answers: BinaryIO) -> None:
             answer = {"refused": str(error)}
         except BaseException as error:  # raised where it was asked for
             traceback.print_exc()
-            answer = {"failed": _in_words(error)}
+            answer = {"failed": in_words(error)}
         sys.stderr.flush()
         try:
             send(answers, answer)
@@ -91,10 +101,11 @@ class FlowerApp:
         self._name, self._n_devices, self._folder = name, n_devices, Path(folder)
         self._run_config, self._node_config = run_config, node_config
         sys.path.insert(0, folder)
-        _refuse_noise(name)
+        _refuse("LocalDpMod", f"{name} uses LocalDpMod: its noise would be known to everybody")
         self._client = self._loaded("clientapp", clientapp)
         server = self._loaded("serverapp", serverapp)
-        _refuse_secure_aggregation()
+        for kind in ("SecAggWorkflow", "SecAggPlusWorkflow"):
+            _refuse(kind, "secure aggregation of Flower needs its server")
         self._grid = FleetGrid(name, n_devices)
         context = Context(1, 0, {}, RecordDict(), dict(run_config))
         self._waiting: WaitingServer | None = None
@@ -132,7 +143,7 @@ class FlowerApp:
         except BaseException as error:
             raise RefusedAppError(
                 f"{self._name}: its {what} {reference!r} cannot be imported with {sys.executable} "
-                f"({_in_words(error)}); install the app there, or name its interpreter with --python"
+                f"({in_words(error)}); install the app there, or name its interpreter with --python"
             ) from error
         return found
 
@@ -140,10 +151,8 @@ class FlowerApp:
         strategy = self._plan.strategy
         if isinstance(strategy, OlderStrategy):
             return strategy.is_of_the_mean
-        own = type(strategy)
-        base = next((one for one in own.__mro__ if one in _OF_THE_MEAN), None)
         names = ("aggregate_train", "aggregate_evaluate", "_check_and_log_replies")
-        if base is None or any(getattr(own, name, None) is not getattr(base, name, None) for name in names):
+        if not has_methods_of(strategy, _OF_THE_MEAN, names):
             return False
         functions = (strategy.train_metrics_aggr_fn, strategy.evaluate_metrics_aggr_fn)
         return all(getattr(one, "__module__", "").startswith("flwr.") for one in functions)
@@ -159,8 +168,7 @@ class FlowerApp:
     def description(self) -> dict[str, Any]:
         """Return what the fleet must know before the first round."""
         plan, strategy = self._plan, self._plan.strategy
-        names = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
-        least = strategy.min_nodes if self._is_older else max(int(getattr(strategy, name, 0)) for name in names)
+        counts = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
         arrays = [] if plan.arrays is None else [array.numpy() for array in plan.arrays.values()]
         return {
             "flwr": _version(),
@@ -168,7 +176,7 @@ class FlowerApp:
             "num_rounds": plan.num_rounds,
             "evaluates": self._evaluates,
             "gathers": self._gathers,
-            "min_nodes": least,
+            "min_nodes": max(int(getattr(strategy, name, 0)) for name in counts),
             "n_numbers": int(sum(array.size for array in arrays)),
             "n_bytes": int(sum(array.nbytes for array in arrays)),
             "timeout_s": float(plan.timeout),
@@ -176,32 +184,22 @@ class FlowerApp:
 
     # -- rounds ---------------------------------------------------------------------------------------------------
 
-    def _at(self, round_index: int) -> tuple[str, int]:
-        """Return what a round is for, and Flower's number of it, which starts from 1."""
-        if round_index == 0:
-            return "start", 0
-        if not self._evaluates:
-            return "train", round_index
-        return ("evaluate", "train")[round_index % 2], (round_index + 1) // 2
-
     def answer_state(self, state: Arrays) -> None:
         """Take in the state that the next calls start from."""
         self._state, self._configured = state, None
 
-    def _configure(self, seed: int, round_index: int) -> list[Any]:
+    def _configure(self, seed: int, round_index: int, phase: str, number: int) -> list[Any]:
         """Return the messages of a round; the strategy is then as it is after `configure_*`."""
         if self._configured == (seed, round_index):
             return self._messages
-        phase, number = self._at(round_index)
         plan, strategy = self._plan, self._plan.strategy
         self._restore(*unpack(self._state["strategy"][1]))
-        self._grid.show(unpack_ids(self._state["present"]))
+        self._grid.show(np.frombuffer(self._state["present"][1], np.int64).tolist())
         seed_everything(seed, "sampling", round_index)  # the same nodes are chosen on every device
         arrays = loaded_arrays(self._state)
-        if phase == "train":
-            self._messages = list(strategy.configure_train(number, arrays, plan.train_config, self._grid))
-        else:
-            self._messages = list(strategy.configure_evaluate(number, arrays, plan.evaluate_config, self._grid))
+        configure = getattr(strategy, f"configure_{phase}")
+        config = plan.train_config if phase == "train" else plan.evaluate_config
+        self._messages = list(configure(number, arrays, config, self._grid))
         self._configured = (seed, round_index)
         return self._messages
 
@@ -211,13 +209,12 @@ class FlowerApp:
 
     # -- a device -------------------------------------------------------------------------------------------------
 
-    def answer_contribute(self, seed: int, round_index: int, device: int, context: bytes) -> dict[str, Any]:
+    def answer_contribute(
+        self, seed: int, round_index: int, phase: str, number: int, device: int, context: bytes
+    ) -> dict[str, Any]:
         """Return the parts that a device adds to a round, what its Context keeps, and what went wrong if it did."""
-        phase, _ = self._at(round_index)
-        if phase == "start":
-            return {"parts": [], "context": b"", "problem": ""}
-        node = FIRST_NODE + device
-        mine = [one for one in self._configure(seed, round_index) if one.metadata.dst_node_id == node]
+        messages = self._configure(seed, round_index, phase, number)
+        mine = [one for one in messages if one.metadata.dst_node_id == FIRST_NODE + device]
         kept = self._context(device, context)
         seed_everything(seed, device, round_index)
         try:
@@ -229,7 +226,7 @@ class FlowerApp:
             return {"parts": [], "context": b"", "problem": str(error)[:_MAX_TEXT]}
         except BaseException as error:  # as in Flower: a failed client is left out, the others go on
             traceback.print_exc()
-            return {"parts": [], "context": b"", "problem": f"its ClientApp raised {_in_words(error)}"[:_MAX_TEXT]}
+            return {"parts": [], "context": b"", "problem": f"its ClientApp raised {in_words(error)}"[:_MAX_TEXT]}
         return {"parts": parts, "context": pack(plain_record(kept.state)) if mine else b"", "problem": ""}
 
     def _context(self, device: int, state: bytes) -> Any:
@@ -253,22 +250,21 @@ class FlowerApp:
     # -- whoever closes -------------------------------------------------------------------------------------------
 
     def answer_apply(
-        self, seed: int, round_index: int, present: list[int], device: int, parts: dict[str, Any]
+        self, seed: int, round_index: int, phase: str, number: int, present: list[int], parts: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the arrays of the state after a round that may have changed, and what there is to say of it."""
-        phase, number = self._at(round_index)
         closing = _Closing(unpack(self._state["log"][1]))
         seed_everything(seed, "closing", round_index)
         if phase == "start":
-            changed = self._start(closing, device)
+            changed = self._start(closing, present[0] if present else 0)
         else:
-            messages = self._configure(seed, round_index)
+            messages = self._configure(seed, round_index, phase, number)
             self._configured = None
             seed_everything(seed, "closing", round_index)
             changed = self._close(closing, phase, number, messages, parts)
         changed["strategy"] = ("u1", self._remembered(closing))
         changed["log"] = ("u1", pack(closing.log))
-        changed["present"] = ("i8", packed_ids(present))
+        changed["present"] = ("i8", np.array(present, np.int64).tobytes())
         return {"state": changed, "left_out": closing.left_out, "notes": closing.notes, "stop": closing.stop}
 
     def _start(self, closing: _Closing, device: int) -> Arrays:
@@ -294,16 +290,16 @@ class FlowerApp:
                 if found is not None and is_finite(found):
                     arrays, changed = found, dict(stored_arrays(found))
                 elif found is not None:
-                    closing.say(
+                    closing.notes.append(
                         f"{self._name}: the model after round {number} is not finite; the one before it is kept"
                     )
             else:
                 closing.note("evaluate", number, strategy.aggregate_evaluate(number, replies))
         except BaseException as error:  # the app's code
             traceback.print_exc()
-            sentence = f"{self._name}: aggregate_{phase} of its strategy raised {_in_words(error)} in round {number}"
+            sentence = f"{self._name}: aggregate_{phase} of its strategy raised {in_words(error)} in round {number}"
             if closing.log.get(f"closed {phase}"):
-                closing.say(f"{sentence}; what there was before is kept")
+                closing.notes.append(f"{sentence}; what there was before is kept")
             else:
                 closing.stop = sentence
         else:
@@ -322,7 +318,7 @@ class FlowerApp:
         try:
             return self._plan.evaluate_fn(number, arrays)
         except BaseException as error:  # the app's code
-            closing.say(f"{self._name}: evaluate_fn raised {_in_words(error)} in round {number}")
+            closing.notes.append(f"{self._name}: evaluate_fn raised {in_words(error)} in round {number}")
             return None
 
     def _replies(self, closing: _Closing, phase: str, messages: list[Any], parts: dict[str, Any]) -> list[Any]:
@@ -359,7 +355,7 @@ class FlowerApp:
         if self._waiting is None:
             return ""
         os.chdir(folder)
-        result = result_of(loaded_arrays(self._state), unpack(self._state["log"][1]), MetricRecord)
+        result = result_of(loaded_arrays(self._state), unpack(self._state["log"][1]))
         return self._waiting.finish(result)
 
 
@@ -376,19 +372,6 @@ class _Closing:
         if metrics is not None:
             self.log.setdefault(kind, []).append([number, {key: _number(value) for key, value in metrics.items()}])
 
-    def say(self, sentence: str) -> None:
-        self.notes.append(sentence)
-
-
-def unpack_ids(array: tuple[str, bytes]) -> list[int]:
-    """Return the device ids of an array of a state."""
-    return [int.from_bytes(array[1][place : place + 8], "little") for place in range(0, len(array[1]), 8)]
-
-
-def packed_ids(devices: list[int]) -> bytes:
-    """Return device ids as the bytes of an array of a state."""
-    return b"".join(device.to_bytes(8, "little") for device in devices)
-
 
 def _number(value: Any) -> Any:
     return [_number(one) for one in value] if isinstance(value, list) else getattr(value, "item", lambda: value)()
@@ -401,35 +384,17 @@ def _copied(message: Any) -> Any:
     return Message(content, told.dst_node_id, told.message_type, ttl=told.ttl, group_id=told.group_id)
 
 
-def _in_words(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _version() -> str:
     return str(getattr(flwr, "__version__", None) or importlib.import_module("importlib.metadata").version("flwr"))
 
 
-def _refuse_noise(name: str) -> None:
-    """Let nobody make a `LocalDpMod`: seeded by device and round, its noise could be subtracted again."""
-    for module in ("flwr.clientapp.mod", "flwr.client.mod"):
-        try:
-            mods = importlib.import_module(module)
-        except ImportError:
-            continue
-        if hasattr(mods, "LocalDpMod"):
-            mods.LocalDpMod.__init__ = _refusing(f"{name} uses LocalDpMod: its noise would be known to everybody")
+def _refuse(kind: str, sentence: str) -> None:
+    """Let nobody make an object of a class of Flower's, wherever it is imported from."""
 
-
-def _refuse_secure_aggregation() -> None:
-    for module in [one for key, one in sys.modules.items() if key.startswith("flwr.server.workflow")]:
-        for kind in ("SecAggWorkflow", "SecAggPlusWorkflow"):
-            if hasattr(module, kind):
-                getattr(module, kind).__init__ = _refusing("secure aggregation of Flower needs its server")
-
-
-def _refusing(sentence: str) -> Callable[..., None]:
     def refuse(*_: Any, **__: Any) -> None:
         raise RefusedAppError(sentence)
 
-    return refuse
+    for module in ("flwr.clientapp.mod", "flwr.client.mod", "flwr.server.workflow"):
+        with suppress(ImportError):
+            if (found := getattr(importlib.import_module(module), kind, None)) is not None:
+                found.__init__ = refuse

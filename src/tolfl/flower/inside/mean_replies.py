@@ -1,7 +1,7 @@
 """Replies that are averaged on their way: what a device adds of its reply, and the one reply that the total makes.
 
-Arrays of another layout, and metrics of other names, are added up under other keys: what does not belong together is
-never mixed. The closer takes the layout with the most examples.
+Arrays of another layout are added up under another key, and each metric under its own: what does not belong together
+is never mixed. The closer takes the layout with the most examples.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from .packing import pack, unpack
 
 #: A part of a contribution: key, how it adds up, its weight, its kind of number, its bytes.
 Part = tuple[str, str, int, str, bytes]
+
+
+_ONE = -1  #: in place of a length: a number, and no list
 
 
 class BadReplyError(Exception):
@@ -41,14 +44,14 @@ def mean_parts(content: Any, weighted_by: str, is_train: bool) -> list[Part]:
 
 
 def _metric_parts(metrics: dict[str, Any], weight: int) -> list[Part]:
-    """Return the metrics as one array; numbers that are not finite have no mean, and are left out."""
-    names, values = [], []
+    """Return a part of each metric; numbers that are not finite have no mean, and are left out."""
+    parts: list[Part] = []
     for name, value in metrics.items():
         numbers = np.atleast_1d(np.array(value, np.float64))
-        if np.isfinite(numbers).all():
-            names.append([name, len(value) if isinstance(value, list) else -1])
-            values.append(numbers)
-    return _named("metrics", names, {"f8": values}, weight) if names else []
+        if numbers.size and np.isfinite(numbers).all():
+            length = len(value) if isinstance(value, list) else _ONE
+            parts.append((f"metric/{length}/{name}", "mean", weight, "f8", numbers.tobytes()))
+    return parts
 
 
 def _array_parts(arrays: Any, weight: int) -> list[Part]:
@@ -63,22 +66,18 @@ def _array_parts(arrays: Any, weight: int) -> list[Part]:
         kind = _mean_kind(numbers.dtype)
         values.setdefault(kind, []).append(numbers.ravel().astype(kind))
         layout.append([name, numbers.dtype.str, list(numbers.shape)])
-    return _named("arrays", layout, values, weight)
+    told = pack(layout)
+    name = hashlib.sha256(told).hexdigest()[:12]
+    parts: list[Part] = [
+        (f"arrays/{kind}/{name}", "mean", weight, kind, np.concatenate(found).tobytes())
+        for kind, found in values.items()
+        if sum(map(len, found))
+    ]
+    return [*parts, (f"arrays/layout/{name}", "max", 1, "u1", told)]
 
 
 def _mean_kind(dtype: Any) -> str:
     return "f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8"
-
-
-def _named(what: str, layout: list[Any], values: dict[str, list[Any]], weight: int) -> list[Part]:
-    told = pack(layout)
-    name = hashlib.sha256(told).hexdigest()[:12]
-    parts = [
-        (f"{what}/{kind}/{name}", "mean", weight, kind, np.concatenate(found).tobytes())
-        for kind, found in values.items()
-        if sum(map(len, found))
-    ]
-    return [*parts, (f"{what}/layout/{name}", "max", 1, "u1", told)]
 
 
 class MeanTotal:
@@ -142,24 +141,9 @@ class MeanTotal:
 
     def _metrics(self) -> dict[str, Any]:
         """Return the mean of each metric over those who gave it."""
-        sums: dict[str, tuple[Any, int, bool]] = {}
-        for key in sorted(self._parts):
-            layout = self._parts.get(f"metrics/layout/{key.rpartition('/')[2]}")
-            if not key.startswith("metrics/f8/") or layout is None:
-                continue
-            data, n_examples, _ = self._parts[key]
-            values, place = np.frombuffer(data, np.float64), 0
-            for name, length in unpack(layout[0]):
-                n = max(length, 1)
-                before = sums.get(name, (0.0, 0, False))
-                if not before[1] or np.size(before[0]) == n:
-                    one = values[place : place + n]
-                    if before[1]:
-                        share = n_examples / (n_examples + before[1])
-                        one = before[0] + (one - before[0]) * share
-                    sums[name] = (one, n_examples + before[1], length >= 0)
-                place += n
-        return {
-            name: [float(one) for one in values] if is_list else float(values[0])
-            for name, (values, _, is_list) in sums.items()
-        }
+        found: dict[str, Any] = {}
+        for key in sorted(key for key in self._parts if key.startswith("metric/")):
+            _, length, name = key.split("/", 2)
+            values = np.frombuffer(self._parts[key][0], np.float64).tolist()
+            found[name] = values[0] if int(length) == _ONE else values
+        return found

@@ -64,15 +64,12 @@ class OlderStrategy:
     @property
     def is_of_the_mean(self) -> bool:
         """Whether it needs no more of the replies than their mean."""
-        own = type(self.inner)
-        base = next((one for one in own.__mro__ if one in _OF_THE_MEAN), None)
-        names = ("aggregate_fit", "aggregate_evaluate")
-        if base is None or any(getattr(own, name) is not getattr(base, name) for name in names):
+        if not has_methods_of(self.inner, _OF_THE_MEAN, ("aggregate_fit", "aggregate_evaluate")):
             return False
         return self.inner.fit_metrics_aggregation_fn is None and self.inner.evaluate_metrics_aggregation_fn is None
 
     @property
-    def min_nodes(self) -> int:
+    def min_available_nodes(self) -> int:
         """How many nodes it waits for."""
         names = ("min_available_clients", "min_fit_clients", "min_evaluate_clients")
         return max(int(getattr(self.inner, name, 0)) for name in names)
@@ -84,21 +81,17 @@ class OlderStrategy:
 
     def configure_train(self, number: int, arrays: Any, config: Any, grid: Any) -> list[Any]:  # noqa: ARG002
         """Return the messages of a round of training."""
-        self._nodes.show(node - FIRST_NODE for node in grid.nodes)
-        asked = self.inner.configure_fit(number, _parameters(arrays), self._nodes)
-        return [
-            Message(compat.fitins_to_recorddict(ins, True), int(node.cid), "train", group_id=str(number))
-            for node, ins in asked
-        ]
+        return self._messages("train", self.inner.configure_fit, compat.fitins_to_recorddict, number, arrays, grid)
 
     def configure_evaluate(self, number: int, arrays: Any, config: Any, grid: Any) -> list[Any]:  # noqa: ARG002
         """Return the messages of a round of evaluation."""
+        configure, told = self.inner.configure_evaluate, compat.evaluateins_to_recorddict
+        return self._messages("evaluate", configure, told, number, arrays, grid)
+
+    def _messages(self, kind: str, configure: Any, told: Any, number: int, arrays: Any, grid: Any) -> list[Any]:
         self._nodes.show(node - FIRST_NODE for node in grid.nodes)
-        asked = self.inner.configure_evaluate(number, _parameters(arrays), self._nodes)
-        return [
-            Message(compat.evaluateins_to_recorddict(ins, True), int(node.cid), "evaluate", group_id=str(number))
-            for node, ins in asked
-        ]
+        asked = configure(number, _parameters(arrays), self._nodes)
+        return [Message(told(ins, True), int(node.cid), kind, group_id=str(number)) for node, ins in asked]
 
     def content_for_mean(self, content: Any, is_train: bool) -> Any:
         """Return what of a reply a mean is taken of."""
@@ -144,6 +137,13 @@ class OlderStrategy:
         return None if found is None else _numbers({"loss": float(found[0]), **found[1]})
 
 
+def has_methods_of(strategy: Any, kinds: tuple[type, ...], names: tuple[str, ...]) -> bool:
+    """Tell whether a strategy is of one of these kinds, and has not replaced these of its methods."""
+    own = type(strategy)
+    base = next((one for one in own.__mro__ if one in kinds), None)
+    return base is not None and all(getattr(own, name, None) is getattr(base, name, None) for name in names)
+
+
 def asked_client_for_arrays(client: Any, device: int, context: Any) -> Any:
     """Return the parameters that a client of an older app starts from."""
     from flwr.common import GetParametersIns  # noqa: PLC0415
@@ -178,5 +178,4 @@ def _parameters(arrays: Any) -> Any:
 
 
 def _numbers(metrics: dict[str, Any]) -> Any:
-    kept = {key: value for key, value in metrics.items() if isinstance(value, (int, float)) and value is not True}
-    return MetricRecord({key: value for key, value in kept.items() if value is not False})
+    return MetricRecord({key: value for key, value in metrics.items() if type(value) in (int, float)})

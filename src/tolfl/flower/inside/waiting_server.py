@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -23,6 +23,12 @@ _MAX_EARLY_QUESTIONS = 30  #: before `start`, a `main` may wait for its nodes in
 
 class RefusedAppError(Exception):
     """An app that cannot run without its server; the sentence says why."""
+
+
+def in_words(error: BaseException) -> str:
+    """Return an error of the app's in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def seed_everything(seed: int, who: object, round_index: int) -> None:
@@ -118,7 +124,7 @@ class WaitingServer:
             if isinstance(self.error, RefusedAppError):
                 raise self.error
             if self.error is not None:
-                why = f"{type(self.error).__name__}: {self.error}"
+                why = in_words(self.error)
                 raise RefusedAppError(f"the ServerApp of {name} failed before its first round ({why})") from self.error
             raise RefusedAppError(
                 f"the ServerApp of {name} ended without calling strategy.start(); there is nothing to train"
@@ -147,7 +153,7 @@ class WaitingServer:
         self._result = result
         self._answered.set()
         self._thread.join()
-        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        return "" if self.error is None else in_words(self.error)
 
 
 def _start(
@@ -170,7 +176,7 @@ def _start(
     )
 
 
-def result_of(arrays: Any, log: dict[str, Any], metric_record: Any) -> Any:
+def result_of(arrays: Any, log: dict[str, Any]) -> Any:
     """Return what `strategy.start` returns, from the metrics of all rounds."""
     result = Result()
     result.arrays = arrays
@@ -180,5 +186,5 @@ def result_of(arrays: Any, log: dict[str, Any], metric_record: Any) -> Any:
         ("server", result.evaluate_metrics_serverapp),
     ):
         for number, metrics in log.get(kind, []):
-            into[number] = metric_record(metrics)
+            into[number] = MetricRecord(metrics)
     return result

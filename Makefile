@@ -55,10 +55,11 @@ $(BASE_STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/tolf
 
 $(STAMP): $(BASE_STAMP)
 	$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(PIP_INSTALL) -c constraints.txt pip # older ones know no dependency groups
+	$(PIP_INSTALL) -c constraints.txt --group dev
 	@touch $@
 
-demo: $(BASE_STAMP) ## ten real devices, one head killed half way, Tol-FL and FL side by side: what has each left?
+demo: $(BASE_STAMP) ## ten real devices learn a detector, their server is killed half way, the rest goes on and raises alarms
 	$(BIN)/tolfl demo
 
 test: setup ## run the tests, without the slow ones, and report the coverage of the algorithm
@@ -132,7 +133,7 @@ soak: setup ## thousands of failures on ten real devices, then their history is 
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.net.soak --failures $(FAILURES)
 
 bench-flower-app: setup .venv-flwr-newest/.up-to-date ## one Flower app on Flower and on a fleet, the server killed on both
-	$(BIN)/python -m benchmarks.flower_app
+	$(BIN)/python -m benchmarks.flower_app $(FLOWER)
 
 screenshots: setup ## make the pictures of the page again, with Chromium
 	$(BIN)/python -m tests.dashboard.screenshots
@@ -143,6 +144,7 @@ explore: setup ## search the protocol for a bad schedule, for long (SCHEDULES=10
 dist: setup ## build the wheel and the source archive into dist/
 	rm -rf dist
 	$(BIN)/hatchling build
+	$(BIN)/twine check --strict dist/*
 
 clean: ## remove the virtual environments, caches and reports (runs/ stays)
 	rm -rf .venv .venv-flower .venv-flwr-* dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

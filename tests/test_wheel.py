@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Mapping
@@ -86,7 +87,10 @@ def test_the_package_comes_from_the_wheel(installed: Installed, tmp_path: Path) 
 
 
 def test_the_command_says_its_version_and_is_well(installed: Installed, tmp_path: Path) -> None:
-    assert installed.run("tolfl", "--version", cwd=tmp_path) == "tolfl 0.1.0\n"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    metadata = "import importlib.metadata; print('tolfl', importlib.metadata.version('tolfl'))"
+    assert installed.run("tolfl", "--version", cwd=tmp_path) == f"tolfl {version}\n"
+    assert installed.run("python", "-c", metadata, cwd=tmp_path) == f"tolfl {version}\n"
     shown = installed.run("tolfl", "doctor", cwd=tmp_path)
     assert "0 problems" in shown
     assert "compiled (" in shown

@@ -7,10 +7,9 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from docs.generate.commands import commands
 from docs.generate.comments import evaluated, said_in_class, said_in_module
 from docs.generate.words import cell, number, table
-from tolfl.core.spec import RunSpec, Timing, allowed
+from tolfl.core.spec import RunSpec, Timing, allowed, title
 
 PRESETS = ("localhost", "lan", "wireless")
 #: Constants by section: module and name; words of ours only where a name says it all in the code.
@@ -88,9 +87,9 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
 def limits() -> str:
     """Return the tables of limits."""
     parts = ["## When silence becomes a death", cell(_about(Timing)), _timing()]
-    for title, constants in CONSTANTS.items():
+    for heading, constants in CONSTANTS.items():
         rows = [_constant(*one) for one in constants]
-        parts += [f"## {title}", table(["limit", "value", "what, and why"], rows)]
+        parts += [f"## {heading}", table(["limit", "value", "what, and why"], rows)]
     return "\n\n".join(parts)
 
 
@@ -119,22 +118,15 @@ def settings() -> str:
 
 def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:
     said, hints = said_in_class(kind), get_type_hints(kind, include_extras=True)
-    helped = _helped()
     rows, below = [], []
     for field in msgspec.structs.fields(kind):
         name = f"{path}{field.name}"
         if isinstance(field.default, msgspec.Struct):
             below += [f"## [{name}]", cell(_about(type(field.default))), *_struct(type(field.default), f"{name}.")]
         else:
-            what = said[field.name].comment or helped.get(field.name, "")
+            what = said[field.name].comment or title(hints[field.name])
             rows.append([f"`{name}`", _default(field.default, field.name), _allowed(hints[field.name]), cell(what)])
     return [table(["field", "default", "allowed", "what"], rows), *below]
-
-
-def _helped() -> dict[str, str]:
-    """Return what `tolfl simulate --help` says of each flag: fields that need no comment in the code have one there."""
-    options = commands()["tolfl simulate"].params
-    return {one.name: re.sub(r" ?\(default: .*\)", "", one.help or "") for one in options}
 
 
 def _default(value: object, name: str) -> str:
@@ -144,7 +136,8 @@ def _default(value: object, name: str) -> str:
 
 
 def _allowed(hint: Any) -> str:
-    words = re.findall(r"'([^']*)'", str(hint)) if "Literal" in str(hint) else []
+    listed = re.search(r"Literal\[(.*?)\]", str(hint))
+    words = re.findall(r"'([^']*)'", listed[1]) if listed else []
     return f"one of {', '.join(f'`{word}`' for word in words)}" if words else allowed(hint)
 
 

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.feather as pa_feather
 import pyarrow.parquet as pa_parquet
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.cli.detectors import run
 from tolfl.detect import FederatedDetector
@@ -114,35 +116,109 @@ def as_frame(path: Path) -> pa.Table:
     return pa.concat_tables([block.table for block in blocks(path)], promote_options="permissive")
 
 
-@pytest.mark.parametrize("name", [*TEXTS, "parquet", "arrow"])
-def test_a_table_is_read_alike_by_fit_score_and_the_estimator(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = write(name, tmp_path)
-    fitted = run("fit", "table", "--device-column", "site", "--fill-missing", "--out", "m")
+def assert_alike(path: Path) -> None:
+    """Fit a table; score it by the command, the estimator and the exported scorer; compare all they say."""
+    fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m")
     assert fitted.code == 0, fitted.err
-    scored = run("score", "m", "table", "--format", "jsonl")
-    assert scored.code == 0, scored.err
+    scored = run("score", "m", path.name, "--format", "jsonl")
     found = [json.loads(line) for line in scored.out.splitlines()]
     frame = as_frame(path)
     estimator = FederatedDetector().fit(frame, devices="site")
+    assert run("export", "m").code == 0
+    command = [sys.executable, "m.pyz", path.name, "--format", "jsonl"]
+    exported = subprocess.run(command, capture_output=True, text=True, check=False)
 
+    assert scored.code == 0, scored.err
     assert [one["score"] for one in found] == estimator.anomaly_score(frame, devices="site").tolist()
     verdicts = np.where(estimator.predict(frame, devices="site") > 0, "typical", "alarm")
     assert [one["verdict"] for one in found] == verdicts.tolist()
+    assert (exported.returncode, exported.stdout, exported.stderr) == (scored.code, scored.out, scored.err)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["decimal comma", "holes", "quotes", "json lines", "parquet", "lower-case flags"])
-def test_the_exported_scorer_says_what_score_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [*TEXTS, "parquet", "arrow"])
+def test_fit_score_the_estimator_and_the_exported_scorer_read_a_table_alike(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    write(name, tmp_path)
-    assert run("fit", "table", "--device-column", "site", "--fill-missing", "--out", "m").code == 0
-    assert run("export", "m").code == 0
-    ours = run("score", "m", "table", "--format", "csv")
-    theirs = subprocess.run(
-        [sys.executable, "m.pyz", "table", "--format", "csv"], capture_output=True, text=True, check=False
-    )
 
-    assert (theirs.returncode, theirs.stdout, theirs.stderr) == (ours.code, ours.out, ours.err)
+    assert_alike(write(name, tmp_path))
+
+
+CELLS = {
+    "number": st.floats(-1e6, 1e6, width=32).map(lambda value: f"{value:.6g}"),
+    "whole": st.integers(-99, 99).map(str),
+    "with holes": st.one_of(st.integers(0, 9).map(str), st.sampled_from(["", "NA", "?", " - ", "null"])),
+    "flag": st.sampled_from(["true", "False", "TRUE"]),
+    "word": st.sampled_from(["eco", "größer", "a b", "x'y", "404", "Ω"]),
+}
+
+
+@st.composite
+def drawn_tables(draw: st.DrawFn) -> bytes:
+    """Return a table with columns of any kinds, in any order, with any separator and line end."""
+    kinds = draw(st.lists(st.sampled_from(sorted(CELLS)), min_size=1, max_size=4))
+    n_rows = draw(st.integers(30, 60))
+    ramp = np.random.default_rng(draw(st.integers(0, 9))).normal(size=n_rows)
+    table = {"level": [f"{value:.4f}" for value in ramp], "site": [f"s{row % 2}" for row in range(n_rows)]}
+    for place, kind in enumerate(kinds):
+        table[f"{kind} {place}"] = draw(st.lists(CELLS[kind], min_size=n_rows, max_size=n_rows))
+    order = draw(st.permutations(sorted(table)))
+    separator, end = draw(st.sampled_from(",;|\t")), draw(st.sampled_from(["\n", "\r\n"]))
+    rows = [order, *zip(*(table[name] for name in order), strict=True)]
+    return end.join(separator.join(row) for row in rows).encode()
+
+
+@pytest.mark.processes
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
+@given(content=drawn_tables())
+def test_drawn_tables_are_read_alike(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("drawn")
+    (folder / "table").write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+
+        assert_alike(folder / "table")
+
+
+def scored_by_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: pa.Table) -> tuple[int, str, str]:
+    monkeypatch.chdir(tmp_path)
+    write("plain", tmp_path)
+    assert run("fit", "table", "--device-column", "site", "--out", "m").code == 0
+    pa_parquet.write_table(other, "other")
+    done = run("score", "m", "other", "--format", "csv")
+    return done.code, done.out, done.err
+
+
+def test_words_where_numbers_were_trained_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = pa.table(with_column("flow", ["high"] * N))
+
+    assert scored_by_plain(tmp_path, monkeypatch, other) == (
+        2, "", "other: column 'flow' holds words ('high'), numbers were trained on\n",
+    )  # fmt: skip
+
+
+def test_numbers_where_words_were_trained_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = pa.table(with_column("mode", list(range(N))))
+
+    assert scored_by_plain(tmp_path, monkeypatch, other) == (
+        2, "", "other: column 'mode' holds numbers (int64), words were trained on\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"a,b\n1,2\n", "n_samples=1: too few rows to train on; a detector takes at least 10 typical ones\n"),
+        (b"a,b\n", "standard input: there is no row of data in it; fill it\n"),
+    ],
+)
+def test_too_little_on_standard_input_is_one_sentence(
+    content: bytes, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("fit", "-", "--out", "m", stdin=content)
+
+    assert (done.code, done.out, done.err, list(tmp_path.iterdir())) == (2, "", sentence, [])

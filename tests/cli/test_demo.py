@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,17 +11,21 @@ import pytest
 from tests.cli.conftest import Command
 from tests.net.fleet_processes import nothing_is_left_of
 from tests.runs.test_run_report import check_self_contained
-from tolfl.cli.demo import NoNetworkError, check_memory, largest_difference
+from tolfl.cli.demo import NoNetworkError, check_memory, detector_bytes
 from tolfl.core.records import FailureHappened
 from tolfl.runs.run_reader import read_records
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 SMALL = ["--rounds", "6", "--devices", "4", "--data", "blobs"]
-FILES = {"server-lost.png", "report.html", "tol-fl-clean", "tol-fl-elect", "tol-fl-drop", "fl-freeze", "fl-isolate"}
+FILES = {"server-lost.png", "report.html", "simulated", "fl", "alone", "paper", "paper-fl", "central"}
 
 
-def check_story(out: str, folder: Path) -> None:
-    for line in ("Tol-FL, a member takes over", "FL, training stops", "3 models, one per device", "mean-vector"):
+def check_output(out: str, folder: Path) -> None:
+    for line in ("FL, training stops", "no detector: thresholds were to come", "3 detectors, one per device"):
         assert line in out
+    assert "Took over: device 1 for 0 in" in " ".join(out.split())
+    assert "The detector that the 3 survivors have now: of " in out
+    assert "your table: tolfl up --learn detector" in out
     assert {path.name for path in folder.iterdir()} >= FILES
     assert (folder / "server-lost.png").stat().st_size > 10_000
     check_self_contained((folder / "report.html").read_text())
@@ -29,17 +34,18 @@ def check_story(out: str, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(240)
-def test_real_processes_come_to_the_simulated_model_after_a_kill(tolfl: Command, tmp_path: Path) -> None:
+def test_real_processes_leave_the_simulated_detector_after_a_kill(tolfl: Command, tmp_path: Path) -> None:
     code, out, said = tolfl("demo", *SMALL, "--out", "d")
 
     assert (code, said) == (0, "")
-    check_story(out, tmp_path / "d")
+    check_output(out, tmp_path / "d")
     assert "Tol-FL, a member takes over (real processes)" in out
-    assert "Its model is the simulated one" in out
-    assert "replay:  tolfl dashboard d/real" in out
-    assert largest_difference(tmp_path / "d" / "real", tmp_path / "d" / "tol-fl-elect") <= 1e-5
+    assert "it is the one that the simulator predicted, bit by bit" in out
+    assert "replay:    tolfl dashboard d/real" in out
+    assert len(detector_bytes(tmp_path / "d" / "real") | detector_bytes(tmp_path / "d" / "simulated")) == 1
+    assert len(list((tmp_path / "d" / "real").glob("devices/*/detector.tolfl"))) == 3
     deaths = [line for line in read_records(tmp_path / "d" / "real") if isinstance(line, FailureHappened)]
-    assert {(line.device, line.round) for line in deaths} == {(0, 3)}
+    assert {(line.device, line.round) for line in deaths} == {(0, 11)}
     assert "\x1b" not in out
     nothing_is_left_of(tmp_path / "d" / "real")
 
@@ -49,11 +55,25 @@ def test_all_of_it_can_be_simulated_and_each_demo_gets_a_folder(tolfl: Command, 
     second = tolfl("demo", *SMALL, "--simulated")
 
     assert (first[0], second[0]) == (0, 0)
-    check_story(first[1], tmp_path / "runs" / "demo")
-    check_story(second[1], tmp_path / "runs" / "demo-2")
+    check_output(first[1], tmp_path / "runs" / "demo")
+    check_output(second[1], tmp_path / "runs" / "demo-2")
     assert "real processes" not in first[1]
     code, _, said = tolfl("demo", *SMALL, "--simulated", "--out", "runs/demo")
     assert (code, said) == (1, "tolfl: run directory runs/demo: is not empty; choose another --out\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_table_of_the_readme_is_that_of_the_demo(tolfl: Command) -> None:
+    code, out, _ = tolfl("demo", "--simulated", "--out", "d")
+    shown = [
+        line.split("|")[2].strip() for line in README.read_text().splitlines() if re.match(r"\|.*\| [-0].* \|", line)
+    ]
+    rows = out[out.index("AUROC") :].split("\n\n")[0].splitlines()[1:]
+
+    assert code == 0
+    assert shown == [re.search(r" {2,}(0\.\d{3}|-) ", row)[1] for row in rows]  # type: ignore[index]
+    assert len(shown) == 6
 
 
 @pytest.mark.parametrize(
@@ -72,8 +92,8 @@ def test_without_a_network_it_says_why_and_simulates(
     assert code == 0
     assert "tolfl: no real network here: " in said
     assert why in said
-    assert said.endswith("; the same story in the simulator\n")
-    check_story(out, tmp_path / "d")
+    assert said.endswith("; the same in the simulator\n")
+    check_output(out, tmp_path / "d")
 
 
 def test_short_memory_is_found_before_anything_starts_as_doctor_counts_it() -> None:

@@ -164,7 +164,8 @@ def test_words_become_what_they_were_in_training(tmp_path: Path, monkeypatch: py
     ("arguments", "code", "sentence"),
     [
         (("model",), 2, "say what to score"),
-        (("model", "new.csv", "--follow"), 2, "leave one of them out"),
+        (("model", "new.csv", "--follow"), 2, "only a capture can be followed"),
+        (("model", "new.csv", "--interface", "lo"), 2, "leave one of them out"),
         (("model", "new.csv", "--group", "-1"), 2, "--group -1"),
         (("model", "nowhere.csv"), 2, "nowhere.csv: no such file"),
         (("model", "blobs"), 2, "not the name of a data set"),
@@ -174,7 +175,7 @@ def test_words_become_what_they_were_in_training(tmp_path: Path, monkeypatch: py
         (("model", "wide.npz"), 2, "the detector was trained on 5 columns"),
         (("model", "empty.csv"), 2, "the file is empty"),
     ],
-    ids=["nothing", "both", "gap", "file", "name", "model", "device", "columns", "arrays", "empty"],
+    ids=["nothing", "both", "interface", "gap", "file", "name", "model", "device", "columns", "arrays", "empty"],
 )
 def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
     Path("other.csv").write_text("a,b\n1,2\n")

@@ -15,7 +15,7 @@ from tests.dashboard.browser import Browser, needs_chromium
 from tests.dashboard.conftest import Opened
 from tests.dashboard.test_page import TOKEN, Noted
 from tests.record_lines import adopted, closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
-from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunStarted, TakenOver
+from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunStarted, Scored, TakenOver
 from tolfl.dashboard import Page, PageCommand
 from tolfl.runs.run_reader import RunReader
 
@@ -97,6 +97,10 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     assert "the run 26.00 kB, 100.0 % of messages \u00d7 model size" in details
     assert "device 1 takes over cluster 0 from device 0" in browser.text(".log")
     assert len(browser.find_all(".uplot")) == 2
+    assert (
+        browser.text(".headline")
+        == "4 of 4 devices are left; device 1 took over cluster 0 0.25 s after device 0 fell silent."
+    )
     assert "returned" in device(browser, 0)
     assert not browser.find_all("[data-action]"), "there is nobody to kill"
 
@@ -119,6 +123,26 @@ def test_stages_are_named_and_a_loss_that_no_round_has_is_not_shown(
     assert "Rounds done\n5 of 5" in text
     assert "Loss" not in text
     assert not browser.find_all("#loss")[0].is_displayed()
+
+
+def test_metrics_of_a_learner_are_curves_of_their_own(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    told: list[AnyRecord] = []
+    for line in lost_head():
+        if isinstance(line, RoundClosed):
+            metrics = (
+                {"evaluate/accuracy": 0.5 + 0.1 * (line.round or 0)} if (line.round or 0) % 2 else {"train/loss": 4.0}
+            )
+            told.append(msgspec.structs.replace(line, loss=metrics.get("train/loss"), metrics=metrics))
+        elif not isinstance(line, Evaluated | Scored):
+            told.append(line)
+    opened(page_of(tmp_path, told))
+    browser.until_loaded()
+
+    (curve,) = browser.find_all("figure.metric [role=img]")  # the training loss has one already
+    assert "evaluate/accuracy. run-0: 0.600 in round 1, 0.800 in round 3" in str(curve.get_attribute("aria-label"))
+    assert "evaluate/accuracy\n0.8" in browser.text(".facts")
+    assert "AUROC" not in browser.text(".facts")  # nothing is scored
+    assert not browser.find("#auroc").is_displayed()
 
 
 def test_the_folder_of_one_device_shows_the_whole_fleet(browser: Browser, opened: Opened, tmp_path: Path) -> None:
@@ -225,9 +249,9 @@ def test_text_of_records_is_never_markup(browser: Browser, opened: Opened, tmp_p
 
     assert evil in browser.text(".facts")
     assert evil in browser.text("#details")
-    assert browser.text(".name") == "<b>run<b>"
+    assert browser.text(".name") == f"tol-fl on {evil} (<b>run<b>)"
     assert browser.find_all("main img, main script, main b") == []
-    assert browser.driver.title == "<b>run<b> · tolfl"
+    assert browser.driver.title == f"tol-fl on {evil} (<b>run<b>) · tolfl"
 
 
 def test_runs_stand_side_by_side(browser: Browser, opened: Opened, tmp_path: Path) -> None:

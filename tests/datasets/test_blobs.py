@@ -70,8 +70,16 @@ def test_anomalies_can_be_told_from_typical_samples_but_not_for_nothing() -> Non
 
 
 @pytest.mark.parametrize("n_devices", [1, 2, 3])
-def test_fleets_smaller_than_the_number_of_groups_have_fewer_groups(n_devices: int) -> None:
-    assert blobs(n_devices, 0, SPEC).n_devices == n_devices
+def test_fleets_smaller_than_the_number_of_groups_are_tested_on_the_groups_that_they_have(n_devices: int) -> None:
+    data = blobs(n_devices, 0, SPEC)
+    assert data.test is not None
+    assert data.is_anomalous is not None
+    typical = data.test[~data.is_anomalous]
+    scores = np.stack([pca(data.slice_of(device), 3)(typical) for device in range(n_devices)])
+
+    assert data.n_devices == n_devices
+    assert scores.min(axis=0).max() < 0.5  # a typical row of a group that no device has is at 1 or more
+    assert set(scores.argmin(axis=0)) == set(range(n_devices))
 
 
 def test_a_single_feature_and_a_single_test_sample_do() -> None:

@@ -34,8 +34,8 @@ def test_columns_are_found_by_name_in_any_order_and_others_are_left_alone(tmp_pa
     assert rows.dtype == np.float32
 
 
-def test_numbers_are_words_where_the_fleet_has_words(tmp_path: Path) -> None:
-    assert rows_of(tmp_path, "warm,flow,mode\n20,1,3\n21,2,4\n").shape == (2, 35)
+def test_codes_are_words_where_one_of_them_is_no_number(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, "warm,flow,mode\n20,1,404\n21,2,A12\n").shape == (2, 35)
 
 
 def test_what_looks_like_an_identifier_here_is_a_warning_and_stays(
@@ -59,6 +59,7 @@ def test_rows_of_an_anomalous_class_do_not_train(tmp_path: Path) -> None:
         ("wram,flow,mode\n20,1,eco\n", "no column 'warm'.* did you mean 'wram'"),
         ("warm,flow,mode\nhot,1,eco\n", "'hot' in column 'warm' is no number"),
         ("warm,flow\n20,1\n", "no column 'mode'"),
+        ("warm,flow,mode\n20,1,3\n21,2,4\n", "column 'mode' holds numbers, and the fleet learns words there"),
         ("warm,flow,mode\n20,1,eco\n21,,eco\n", "data row 2: 'flow' is missing"),
     ],
 )

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.detect.assessment import Detections, Judged, assess, delays_of, partial_auroc, quality_of
-from tolfl.detect.plots import plot_histogram, plot_roc, plot_timeline
+from tolfl.detect.assessment import (
+    Detections,
+    Judged,
+    assess,
+    delays_of,
+    partial_auroc,
+    plot_histogram,
+    plot_roc,
+    plot_timeline,
+    quality_of,
+)
 
 #: Ten minutes of two devices. Events: a, 2 to 4 (noticed at 3); b, 6 (missed); b, 8 to 9 (noticed at once).
 TIMES = np.array([*range(10), *range(10)], dtype=float) * 60

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.detect.rows import near_a_plane, off_the_plane
 from tolfl.detect import FederatedDetector, NoFurtherTrainingError
-from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.detector_spec import DetectorSpec
 
 X = near_a_plane(300)
 DEVICES = np.repeat(["a", "b", "c"], 100)

@@ -19,7 +19,7 @@ from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector_learner import DetectorResult, DetectorStages
-from tolfl.detect.features import Features
+from tolfl.detect.feature_names import Features
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
 

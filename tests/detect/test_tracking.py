@@ -14,7 +14,7 @@ from tolfl.core.errors import UnknownNameError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.detect.watching import Seen, watched, watched_by
+from tolfl.detect.fitting import Seen, watched, watched_by
 from tolfl.learners import State
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.registry import learner_of

@@ -23,11 +23,9 @@ from tolfl.net.node_config import NodeConfig
 NOT_RUN = {
     "make demo": "a make target, which needs the checkout; tests/cli/test_demo.py runs `tolfl demo`",
     "make test": "these tests",
+    "pip install '.[tables]'": "the checkout; tests/test_wheel.py installs the wheel",
     "make setup": "makes the environment that the tests run in",
     "source .venv/bin/activate": "the environment that the tests run in",
-    "tolfl simulate --data fashion-mnist --data-dir ~/data": "needs a download; tests/datasets reads small ones",
-    "tolfl compare --data blobs --schemes all --fail server@50 --repetitions 10": "takes an hour; test_compare.py",
-    "tolfl reproduce server": "takes hours; tests/cli/test_reproduce.py runs it with --quick",
     "tail -f readings.jsonl | tolfl score model --follow --format jsonl": "never ends; tests/cli/test_score.py",
     "tolfl status 10.0.0.1:7000 --credentials fleet/devices/me": "needs three machines; tests/net/test_how_to.py",
     "python -m venv my-app/.venv": "tests/flower/test_flower_tutorial.py, in an environment that is there",

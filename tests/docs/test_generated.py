@@ -51,7 +51,7 @@ def test_the_page_of_the_specification_has_every_field() -> None:
     page = limits.settings()
 
     assert [name for name in RunSpec.__struct_fields__ if f"`{name}`" not in page and f"## [{name}]" not in page] == []
-    assert "| `train.lr` |  | a number above 0 | None: by the number of features |" in page
+    assert "| `train.lr` |  | a number above 0 | Local step size. (default: by the number of features) |" in page
     assert "| `train.optimizer` | `'sgd'` | one of `sgd`, `momentum`, `adam` |" in page
     assert "| `comms_ml.channel.snr_db` | 20 dB |" in page
 

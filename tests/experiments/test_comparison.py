@@ -21,10 +21,10 @@ from tolfl.experiments.comparison import (
     parse_schemes,
     scheme_jobs,
 )
-from tolfl.experiments.sweep import Job, SweepProgress
+from tolfl.experiments.sweep import Job
 from tolfl.learners.layouts import failure_plan
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import run
+from tolfl.sim.simulation import Progress, run
 
 SPEC = RunSpec(
     data="blobs",
@@ -46,7 +46,7 @@ def labels(found: list[Job]) -> list[str]:
     return [job.label for job in found]
 
 
-def finished(comparing: Comparing) -> list[SweepProgress]:
+def finished(comparing: Comparing) -> list[Progress]:
     return list(comparing)
 
 

@@ -157,6 +157,7 @@ def test_the_rounds_of_a_run_end_with_the_same_bits_on_an_emulated_arm_processor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
+@pytest.mark.timeout(900)  # the compiler takes minutes
 def test_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
     try:
         CompiledKernel(built_when_used(), variant)

@@ -113,6 +113,18 @@ def test_of_a_device_that_is_only_found_nobody_knows_when_it_fell_silent() -> No
     assert FailureHistory.of(lines).dead == {2}
 
 
+def test_a_device_found_dead_before_the_model_with_its_samples_came_failed_after_that_round() -> None:
+    first, second, *_ = (line for line in lost_head() if isinstance(line, RoundClosed))
+    found = failed(first.time_s, 0, 0, "found dead: silent", by=1)
+    late = msgspec.structs.replace(first, time_s=first.time_s + 0.1)
+    later = msgspec.structs.replace(found, time_s=first.time_s + 0.1, round=1)
+    orders: list[list[AnyRecord]] = [[started(), found, late, second], [started(), first, later, second]]
+
+    for lines in orders:
+        (incident,) = FailureHistory.of(lines).incidents
+        assert (incident.round, incident.samples_before, samples_lost(incident)) == (1, 190, "100 of 190")
+
+
 def test_devices_that_go_on_alone_wait_at_the_same_time() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 0, 1, "died (train)")]
     lines += [closed(1, 2.0, (device,), (device,), stall_s=0.2) for device in (1, 2, 3)]

@@ -10,7 +10,7 @@ import pytest
 
 from tolfl.core.errors import DataError
 from tolfl.tables import Roles, Schema, blocks_of, settle
-from tolfl.tables.settling import note_of
+from tolfl.tables.schema import note_of
 
 N = 200
 RNG = np.random.default_rng(0)

@@ -25,6 +25,7 @@ from tolfl.cli.plan import plan
 from tolfl.cli.reproduce import reproduce
 from tolfl.cli.run_commands import dashboard, report, simulate, up
 from tolfl.cli.score import score
+from tolfl.cli.watch import watch
 
 app = typer.Typer(
     help="Failure-tolerant federated learning for anomaly detection: any device may die, training carries on.",
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command()(fit)
 app.command()(score)
+app.command()(watch)
 app.command()(evaluate)
 app.command()(inspect)
 app.command()(export)

@@ -3,51 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format, one_device_per_owner, run_directory, spec_from_flags
+from tolfl.cli import flags
+from tolfl.cli.flags import Format, SpecFlags, run_directory, spec_flags
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.experiments.comparison import Comparing
 
-#: Parameters that are no field of a specification.
-_NO_FIELDS = ("spec", "schemes", "settings", "out", "resume", "format")
-#: Without a specification: enough seeds to see a spread.
-_USUAL_REPETITIONS = 3
 
-
-def compare(  # noqa: PLR0913, PLR0917  (one parameter per flag)
-    spec: options.Spec = None,
+@spec_flags(
+    "data data_dir partition device_column label_column time_column devices clusters topology rounds fail lost_model "
+    "seed repetitions",
+    usual=RunSpec(repetitions=3),  # enough seeds to see a spread
+)
+def compare(
+    asked: SpecFlags,
     schemes: Annotated[
         str | None,
         typer.Option(help="all, or some of tol-fl,sbt,fl,batch,batch-small,fedgroup,ifca,fesem. (default: all)"),
     ] = None,
-    data: options.Data = None,
-    data_dir: options.DataDir = None,
-    partition: options.Partition = None,
-    device_column: options.DeviceColumn = None,
-    label_column: options.LabelColumn = None,
-    time_column: options.TimeColumn = None,
-    devices: options.Devices = None,
-    clusters: options.Clusters = None,
-    topology: options.Topology = None,
-    rounds: options.Rounds = None,
-    fail: options.Fail = None,
-    lost_model: options.LostModel = None,
-    seed: options.Seed = None,
-    repetitions: Annotated[
-        int | None, typer.Option(help="Runs of each scheme, with seeds seed, seed + 1, ... (default: 3)")
-    ] = None,
-    settings: options.Set = None,
     out: Annotated[Path | None, typer.Option(help="Where it goes. (default: a new folder below runs/)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted comparison in --out.")] = False,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Compare schemes: the same devices, data, seeds and failures for all, one table and one figure.
 
@@ -61,34 +44,25 @@ def compare(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl compare --schemes ifca --set ifca.restarts=5 --set train.lr=0.01 --out runs/mine
     """
-    given = {name: value for name, value in locals().items() if name not in _NO_FIELDS and value is not None}
+    from tolfl.experiments.comparison import parse_schemes, read_spec
+
     if resume:
-        _resume(out, spec, schemes, given or settings, format)
+        if out is None:
+            raise SpecError("--resume needs --out, the comparison to continue")
+        if schemes is not None or not asked.is_empty:
+            raise SpecError("--resume goes on as the comparison was started; give --out and --resume alone")
+        stored = read_spec(out)
+        _run(stored.run, stored.schemes, out, True, format)
         return
-    from tolfl.experiments.comparison import parse_schemes
-
-    usual = RunSpec(repetitions=_USUAL_REPETITIONS)
-    chosen = spec_from_flags(usual if spec is None else RunSpec.from_file(spec), given, settings)
-    chosen = one_device_per_owner(chosen, given, spec).check()
-    if chosen.on_head_failure:
+    spec = asked.spec().check()
+    if spec.on_head_failure:
         raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
-    _run(chosen, parse_schemes("all" if schemes is None else schemes), out, False, format)
-
-
-def _resume(out: Path | None, spec: Path | None, schemes: str | None, given: Any, shown: Format) -> None:
-    from tolfl.experiments.comparison import read_spec
-
-    if out is None:
-        raise SpecError("--resume needs --out, the comparison to continue")
-    if spec is not None or schemes is not None or given:
-        raise SpecError("--resume goes on as the comparison was started; give --out and --resume alone")
-    stored = read_spec(out)
-    _run(stored.run, stored.schemes, out, True, shown)
+    _run(spec, parse_schemes("all" if schemes is None else schemes), out, False, format)
 
 
 def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool, shown: Format) -> None:
     from tolfl.cli.output import show_comparison
-    from tolfl.cli.progress import follow_jobs
+    from tolfl.cli.progress import follow
     from tolfl.datasets import check_name
     from tolfl.experiments.comparison import Comparing, scheme_jobs
     from tolfl.learners.layouts import check_scheme
@@ -98,7 +72,7 @@ def _run(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool
         check_scheme(job.spec)
     with run_directory(out, "compare", spec.data) as folder:
         comparing = Comparing(spec, schemes, out=folder, resume=resume)
-        follow_jobs(comparing, f"tolfl compare --out {folder} --resume")
+        follow(comparing, command=f"tolfl compare --out {folder} --resume")
     _save_figure(comparing, folder)
     if shown is Format.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(comparing.result.to_dict()), indent=2).decode())

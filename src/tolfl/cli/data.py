@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format, one_device_per_owner, spec_from_flags
+from tolfl.cli import flags
+from tolfl.cli.flags import Format, SpecFlags, spec_flags, spec_from_flags
 from tolfl.cli.spectrogram import spectrogram
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
@@ -31,7 +32,7 @@ Name = Annotated[str, typer.Argument(help="A data set's name, or a path to a tab
 
 
 @app.command("list")
-def list_(data_dir: options.DataDir = None, format: options.HowShown = Format.TABLE) -> None:
+def list_(data_dir: flags.DataDir = None, format: flags.HowShown = Format.TABLE) -> None:
     """List the data sets by name, and say which of them are on this machine.
 
     Example: tolfl data list
@@ -69,21 +70,15 @@ def _where(name: str, data_dir: str) -> str:
 
 
 @app.command()
-def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+@spec_flags("data_dir devices partition device_column label_column time_column seed", has_file=False)
+def describe(
+    asked: SpecFlags,
     name: Name,
-    data_dir: options.DataDir = None,
-    devices: options.Devices = None,
-    partition: options.Partition = None,
-    device_column: options.DeviceColumn = None,
-    label_column: options.LabelColumn = None,
-    time_column: options.TimeColumn = None,
-    seed: options.Seed = None,
-    settings: options.Set = None,
     columns: Annotated[
         bool, typer.Option("--columns", help="Write the columns instead, as a fleet's specification names them.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="A folder for the picture. (default: none is drawn)")] = None,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Count what devices get of a data set, by class, and draw its classes.
 
@@ -93,15 +88,11 @@ def describe(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl data describe readings.csv --device-column site --label-column state --columns
     """
-    given = {
-        "data": name, "data_dir": data_dir, "devices": devices, "partition": partition, "device_column": device_column,
-        "label_column": label_column, "time_column": time_column, "seed": seed,
-    }  # fmt: skip
-    given = {key: value for key, value in given.items() if value is not None}
+    asked = replace(asked, given={**asked.given, "data": name})
     if columns:
-        _write_columns(spec_from_flags(RunSpec(), given, settings).check(), name)
+        _write_columns(asked.applied_to(RunSpec()).check(), name)
         return
-    spec = one_device_per_owner(spec_from_flags(RunSpec(), given, settings), given)
+    spec = asked.spec()
     from tolfl.datasets import load
     from tolfl.datasets.describe import describe as described
     from tolfl.datasets.describe import plot_classes
@@ -160,7 +151,7 @@ def _show(found: Description) -> None:
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(help="fashion-mnist, mnist, cifar-10 or cifar-100.")],
-    data_dir: options.DataDir = None,
+    data_dir: flags.DataDir = None,
 ) -> None:
     """Download a data set from where its publisher keeps it, into --data-dir or the user's cache.
 
@@ -208,7 +199,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         typer.Option("--iq", help="Also write what a receiver hears: recordings/KIND/region-N.sigmf-meta (SigMF)."),
     ] = False,
     seconds: Annotated[float, typer.Option(help="How long each recording is; 80 MB per second.")] = 0.5,
-    settings: options.Set = None,
+    settings: flags.Set = None,
 ) -> None:
     """Generate wireless traffic and samples, and write them as samples.npz (X, y, time, names).
 

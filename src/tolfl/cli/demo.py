@@ -1,13 +1,14 @@
-"""`tolfl demo`: the whole story in a minute or two. A real network, its server killed at half time; FL beside it."""
+"""`tolfl demo`: ten real devices learn a detector, their server is killed, the rest goes on and raises alarms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import numpy as np
 import typer
 
 from tolfl.core.errors import RunDirectoryError, TolFLError
@@ -16,20 +17,17 @@ from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.datasets import FederatedDataset
+    from tolfl.detect.fitted import Detector
     from tolfl.net.launcher import Launcher
-    from tolfl.runs.checkpoint import Checkpoint
-    from tolfl.sim.simulation import Progress
 
-#: scheme, what happens when the head dies (empty: nobody dies), and how the table calls it.
-_STORY = [
-    ("tol-fl", "", "Tol-FL, nobody dies"),
-    ("tol-fl", "elect", "Tol-FL, a member takes over"),
-    ("tol-fl", "drop", "Tol-FL, the cluster is lost (the paper)"),
-    ("fl", "freeze", "FL, training stops"),
-    ("fl", "isolate", "FL, each device goes on alone"),
-]
+_DETECTOR = {"what": "detector"}
+#: When the server dies: half of the rounds of a detector are done, its cells are being divided, thresholds are to come.
+_DETECTOR_HALF = 11
 _REAL = "real"  #: the folder of the run by processes
-_PROMISED = 1e-5  #: how far real and simulated models may be apart
+_TWIN = "simulated"
+#: Rows put in at the end, for each device that is left.
+_USUAL_ROWS, _UNUSUAL_ROWS = 60, 15
+_ALARMS_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -56,19 +54,20 @@ class DemoRow:
 
 
 def demo(
-    rounds: Annotated[int, typer.Option(min=2, help="How many rounds; the server dies at half time.")] = 50,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of the paper's autoencoder, beside the detector.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="The seed of everything random.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Where runs, figure and report go. (default: runs/demo, or the next free one)")
     ] = None,
     simulated: Annotated[bool, typer.Option("--simulated", help="Start no processes: all of it simulated.")] = False,
-    devices: Annotated[int, typer.Option(min=2, hidden=True)] = 10,
+    devices: Annotated[int, typer.Option(min=3, hidden=True)] = 10,
     data: Annotated[str, typer.Option(hidden=True)] = "comms-ml",
 ) -> None:
-    """Train Tol-FL on ten real processes, kill the server half way, and show what is left; FL beside it.
+    """Learn a detector on ten real processes, kill the server half way, and let the survivors raise alarms.
 
     The processes talk over mutual TLS; the server, head of its cluster, is killed with SIGKILL. Where the machine does
-    not let them (a process limit, little memory), the demo says why and tells the same story in the simulator.
+    not let them (a process limit, little memory), the demo says why and simulates the same. A table has the
+    alternatives beside it: FL, whose training stops; devices alone; the paper's autoencoder; all rows in one place.
 
     Example: tolfl demo
 
@@ -77,28 +76,23 @@ def demo(
     Example: tolfl demo --simulated
     """
     from tolfl.cli.output import console_for_tables
-    from tolfl.datasets import load
+    from tolfl.runs.outcome import data_for
 
     folder = _folder(out)
-    base = RunSpec(
-        data=data,
-        devices=devices,
-        clusters=min(3, devices),  # one per region
-        rounds=rounds,
-        seed=seed,
-        evaluate_every=max(1, rounds // 10),
-    )
+    clusters = min(3, devices)  # one per region
+    base = RunSpec(data=data, devices=devices, clusters=clusters, seed=seed, learn=_DETECTOR)
+    chosen = msgspec.structs.replace(base, fail=f"server@{_DETECTOR_HALF}", on_head_failure="elect")
     console = console_for_tables()
-    console.print(_opening(base, simulated), soft_wrap=True)
-    samples = load(base)
-    real = None if simulated else _real_row(base, folder, samples)
-    rows = _simulated_rows(base, folder, samples)
-    twin = rows[1]
+    console.print(_opening(chosen, simulated), soft_wrap=True)
+    samples = data_for(chosen)
+    real = None if simulated else _real_row(chosen, folder, samples)
+    twin = _simulated_row(chosen, folder / _TWIN, "Tol-FL, a member takes over", samples)
+    told = real or twin
+    rows = [told, *_alternatives(base, folder, samples, rounds)]
     console.print()
-    if real is not None:
-        rows[1] = real
-    _show_story(rows)
-    is_kept = real is None or _show_agreement(real, twin)
+    _show_table(rows)
+    is_kept = _show_what_happened(told, twin if real is not None else None)
+    _show_alarms(told, samples)
     _show_files(rows, folder)
     if not is_kept:
         raise typer.Exit(1)
@@ -117,54 +111,59 @@ def _folder(out: Path | None) -> Path:
     return folder
 
 
-def _opening(base: RunSpec, simulated: bool) -> str:
+def _opening(spec: RunSpec, simulated: bool) -> str:
     how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
     return (
-        f"{base.devices} devices in three regions train one anomaly detector on {base.data} (seed {base.seed}), {how}. "
-        f"After {base.rounds // 2} of {base.rounds} rounds the server, device 0, is killed."
+        f"{spec.devices} devices learn one anomaly detector together, each from its own rows of {spec.data} "
+        f"(seed {spec.seed}), {how}. After {_DETECTOR_HALF} rounds the server, device 0, is killed."
     )
-
-
-def _spec_of(base: RunSpec, scheme: str, policy: str) -> RunSpec:
-    fail = f"server@{base.rounds // 2}" if policy else ""
-    return msgspec.structs.replace(base, scheme=scheme, fail=fail, on_head_failure=policy)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------
 
 
-def _real_row(base: RunSpec, folder: Path, samples: FederatedDataset) -> DemoRow | None:
-    """Run the row in which a member takes over by real processes; None where this machine does not let us."""
-    scheme, policy, what = _STORY[1]
+def _real_row(spec: RunSpec, folder: Path, samples: FederatedDataset) -> DemoRow | None:
+    """Learn the detector by real processes; None where this machine does not let us."""
     try:
-        run_network(_spec_of(base, scheme, policy), folder / _REAL, samples)
+        run_network(spec, folder / _REAL, samples)
     except NoNetworkError as error:
-        typer.echo(f"tolfl: no real network here: {error}; the same story in the simulator", err=True)
+        typer.echo(f"tolfl: no real network here: {error}; the same in the simulator", err=True)
         return None
     except KeyboardInterrupt:
         typer.echo("tolfl: stopped; all devices have ended", err=True)
         raise typer.Exit(130) from None
-    return DemoRow.read(f"{what} (real processes)", folder / _REAL)
+    return DemoRow.read("Tol-FL, a member takes over (real processes)", folder / _REAL)
 
 
-def _simulated_rows(base: RunSpec, folder: Path, samples: FederatedDataset) -> list[DemoRow]:
-    """Simulate the story; the rounds before the failure are trained once per scheme."""
+def _simulated_row(spec: RunSpec, folder: Path, what: str, samples: FederatedDataset | None = None) -> DemoRow:
     from tolfl.cli.progress import follow
     from tolfl.sim.simulation import Runs
 
-    half, rows = base.rounds // 2, []
-    before_failure: dict[str, list[Checkpoint]] = {}
-    for scheme, policy, what in _STORY:
-        place = folder / f"{scheme}-{policy or 'clean'}"
-        runs = Runs(_spec_of(base, scheme, policy), samples, out=place, known=before_failure.get(scheme))
+    follow(Runs(spec, samples, out=folder), what)
+    return DemoRow.read(what, folder)
 
-        def keep(progress: Progress, scheme: str = scheme, runs: Runs = runs) -> None:
-            if progress.rounds_done == half:
-                before_failure.setdefault(scheme, runs.checkpoints())
 
-        follow(runs, what, on_progress=keep)
-        rows.append(DemoRow.read(what, place))
-    return rows
+def _alternatives(base: RunSpec, folder: Path, samples: FederatedDataset, rounds: int) -> list[DemoRow]:
+    """Simulate what else could be done with these devices and rows."""
+    replace = msgspec.structs.replace
+    fl = replace(base, scheme="fl", clusters=None)
+    half = {"fail": f"server@{_DETECTOR_HALF}"}
+    paper = replace(base, learn={}, rounds=rounds, fail=f"server@{rounds // 2}", evaluate_every=max(1, rounds // 10))
+    of_paper = {"scheme": "fl", "clusters": None, "on_head_failure": "freeze"}
+    return [
+        _simulated_row(replace(fl, **half, on_head_failure="freeze"), folder / "fl", "FL, training stops", samples),
+        _simulated_row(
+            replace(fl, fail="server@0", on_head_failure="isolate"),
+            folder / "alone",
+            "each device alone, mean",
+            samples,
+        ),
+        _simulated_row(
+            replace(paper, on_head_failure="elect"), folder / "paper", "the paper's autoencoder, a member takes over"
+        ),
+        _simulated_row(replace(paper, **of_paper), folder / "paper-fl", "the paper's autoencoder, FL, training stops"),
+        _simulated_row(replace(base, devices=1, clusters=1), folder / "central", "all rows in one place, nobody dies"),
+    ]
 
 
 class NoNetworkError(TolFLError, OSError):
@@ -204,7 +203,7 @@ def check_memory(n_devices: int, free: int | None) -> None:
 
 
 def _check_nobody_else_died(launcher: Launcher) -> None:
-    """Refuse to tell the story of another failure than the one that was planned."""
+    """Refuse to go on after another failure than the one that was planned."""
     planned = {failure.device for failure in launcher.plan.failures}
     for process in launcher.processes:
         code = process.exit_code
@@ -224,21 +223,18 @@ def _last_line(log: Path) -> str:
 # -- what is shown ----------------------------------------------------------------------------------------------
 
 
-def _show_story(rows: Sequence[DemoRow]) -> None:
-    from rich.table import Table
+def _show_table(rows: Sequence[DemoRow]) -> None:
+    from tolfl.cli.output import console_for_tables, new_table, number
 
-    from tolfl.cli.output import console_for_tables, number
-
-    console = console_for_tables()
-    table = Table("", "AUROC", "devices in the last round", "what is left", box=None, padding=(0, 2, 0, 0))
+    table = new_table("", "AUROC", "devices in the last round", "what is left")
     for row in rows:
         table.add_row(row.what, number(row.summary["auroc"]), _last_round(row), _left(row))
-    for name, value in rows[0].summary["baselines"].items():
-        table.add_row(f"{name} (plain, no fleet)", number(value), "", "needs all data in one place")
-    console.print(table)
+    console_for_tables().print(table)
 
 
 def _last_round(row: DemoRow) -> str:
+    if row.summary["n_devices"] == 1:
+        return ""
     last = max(record.round or 0 for record in row.rounds)
     together = max(len(record.included) for record in row.rounds if record.round == last)
     is_last = last == row.summary["rounds"] - 1
@@ -246,60 +242,98 @@ def _last_round(row: DemoRow) -> str:
 
 
 def _left(row: DemoRow) -> str:
-    n_models = len(row.summary["auroc_per_model"])
-    return "one model, the fleet's" if n_models == 1 else f"{n_models} models, one per device"
+    n_models, what = len(row.summary["auroc_per_model"]), "detector" if row.summary["learn"] == "detector" else "model"
+    if not n_models:
+        return "no detector: thresholds were to come"
+    return f"one {what}" if n_models == 1 else f"{n_models} {what}s, one per device"
 
 
-def _show_agreement(real: DemoRow, twin: DemoRow) -> bool:
-    """Say what the kill cost, and whether real and simulated devices have the same model; False: they should have."""
+def _show_what_happened(told: DemoRow, twin: DemoRow | None) -> bool:
+    """Say what the kill cost, and whether real and simulated detectors are the same file; False: they should be."""
     from tolfl.cli.output import console_for_tables
     from tolfl.runs.failure_history import FailureHistory, sentence
 
     console = console_for_tables()
-    history = FailureHistory.of(real.records)
+    history = FailureHistory.of(told.records)
     console.print()
-    console.print("The real run: " + " ".join(sentence(one, history.stages) for one in history.incidents))
-    difference = largest_difference(real.folder, twin.folder)
-    if difference <= _PROMISED:
-        how = f"no parameter differs by more than {difference:.1g}" if difference else "bit by bit"
-        console.print(f"Its model is the simulated one, {how} (promised: to {_PROMISED:g}).")
+    console.print(" ".join(sentence(one, history.stages) for one in history.incidents))
+    if twin is None:
         return True
-    taken_part = [[(line.round, line.included) for line in row.rounds] for row in (real, twin)]
-    console.print(f"Its model differs from the simulated one by up to {difference:.1g}, more than {_PROMISED:g}.")
+    if detector_bytes(told.folder) == detector_bytes(twin.folder):
+        console.print("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
+        return True
+    console.print("The detector differs from the one that the simulator predicted.")
+    taken_part = [[(line.round, line.included) for line in row.rounds] for row in (told, twin)]
     if taken_part[0] != taken_part[1]:
-        console.print("A device was missing from some rounds: on a busy machine one may be taken for dead for a while.")
+        console.print("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
         return True
     return False
 
 
-def largest_difference(one: Path, other: Path) -> float:
-    """Return by how much the models of two run directories differ, over all parameters."""
-    import numpy as np
-    import safetensors.numpy
+def detector_bytes(folder: Path) -> set[bytes]:
+    """Return the detector of a run directory, as it and each of its devices has it: one, if all agree."""
+    return {path.read_bytes() for path in [folder / "detector.tolfl", *folder.glob("devices/*/detector.tolfl")]}
 
-    models = [safetensors.numpy.load_file(folder / "model.safetensors") for folder in (one, other)]
-    return max(float(np.max(np.abs(models[0][name] - models[1][name]))) for name in models[0])
+
+def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
+    """Score rows that nobody has seen with the detector of the survivors; say how many raise an alarm, and why."""
+    from tolfl.cli.output import console_for_tables
+    from tolfl.detect.fitted import Detector
+
+    assert samples.test is not None
+    assert samples.is_anomalous is not None
+    rng = np.random.default_rng(told.summary["seed"])
+    survivors: list[int] = told.summary["survivors"]
+    usual, unusual = (
+        rng.permutation(np.flatnonzero(samples.is_anomalous == wanted))[: n_rows * len(survivors)]
+        for wanted, n_rows in ((False, _USUAL_ROWS), (True, _UNUSUAL_ROWS))
+    )
+    detector = Detector.load(told.folder / "detector.tolfl")
+    n_false = int(detector.verdicts(samples.test[usual]).sum())
+    found = unusual[detector.verdicts(samples.test[unusual])]
+    console = console_for_tables()
+    console.print()
+    console.print(
+        f"The detector that the {len(survivors)} survivors have now: of {len(usual)} usual rows that nobody has seen, "
+        f"{n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of {len(unusual)} anomalies put in "
+        f"{len(found)}. The first {_ALARMS_SHOWN}:"
+    )
+    owners = {int(row): survivors[place % len(survivors)] for place, row in enumerate(unusual)}
+    for row in found[:_ALARMS_SHOWN]:
+        console.print("  " + _alarm(detector, samples, int(row), owners), soft_wrap=True)
+
+
+def _alarm(detector: Detector, samples: FederatedDataset, row: int, owners: Mapping[int, int]) -> str:
+    assert samples.test is not None
+    why = detector.explain(samples.test[row])
+    largest = why.features[0]
+    return (
+        f"alarm on device {owners[row]}: score {why.score:.0f}, limit {why.threshold:.0f}; {largest.name} is "
+        f"{largest.value:.3g}{largest.unit and ' ' + largest.unit}, expected {largest.expected:.3g}"
+    )
 
 
 def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
-    """Write the figure and the report, and say where everything is."""
+    """Write the figure and the report, and say where everything is and what to do next."""
     from tolfl.cli.output import console_for_tables
     from tolfl.cli.run_commands import ReportFormat, write_report
-    from tolfl.runs.run_figures import plot_curves
+    from tolfl.runs.run_figures import has_curves, plot_curves
     from tolfl.runs.run_reader import read_run
     from tolfl.runs.run_report import report_context
 
     figure, page = folder / "server-lost.png", folder / "report.html"
+    drawn = [(row.what, list(row.records)) for row in rows if has_curves([(row.what, list(row.records))])]
     try:
-        plot_curves([(row.what, list(row.records)) for row in rows]).savefig(figure, dpi=130)
+        plot_curves(drawn).savefig(figure, dpi=130)
     except OSError as error:
         problem = f"the figure cannot be written ({error.strerror}); choose another --out"
         raise RunDirectoryError(folder, problem) from None
-    clean, elected = rows[0], rows[1]
-    write_report(report_context(read_run(elected.folder), read_run(clean.folder)), page, ReportFormat.HTML)
+    told = rows[0]
+    write_report(report_context(read_run(told.folder)), page, ReportFormat.HTML)
     console = console_for_tables()
     console.print()
-    console.print(f"figure:  {figure}", soft_wrap=True)
-    console.print(f"report:  {page}  (open it in a browser)", soft_wrap=True)
-    console.print(f"replay:  tolfl dashboard {elected.folder}", soft_wrap=True)
-    console.print("more:    tolfl up --help")
+    console.print(f"figure:    {figure}", soft_wrap=True)
+    console.print(f"report:    {page}  (open it in a browser)", soft_wrap=True)
+    console.print(f"replay:    tolfl dashboard {told.folder}", soft_wrap=True)
+    console.print(f"detector:  tolfl inspect {told.folder / 'detector.tolfl'}", soft_wrap=True)
+    console.print("your table: tolfl up --learn detector --data readings.csv --device-column site")

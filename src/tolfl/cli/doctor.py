@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format
+from tolfl.cli import flags
+from tolfl.cli.flags import Format
 from tolfl.cli.output import show_json
 from tolfl.core.errors import TolFLError
 
@@ -62,7 +62,7 @@ _COLOURS = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Leve
 _LOWEST_PYTHON = (3, 11, 4)
 #: Groups of packages that are asked for by name, and what does not work without them.
 _EXTRAS = {
-    "tables": "reading tables, arrays and captures, figures and FederatedDetector",
+    "tables": "reading CSV, Parquet and their like, figures and FederatedDetector",
     "study": "generated Bluetooth, spectrograms and statistics of experiments",
     "discovery": "finding devices in a local network",
     "dashboard": "tolfl dashboard",
@@ -89,9 +89,9 @@ def doctor(
     credentials: Annotated[
         Path | None, typer.Option(help="A folder with a key and a certificate (tolfl enroll).")
     ] = None,
-    data_dir: options.DataDir = None,
+    data_dir: flags.DataDir = None,
     out: Annotated[Path, typer.Option(help="Where runs are going to be written.")] = Path("runs"),
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Check versions, ports, certificates, clock, limits and data; say what is wrong and what to do.
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
+from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
+from tolfl.cli.flags import Format, spec_from_flags
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.options import Format, spec_from_flags
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     model: Model,
     data: Annotated[str, typer.Argument(help="A table or folder with truth, or a data set's name (its test rows).")],
-    label_column: options.LabelColumn = None,
+    label_column: flags.LabelColumn = None,
     typical: Typical = None,
-    device_column: options.DeviceColumn = None,
-    time_column: options.TimeColumn = None,
-    data_dir: options.DataDir = None,
+    device_column: flags.DeviceColumn = None,
+    time_column: flags.TimeColumn = None,
+    data_dir: flags.DataDir = None,
     fill_missing: FillMissing = False,
-    encoding: options.Encoding = None,
+    encoding: flags.Encoding = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for roc.png, histogram.png, timeline.png and evaluation.json.")
     ] = None,
-    settings: options.Set = None,
-    format: options.HowShown = Format.TABLE,
+    settings: flags.Set = None,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Compare verdicts with the truth: AUROC, average precision, alarms, time to detect; for the fleet and each device.
 
@@ -76,8 +76,7 @@ def _judged_table(
     """Score a table block by block; scores and truth are kept, rows are not."""
     import numpy as np
 
-    from tolfl.detect.assessment import Judged
-    from tolfl.detect.gathering import is_anomalous
+    from tolfl.detect.assessment import Judged, is_anomalous
     from tolfl.detect.scoring import TableScorer
     from tolfl.tables import Roles, blocks
 
@@ -112,7 +111,7 @@ def _judged_table(
 def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> Judged:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
     from tolfl.detect.assessment import Judged
-    from tolfl.detect.gathering import gather
+    from tolfl.detect.fitting import gather
 
     given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})
     gathered = gather(spec_from_flags(RunSpec(), given, settings).check())
@@ -124,7 +123,7 @@ def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: l
 
 
 def _draw(judged: Judged, threshold: float, result: dict[str, Any], out: Path) -> None:
-    from tolfl.detect.plots import plot_histogram, plot_roc, plot_timeline
+    from tolfl.detect.assessment import plot_histogram, plot_roc, plot_timeline
     from tolfl.runs.directory import write_file
 
     write_file(out, "evaluation.json", msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")

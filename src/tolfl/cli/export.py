@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
+from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
+from tolfl.cli.flags import Format
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.options import Format
 from tolfl.core.errors import SpecError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def export(
     ] = "scorer",
     out: Annotated[Path | None, typer.Option(help="The file to write. (default: MODEL.pyz or MODEL.onnx)")] = None,
     data: Annotated[Path | None, typer.Option(help="onnx: a table to compare the graph with the detector on.")] = None,
-    label_column: options.LabelColumn = None,
+    label_column: flags.LabelColumn = None,
     typical: Typical = None,
     fill_missing: FillMissing = False,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Write a detector in a form that needs nothing of tolfl.
 
@@ -88,7 +88,7 @@ def _compared(
     import numpy as np
 
     from tolfl.core.metrics import auroc
-    from tolfl.detect.gathering import is_anomalous
+    from tolfl.detect.assessment import is_anomalous
     from tolfl.detect.onnx_export import largest_difference, onnx_scores
     from tolfl.detect.scoring import TableScorer
     from tolfl.tables import Roles, blocks

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format, spec_from_flags
+from tolfl.cli import flags
+from tolfl.cli.flags import Format, spec_from_flags
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.detect import Detector, DetectorSpec
-    from tolfl.detect.gathering import Gathered
+    from tolfl.detect.fitting import Gathered
     from tolfl.runs.tracking import Tracker
 
 #: Flags that are fields of a detector's specification, and those that say which data.
@@ -27,7 +27,7 @@ _DETECTOR = (
 )  # fmt: skip
 _DATA = (
     "data", "data_dir", "partition", "device_column", "label_column", "time_column", "columns", "ignore", "encoding",
-    "window_s", "step_s", "devices", "seed",
+    "window_s", "step_s", "per", "without_bursts", "devices", "seed",
 )  # fmt: skip
 
 FillMissing = Annotated[
@@ -45,30 +45,36 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     data: Annotated[
         str, typer.Argument(help="A table, capture or recording, a folder with one per device, a data set, or -.")
     ],
-    device_column: options.DeviceColumn = None,
-    label_column: options.LabelColumn = None,
-    time_column: options.TimeColumn = None,
-    columns: options.Columns = None,
-    ignore: options.Ignore = None,
-    encoding: options.Encoding = None,
+    device_column: flags.DeviceColumn = None,
+    label_column: flags.LabelColumn = None,
+    time_column: flags.TimeColumn = None,
+    columns: flags.Columns = None,
+    ignore: flags.Ignore = None,
+    encoding: flags.Encoding = None,
     window_s: Annotated[
         float | None, typer.Option("--window", help="Seconds in a window of a capture. (default: 1)")
     ] = None,
     step_s: Annotated[
         float | None, typer.Option("--step", help="Seconds from one window to the next. (default: the window's)")
     ] = None,
+    per: Annotated[
+        str | None, typer.Option(help="Of 802.11 captures, a row for each: bssid or channel. (default: one for all)")
+    ] = None,
+    without_bursts: Annotated[
+        bool | None, typer.Option("--without-bursts", help="Leave out seconds of 802.11 that look like an attack.")
+    ] = None,
     typical: Typical = None,
-    data_dir: options.DataDir = None,
+    data_dir: flags.DataDir = None,
     devices: Annotated[
         int | None, typer.Option("--devices", "-n", help="How many devices. (default: as the table has; else 10)")
     ] = None,
-    partition: options.Partition = None,
+    partition: flags.Partition = None,
     model: Annotated[str | None, typer.Option(help="cells, mahalanobis, autoencoder or pca. (default: cells)")] = None,
     cells: Annotated[int | None, typer.Option(help="At most so many cells. (default: 32)")] = None,
     scheme: Annotated[str | None, typer.Option(help="How devices train together. (default: tol-fl)")] = None,
-    clusters: options.Clusters = None,
+    clusters: flags.Clusters = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds of the autoencoder. (default: 100)")] = None,
-    fail: options.Fail = None,
+    fail: flags.Fail = None,
     on_head_failure: Annotated[str | None, typer.Option(help="elect, drop, ... (default: by scheme)")] = None,
     contamination: Annotated[
         str | None, typer.Option(help="auto, or the share of training rows that is to be anomalous. (default: auto)")
@@ -82,16 +88,16 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         float | None, typer.Option(help="Share of rows that may be anomalous, to be left out of cells. (default: 0)")
     ] = None,
     fill_missing: FillMissing = False,
-    seed: options.Seed = None,
+    seed: flags.Seed = None,
     continue_from: Annotated[
         Path | None, typer.Option("--continue", help="A detector of cells to go on from, with new typical rows.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file for the detector. (default: DATA.tolfl)")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    track: options.Track = None,
-    track_to: options.TrackTo = None,
-    settings: options.Set = None,
-    format: options.HowShown = Format.TABLE,
+    track: flags.Track = None,
+    track_to: flags.TrackTo = None,
+    settings: flags.Set = None,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Train a detector on typical rows, by devices that share parameters and keep their rows, and save it.
 
@@ -111,7 +117,7 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     """
     asked = dict(locals())
     from tolfl.detect import Detector
-    from tolfl.detect.gathering import gather
+    from tolfl.detect.fitting import gather
     from tolfl.tables import spooled
 
     before = None if continue_from is None else Detector.load(continue_from)
@@ -145,7 +151,7 @@ def _target(out: Path | None, data: str, force: bool) -> Path:
 def _specs(asked: dict[str, Any]) -> tuple[DetectorSpec, RunSpec]:
     """Return what was asked of the detector and of the data; --set goes to the one that has the field."""
     from tolfl.detect import DetectorSpec
-    from tolfl.detect.spec import SCALINGS, check_model
+    from tolfl.detect.detector_spec import SCALINGS, check_model
 
     fields = msgspec.to_builtins(DetectorSpec())
     fields |= {name: asked[name] for name in _DETECTOR if asked[name] is not None}
@@ -195,7 +201,7 @@ def _trained(
     from tolfl.cli.progress import progress_bar
     from tolfl.core.metrics import auroc, average_precision
     from tolfl.detect import fit_detector, fit_more
-    from tolfl.detect.watching import Seen, watched_by
+    from tolfl.detect.fitting import Seen, watched_by
     from tolfl.runs.tracking import tracker_for
 
     kind, where, name = track

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format
+from tolfl.cli import flags
+from tolfl.cli.flags import Format
 from tolfl.cli.output import show_json
 from tolfl.core.errors import TolFLError
 from tolfl.core.records import how_far
@@ -26,11 +26,11 @@ def node(
     absent: Annotated[
         str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
     ] = "",
-    learn: options.Learn = None,
-    flower: options.Flower = None,
-    run_config: options.RunConfig = None,
-    node_config: options.NodeConfig = None,
-    python: options.Python = None,
+    learn: flags.Learn = None,
+    flower: flags.Flower = None,
+    run_config: flags.RunConfig = None,
+    node_config: flags.NodeConfig = None,
+    python: flags.Python = None,
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
 
@@ -49,8 +49,8 @@ def node(
     from tolfl.net.node_config import UNCONFIRMED, NodeConfig
     from tolfl.net.prepare import prepare
 
-    flags = {"learn": learn, "flower": flower, "run_config": run_config, "node_config": node_config, "python": python}
-    given = options.with_flower(flags)
+    asked = {"learn": learn, "flower": flower, "run_config": run_config, "node_config": node_config, "python": python}
+    given = flags.with_flower(asked)
     said = {"what" if name == "learn" else name: value for name, value in given.items()}
     settings = NodeConfig.from_file(config).without(absent)
 
@@ -77,7 +77,7 @@ def status(
     credentials: Annotated[
         Path | None, typer.Option(help="Your key and certificate, a folder (tolfl enroll operator).")
     ] = None,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Ask a device what its whole fleet is doing, as it knows it; or every device of a run on this machine.
 
@@ -134,9 +134,12 @@ def _show(answers: list[Answer]) -> None:
 
 
 def dead_devices(said: StatusReply) -> set[int]:
-    """Return the devices that a device holds for dead, in the life that its roster has."""
+    """Return the devices that a device holds for dead, in the life that its roster has, or that left and are silent."""
     lives = {life.device: life.incarnation for life in said.roster}
-    return {life.device for life in said.dead if lives.get(life.device, life.incarnation) <= life.incarnation}
+    # A device that learns of a death from the roster alone has found nobody dead itself.
+    left_out = {peer.device for peer in said.peers if lives and peer.device not in lives and not peer.is_connected}
+    known = {life.device for life in said.dead if lives.get(life.device, life.incarnation) <= life.incarnation}
+    return known | left_out
 
 
 def _fleet_table(said: StatusReply) -> Table:
@@ -259,7 +262,7 @@ def revoke(name: Name, fleet: Folder = _DEFAULT) -> None:
 
 
 @enroll_app.command("list")
-def list_(fleet: Folder = _DEFAULT, format: options.HowShown = Format.TABLE) -> None:
+def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = Format.TABLE) -> None:
     """List the certificates that were handed out.
 
     Example: tolfl enroll list --format json

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format
+from tolfl.cli import flags
+from tolfl.cli.flags import Format
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Argument(help="A saved detector (tolfl fit).")]
 
 
-def inspect(model: Model, format: options.HowShown = Format.TABLE) -> None:
+def inspect(model: Model, format: flags.HowShown = Format.TABLE) -> None:
     """Show what a saved detector is: features, model and why, thresholds, devices, failures on the way.
 
     Example: tolfl inspect model

@@ -121,11 +121,13 @@ def _models_table(summary: Summary) -> Table:
 
 
 def _loss_of_rows(summary: Summary) -> str:
-    """Say how well the training rows are explained: detectors and learners of one's own score them, without a loss."""
+    """Say how well the training rows are explained, by a loss or a score; or what a learner measures itself."""
     from tolfl.learners.registry import BUILT_IN
 
     has_loss = summary.get("learn") in {None, *BUILT_IN}
     what = "training loss" if has_loss else "mean score of the training rows"
+    if summary["train_loss"] is None and summary.get("metrics"):
+        return ", ".join(f"{name} {number(value, 4)}" for name, value in summary["metrics"].items())
     return f"{what} {number(summary['train_loss'], 4)}"
 
 

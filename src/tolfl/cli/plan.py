@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format, new_directory, one_device_per_owner, spec_from_flags
+from tolfl.cli import flags
+from tolfl.cli.flags import Format, SpecFlags, new_directory, spec_flags
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec, Timing
 
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
     from tolfl.experiments.planning import FailureRates, LayoutPlan
 
-#: Parameters that are fields of a specification.
-_FIELDS = (
-    "data", "data_dir", "partition", "device_column", "label_column", "time_column", "devices", "rounds", "seed",
-    "repetitions", "epochs", "timing", "latency_s", "uplink", "bandwidth_bps",
-)  # fmt: skip
 #: Of a device, where no data are looked at.
 _USUAL_SAMPLES = 900
 
 
+@spec_flags(
+    "devices rounds data data_dir partition device_column label_column time_column repetitions seed bandwidth_bps "
+    "latency_s uplink seconds_per_sample epochs timing",
+    has_file=False,
+)
 def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
-    devices: options.Devices = None,
+    asked: SpecFlags,
     clusters: Annotated[
         str | None, typer.Option("--clusters", "-k", help="Which k: 1,2,5, or all. (default: 1, 2, root of N, N/2, N)")
     ] = None,
-    rounds: options.Rounds = None,
     deadline_s: Annotated[
         float | None, typer.Option("--deadline", help="Seconds that a round may take. (default: no limit)")
     ] = None,
@@ -51,30 +50,11 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     auroc_from: Annotated[
         str | None, typer.Option(help="paper: the AUROCs that it prints. (default: a rehearsal on --data)")
     ] = None,
-    data: options.Data = None,
-    data_dir: options.DataDir = None,
-    partition: options.Partition = None,
-    device_column: options.DeviceColumn = None,
-    label_column: options.LabelColumn = None,
-    time_column: options.TimeColumn = None,
     rehearsal_rounds: Annotated[int, typer.Option(help="Rounds of the rehearsal; somebody fails at half time.")] = 40,
-    repetitions: Annotated[int | None, typer.Option(help="Seeds of the rehearsal. (default: 1)")] = None,
-    seed: options.Seed = None,
     sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
     n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
-    bandwidth_bps: Annotated[
-        float | None, typer.Option("--bandwidth", help="Bits per second of a device's link. (default: 2e7)")
-    ] = None,
-    latency_s: options.LatencyS = None,
-    uplink: Annotated[str | None, typer.Option(help="Which time counts: serial or parallel. (default: serial)")] = None,
-    seconds_per_sample: Annotated[
-        float | None, typer.Option(help="Of local training, per epoch. (default: 1e-4)")
-    ] = None,
-    epochs: options.Epochs = None,
-    timing: options.Timing = None,
-    settings: options.Set = None,
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
 
@@ -87,14 +67,9 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl plan --auroc-from paper --data comms-ml --odds 0.90,0.08,0.02 --format json
     """
-    asked = dict(locals())
     from tolfl.experiments.planning import check_plan
 
-    given = {name: asked[name] for name in _FIELDS if asked[name] is not None}
-    fields = [*(settings or [])]
-    if seconds_per_sample is not None:
-        fields.append(f"links.seconds_per_sample={seconds_per_sample!r}")
-    spec = one_device_per_owner(spec_from_flags(RunSpec(), given, fields), given).check()
+    spec = asked.spec().check()
     rates = _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h))
     chosen = _clusters(clusters, spec.devices)
     check_plan(spec, chosen, deadline_s)
@@ -119,7 +94,7 @@ def _planned(
     deadline_s: float | None,
 ) -> LayoutPlan:
     """Rehearse, showing how far it is, or take the paper's AUROCs; then weigh the layouts."""
-    from tolfl.cli.progress import progress_bar
+    from tolfl.cli.progress import follow
     from tolfl.datasets import check_name
     from tolfl.experiments.planning import aurocs_of_paper, aurocs_of_pilot, layouts_of, make_plan, pilot_jobs
     from tolfl.experiments.sweep import Sweep
@@ -136,11 +111,7 @@ def _planned(
         check_name(pilot)
         jobs, data = pilot_jobs(pilot, layouts_of(clusters)), datasets_of(pilot)
         sweep = Sweep(jobs, data=data)
-        with progress_bar() as bar:
-            task = bar.add_task("", total=len(jobs) * rehearsal_rounds, loss="")
-            for progress in sweep:
-                done = progress.jobs_done * rehearsal_rounds + progress.rounds_done
-                bar.update(task, description=f"{progress.label:<27}", completed=done)
+        follow(sweep)
         aurocs = aurocs_of_pilot(pilot, sweep)
         sizes = [size or data[0].n_samples(device) for device in range(spec.devices)]
         known_features = data[0].n_features

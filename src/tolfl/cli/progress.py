@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypedDict
 
@@ -21,49 +20,32 @@ from rich.text import Text
 if TYPE_CHECKING:
     from tolfl.experiments.catalogue import RunningExperiment
     from tolfl.experiments.comparison import Comparing
-    from tolfl.experiments.sweep import SweepProgress
+    from tolfl.experiments.sweep import Sweep
     from tolfl.sim.simulation import Progress, Runs
 
 
 def follow(
-    runs: Runs, title: str, out: Path | None = None, on_progress: Callable[[Progress], None] | None = None
+    work: Runs | Sweep | Comparing | RunningExperiment,
+    title: str = "",
+    command: str = "",
+    on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> None:
-    """Compute runs to their end, showing how far they are."""
+    """Compute something to its end, showing how far it is; `command` goes on with it after Ctrl-C."""
     with _interruptible() as was_interrupted, progress_bar() as bar:
-        task = bar.add_task(title, total=runs.spec.rounds, loss="")
-        for progress in runs:
-            if on_progress is not None:
-                on_progress(progress)
-            place = progress.text if progress.stages else ""
-            bar.update(task, completed=progress.rounds_done, total=progress.rounds, loss=_loss(progress), place=place)
-            if was_interrupted():
-                _stop(runs, f"after {progress.rounds_done} rounds", "simulate", out)
-
-
-def follow_jobs(work: Comparing | RunningExperiment, command: str) -> None:
-    """Compute jobs to their end, showing how far they are; `command` goes on with them."""
-    with _interruptible() as was_interrupted, progress_bar() as bar:
-        task = bar.add_task("", total=None, loss="")
+        task = bar.add_task(title, total=None, loss="")
         for progress in work:
-            done = progress.jobs_done + progress.rounds_done / max(1, progress.rounds)
-            bar.update(task, description=f"{progress.label:<18}", completed=done, total=progress.n_jobs)
-            bar.update(task, loss=_loss(progress))
+            on_progress(progress)
+            loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
+            place = progress.text if progress.stages else ""
+            bar.update(task, completed=progress.done, total=progress.total, loss=loss, place=place)
+            bar.update(task, description=f"{progress.label or title:<18}")
             if was_interrupted():
+                if not command:
+                    raise KeyboardInterrupt
                 work.save_checkpoints()
-                typer.echo(f"tolfl: stopped in {progress.label}; to go on: {command}", err=True)
+                where = f"in {progress.label}" if progress.label else f"after {progress.rounds_done} rounds"
+                typer.echo(f"tolfl: stopped {where}; to go on: {command}", err=True)
                 raise typer.Exit(130)
-
-
-def _loss(progress: Progress | SweepProgress) -> str:
-    return "" if progress.loss is None else f"loss {progress.loss:.4g}"
-
-
-def _stop(work: Runs, where: str, command: str, out: Path | None) -> None:
-    if out is None:
-        raise KeyboardInterrupt
-    work.save_checkpoints()
-    typer.echo(f"tolfl: stopped {where}; to go on: tolfl {command} --out {out} --resume", err=True)
-    raise typer.Exit(130)
 
 
 def _can_draw() -> bool:

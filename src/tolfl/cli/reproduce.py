@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format
+from tolfl.cli import flags
+from tolfl.cli.flags import Format
 from tolfl.core.errors import RunDirectoryError, SpecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         str,
         typer.Option(help="Data sets, with commas; all: those of the experiment that are available."),
     ] = "all",
-    data_dir: options.DataDir = None,
+    data_dir: flags.DataDir = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Everything tiny: to see that it works, not to learn from.")
     ] = False,
@@ -52,7 +52,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         list[Path] | None,
         typer.Option(help="render: also fill the blocks '<!-- results: NAME PART -->' of a Markdown page; repeatable."),
     ] = None,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Reproduce a table or figure of the paper: means and spreads, the paper's value beside each, and what follows.
 
@@ -111,13 +111,13 @@ def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Exper
 
 
 def _run(experiment: Experiment, chosen: Options, folder: Path) -> ExperimentReport:
-    from tolfl.cli.progress import follow_jobs
+    from tolfl.cli.progress import follow
     from tolfl.experiments.catalogue import RunningExperiment
     from tolfl.experiments.results import provenance, write_results
 
     command = " ".join(["tolfl", *_without_folders(sys.argv[1:])])
     running, started = RunningExperiment(experiment, chosen), time.perf_counter()
-    follow_jobs(running, f"tolfl {' '.join(sys.argv[1:])}")
+    follow(running, command=f"tolfl {' '.join(sys.argv[1:])}")
     seconds, report = time.perf_counter() - started, running.report
     write_results(folder, report, provenance(command, seconds, running.computing_s, running.specs, chosen.quick))
     return report

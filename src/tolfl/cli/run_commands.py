@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import (
-    Format,
-    flags_of,
-    one_device_per_owner,
-    run_directory,
-    shown_data,
-    spec_from_flags,
-    tell_of_app,
-    tell_of_app_files,
-)
+from tolfl.cli import flags
+from tolfl.cli.flags import Format, SpecFlags, run_directory, spec_flags
 from tolfl.cli.output import show_run
 from tolfl.core.errors import RunDirectoryError, SpecError, missing_extra
 from tolfl.core.records import AnyRecord
@@ -32,76 +23,27 @@ if TYPE_CHECKING:
     from tolfl.sim.simulation import Runs
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
-#: Parameters that are no field of a specification.
-_NO_FIELDS = ("spec", "settings", "out", "resume", "format", "track", "track_to")
-#: Flags of `simulate` that make no sense for real processes.
-_SIMULATED_ONLY = (
-    "repetitions", "lost_model", "latency_s", "bandwidth_bps", "uplink", "speed_spread", "track", "track_to",
-)  # fmt: skip
 #: As many as fit side by side on a wide screen, and as many colours as can be told apart.
 _MOST_RUNS = 6
+#: What is learned from which data, by whom, and who fails.
+_RUN = (
+    "scheme learn flower run_config node_config python data data_dir partition device_column label_column time_column "
+    "devices clusters topology rounds fail on_head_failure seed min_devices deadline_s evaluate_every lr epochs "
+    "batch_size optimizer server_lr dropout code samples_per_device n_features timing"
+)
 
 
 # -- simulate ---------------------------------------------------------------------------------------------------
 
 
-def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
-    spec: options.Spec = None,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            help="tol-fl, fl, sbt, batch, batch-small, fedgroup, ifca, fesem; or mean-vector, pca-16, pca-32. "
-            "(default: tol-fl)"
-        ),
-    ] = None,
-    learn: options.Learn = None,
-    flower: options.Flower = None,
-    run_config: options.RunConfig = None,
-    node_config: options.NodeConfig = None,
-    python: options.Python = None,
-    data: options.Data = None,
-    data_dir: options.DataDir = None,
-    partition: options.Partition = None,
-    device_column: options.DeviceColumn = None,
-    label_column: options.LabelColumn = None,
-    time_column: options.TimeColumn = None,
-    devices: options.Devices = None,
-    clusters: options.Clusters = None,
-    topology: options.Topology = None,
-    rounds: options.Rounds = None,
-    fail: options.Fail = None,
-    on_head_failure: Annotated[
-        str | None,
-        typer.Option(
-            help="elect, drop, isolate or freeze; fedgroup, ifca, fesem: strict or rehome. (default: by scheme)"
-        ),
-    ] = None,
-    lost_model: options.LostModel = None,
-    seed: options.Seed = None,
-    repetitions: Annotated[int | None, typer.Option(help="Runs with seeds seed, seed + 1, ... (default: 1)")] = None,
-    min_devices: options.MinDevices = None,
-    deadline_s: options.DeadlineS = None,
-    evaluate_every: options.EvaluateEvery = None,
-    lr: options.Lr = None,
-    epochs: options.Epochs = None,
-    batch_size: options.BatchSize = None,
-    optimizer: options.Optimizer = None,
-    server_lr: options.ServerLr = None,
-    dropout: options.Dropout = None,
-    code: options.Code = None,
-    samples_per_device: options.SamplesPerDevice = None,
-    n_features: options.NFeatures = None,
-    timing: options.Timing = None,
-    latency_s: options.LatencyS = None,
-    bandwidth_bps: options.BandwidthBps = None,
-    uplink: options.Uplink = None,
-    speed_spread: options.SpeedSpread = None,
-    out: options.Out = None,
-    resume: options.Resume = False,
-    settings: options.Set = None,
-    track: options.Track = None,
-    track_to: options.TrackTo = None,
-    format: options.HowShown = Format.TABLE,
+@spec_flags(f"{_RUN} lost_model repetitions latency_s bandwidth_bps uplink speed_spread")
+def simulate(
+    asked: SpecFlags,
+    out: flags.Out = None,
+    resume: flags.Resume = False,
+    track: flags.Track = None,
+    track_to: flags.TrackTo = None,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Simulate one run: devices train together in virtual time, and some of them die.
 
@@ -115,18 +57,16 @@ def simulate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl simulate run.toml --out runs/mine ; tolfl simulate --out runs/mine --resume
     """
-    given = {name: value for name, value in locals().items() if name not in _NO_FIELDS and value is not None}
     tracked = (track, track_to or "")
     if resume:
-        stored = _stored_spec(out, spec, lambda one: spec_from_flags(one, given, settings), "spec.toml", "run")
+        stored = _stored_spec(out, asked, "spec.toml", "run")
         if out is not None and not _show_if_finished(out, format):
             _simulate(stored, out, True, format, tracked)
         return
-    chosen = spec_from_flags(RunSpec() if spec is None else RunSpec.from_file(spec), given, settings)
-    chosen = one_device_per_owner(chosen, given, spec).check()
-    _check_names(chosen)
-    with run_directory(out, chosen.scheme, shown_data(chosen)) as folder:
-        _simulate(chosen, folder, False, format, tracked)
+    spec = asked.spec().check()
+    _check_names(spec)
+    with run_directory(out, spec.scheme, shown_data(spec)) as folder:
+        _simulate(spec, folder, False, format, tracked)
 
 
 def _check_names(spec: RunSpec) -> None:
@@ -143,9 +83,10 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
     from tolfl.cli.progress import follow
     from tolfl.runs.tracking import tracker_for
 
+    command = f"tolfl simulate --out {out} --resume"
     title, (kind, where) = f"{runs.spec.scheme} on {Path(shown_data(runs.spec)).stem}", tracked
     if kind is None:
-        follow(runs, title, out)
+        follow(runs, title, command)
         return
     with tracker_for(kind, out.name, where) as tracker:
 
@@ -153,7 +94,7 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
             for seed, of_run in enumerate(records, start=runs.spec.seed):
                 tracker.hear_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
 
-        follow(runs, title, out, on_progress=lambda _: tell([one.records for one in runs.simulations]))
+        follow(runs, title, command, on_progress=lambda _: tell([one.records for one in runs.simulations]))
         tell([result.records for result in runs.results])
 
 
@@ -170,15 +111,18 @@ def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tr
 # -- up ---------------------------------------------------------------------------------------------------------
 
 
-@flags_of(simulate, without=_SIMULATED_ONLY)
+@spec_flags(_RUN)
 def up(
+    asked: SpecFlags,
+    out: flags.Out = None,
+    resume: flags.Resume = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Plain text between the devices instead of TLS.")
     ] = False,
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Show the fleet as a web page here, with buttons to kill devices.")
     ] = False,
-    **given: Any,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Run a fleet of real processes on this machine: the same flags, failure plans and results as `tolfl simulate`.
 
@@ -197,19 +141,15 @@ def up(
 
     Example: tolfl up --out runs/real --resume
     """
-    out, shown = given["out"], given["format"]
-    fields = {name: value for name, value in given.items() if name not in _NO_FIELDS and value is not None}
-    if given["resume"]:
-        change = lambda one: spec_from_flags(one, fields, given["settings"])  # noqa: E731
-        spec = _stored_spec(out, given["spec"], change, "devices/spec.toml", "run of real devices")
-        if _show_if_finished(out, shown):
+    if resume:
+        spec = _stored_spec(out, asked, "devices/spec.toml", "run of real devices")
+        if out is not None and _show_if_finished(out, format):
             return
     else:
-        base = RunSpec() if given["spec"] is None else RunSpec.from_file(given["spec"])
-        spec = one_device_per_owner(spec_from_flags(base, fields, given["settings"]), fields, given["spec"])
+        spec = asked.spec()
         _check_networked(spec)
     with run_directory(out, f"{spec.scheme}-up", shown_data(spec)) as folder:
-        _run_processes(spec, folder, given["resume"], shown, insecure, dashboard)
+        _run_processes(spec, folder, resume, format, insecure, dashboard)
 
 
 def _check_networked(spec: RunSpec) -> None:
@@ -245,20 +185,49 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
 # -- what both have in common -----------------------------------------------------------------------------------
 
 
-def _stored_spec(
-    out: Path | None, spec: Path | None, change: Callable[[RunSpec], RunSpec], marker: str, what: str
-) -> RunSpec:
-    """Return the specification of the run to resume; `change`: what the flags would make of it, which is nothing."""
+def _stored_spec(out: Path | None, asked: SpecFlags, marker: str, what: str) -> RunSpec:
+    """Return the specification of the run to resume, which flags do not change."""
     if out is None:
         raise SpecError("--resume needs --out, the run directory to continue")
     if not (out / marker).is_file():
         raise RunDirectoryError(out, f"holds no {what} to resume; leave out --resume to start one")
     stored = RunSpec.from_file(out / "spec.toml")
-    if spec is not None and RunSpec.from_file(spec) != stored:
-        raise RunDirectoryError(out, f"was not started with {spec}; resume it without a specification")
-    if change(stored) != stored:
+    if asked.file is not None and RunSpec.from_file(asked.file) != stored:
+        raise RunDirectoryError(out, f"was not started with {asked.file}; resume it without a specification")
+    if asked.applied_to(stored) != stored:
         raise RunDirectoryError(out, "was started with other options; resume it with --out and --resume alone")
     return stored
+
+
+def shown_data(spec: RunSpec) -> str:
+    """Return a name of what a run learns from: a Flower app brings its own data."""
+    what = str(spec.learn.get("what", ""))
+    return what.removeprefix("flower:") if what.startswith("flower:") else spec.data
+
+
+def tell_of_app(spec: RunSpec) -> None:
+    """Say what a Flower app asks for, before its first round."""
+    from tolfl.learners.layouts import is_plain
+    from tolfl.learners.registry import brings_own_data, learner_of
+    from tolfl.runs.outcome import data_for, fleet_of
+
+    if not is_plain(spec) and brings_own_data(spec):
+        typer.echo(str(learner_of(fleet_of(spec, data_for(spec)))), err=True)
+
+
+def tell_of_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> None:
+    """Say which files a Flower app's own code has left on the devices, and whether they are the same."""
+    if not str(spec.learn.get("what", "")).startswith("flower:"):
+        return
+    folders = [out / "devices" / str(device) for device in survivors]
+    # The run directory has the same files as a device, and others that no app writes.
+    names = {path.name for path in out.iterdir() if path.is_file()} - {"records.jsonl", "model.safetensors"}
+    for name in sorted(names):
+        contents = [(folder / name).read_bytes() for folder in folders if (folder / name).is_file()]
+        if contents:
+            alike = "the same" if len(set(contents)) == 1 else f"{len(set(contents))} different ones"
+            where = f"{out}/devices/*/: {alike} on {len(contents)} devices"
+            typer.echo(f"{name}, written by the app, is in {where}", err=True)
 
 
 def _show_if_finished(out: Path, shown: Format) -> bool:

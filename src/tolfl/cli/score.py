@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tolfl.cli import options
+from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
+from tolfl.cli.flags import ScoreFormat
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.options import ScoreFormat
 from tolfl.core.errors import SpecError
 
 
@@ -22,12 +22,15 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Read standard input, and answer line by line: the same as -."),
+        typer.Option("--follow", "-f", help="Go on reading a capture that grows; without a file: standard input."),
     ] = False,
+    interface: Annotated[
+        str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
+    ] = None,
     device_column: Annotated[
         str | None, typer.Option(help="Whose row it is: that device's own threshold is used.")
     ] = None,
-    time_column: options.TimeColumn = None,
+    time_column: flags.TimeColumn = None,
     alert_only: Annotated[bool, typer.Option("--alert-only", help="Show rows above the threshold only.")] = False,
     group: Annotated[
         float | None,
@@ -38,7 +41,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         bool, typer.Option("--explain-all", help="Name these features for all rows, which takes longer.")
     ] = False,
     fill_missing: FillMissing = False,
-    encoding: options.Encoding = None,
+    encoding: flags.Encoding = None,
     format: Annotated[ScoreFormat, typer.Option(help="How to show the scores.")] = ScoreFormat.TABLE,
 ) -> None:
     """Score rows: how anomalous, how likely that is for a typical row, the verdict, and which features make an alarm.
@@ -51,16 +54,18 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl score model november.csv --time-column time --group 600 --format csv
 
     Example: tail -f readings.jsonl | tolfl score model --follow --format jsonl
+
+    Example: tolfl score model --interface wlan0 --alert-only
     """
-    if data is None and not follow:
-        raise SpecError("say what to score: a file, or - (or --follow) for standard input")
-    if follow and data not in {None, "-"}:
-        raise SpecError(f"--follow reads standard input, not {data}; leave one of them out")
+    if interface is not None and data is not None:
+        raise SpecError(f"--interface {interface} and {data}; leave one of them out")
+    if data is None and not follow and interface is None:
+        raise SpecError("say what to score: a file, - (or --follow) for standard input, or --interface")
     from tolfl.detect.fitted import Detector
     from tolfl.detect.score_stream import ScoreRequest, score_stream
 
     request = ScoreRequest(
-        data or "-",
+        data or ("-" if interface is None else f"interface:{interface}"),
         device_column or "",
         time_column or "",
         alert_only,
@@ -70,6 +75,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         fill_missing,
         encoding or "",
         format.value,
+        follow and data not in {None, "-"},
     )
     if score_stream(Detector.load(model), request.check(), sys.stdout.buffer, sys.stderr):
         raise typer.Exit(1)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tolfl.cli import options
-from tolfl.cli.options import Format
+from tolfl.cli import flags
+from tolfl.cli.flags import Format
 from tolfl.cli.output import show_json
 from tolfl.core.errors import RunDirectoryError, SpecError
 
@@ -22,7 +22,7 @@ def spectrogram(
         float, typer.Option("--from", help="Begin so many seconds after the recording's beginning.")
     ] = 0.0,
     seconds: Annotated[float | None, typer.Option(help="Draw so many seconds. (default: all)")] = None,
-    format: options.HowShown = Format.TABLE,
+    format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Draw frequency over time, with a box around each annotation (up to 400 of them).
 

@@ -100,7 +100,7 @@ class ModelError(TolFLError, RuntimeError):
 
 #: What a package is needed for that only some installations have, and the extra that brings it.
 EXTRAS = {
-    "pyarrow": ("tables", "reading tables, arrays and captures from files"),
+    "pyarrow": ("tables", "reading tables from files (NPY, NPZ and captures do without)"),
     "sklearn": ("tables", "FederatedDetector, FedGroup and IFCA"),
     "matplotlib": ("tables", "figures"),
     "scipy": ("study", "statistics of experiments, Bluetooth waveforms and spectrograms"),
@@ -109,6 +109,7 @@ EXTRAS = {
     "uvicorn": ("dashboard", "tolfl dashboard"),
     "onnx": ("export", "tolfl export"),
     "onnxruntime": ("export", "tolfl export"),
+    "paho": ("mqtt", "alarms to an MQTT broker"),
     "zeroconf": ("discovery", "finding devices in a local network"),
     "ray": ("ray", "tolfl reproduce --on ray"),
     "mlflow": ("track", "--track"),

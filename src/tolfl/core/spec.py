@@ -1,15 +1,17 @@
 """Run specifications: everything that a run depends on, read from TOML or flags, stored with every result.
 
-What a number may be is declared in its type. It is checked where a specification is read, and by `RunSpec.check` or
-`checked` where it was made in Python; what several fields must be together is checked whenever they are set.
+What a number may be is declared in its type, and so is the meaning of fields that commands have a flag for (`title`).
+Types are checked where a specification is read, and by `RunSpec.check` or `checked` where it was made in Python; what
+several fields must be together is checked whenever they are set.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -76,11 +78,20 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LinkModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated network and devices. Virtual time only: none of it changes a model without a deadline."""
 
-    latency_s: NotNegative = 0.005  #: from the last byte sent to the first event at the receiver
-    bandwidth_bps: Positive = 20e6  #: of every device's link
-    uplink: Literal["serial", "parallel"] = "serial"  #: serial: a receiver takes one transfer at a time
-    seconds_per_sample: NotNegative = 1e-4  #: local training time per sample and epoch at speed 1
-    speed_spread: NotNegative = 0.0  #: device speeds are drawn from 1 / (1 + U(0, speed_spread)); 0: all alike
+    latency_s: Annotated[
+        NotNegative, Meta(title="Seconds per message, from the last byte sent to the first event at the receiver.")
+    ] = 0.005
+    bandwidth_bps: Annotated[Positive, Meta(title="Bits per second of every device's link.")] = 20e6
+    uplink: Annotated[
+        Literal["serial", "parallel"],
+        Meta(title="serial or parallel; serial: a receiver takes one transfer at a time."),
+    ] = "serial"
+    seconds_per_sample: Annotated[NotNegative, Meta(title="Local training time per sample and epoch at speed 1.")] = (
+        1e-4
+    )
+    speed_spread: Annotated[
+        NotNegative, Meta(title="How unequal devices' speeds are: drawn from 1 / (1 + U(0, spread)); 0: all alike.")
+    ] = 0.0
 
 
 class ChannelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,7 +145,7 @@ class CommsMLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From raw samples to one slice per device; what is left open is chosen by the data set."""
 
-    dir: str = ""  #: where to look first; then TOLFL_DATA, the user's cache, Debian's data sets
+    dir: Annotated[str, Meta(title="Where data sets lie. (default: TOLFL_DATA, the user's cache)")] = ""
     # -- classes
     declared: AtLeast0 = 0  #: which of the data set's declared choices of anomalous classes
     typical: tuple[str, ...] = ()  #: typical classes of one's own choice; all others are anomalous unless named
@@ -142,15 +153,25 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     colour: bool = False  #: CIFAR: 3,072 values instead of 1,024 grey ones
     fine: bool = False  #: CIFAR-100: 100 classes instead of 20 coarse ones
     # -- columns of a table
-    device_column: str = ""
-    label_column: str = ""
-    time_column: str = ""
-    columns: tuple[str, ...] = ()  #: the only ones to learn from; (): all that look like measurements or words
-    ignore: tuple[str, ...] = ()  #: columns not to learn from
-    encoding: str = ""  #: of CSV and JSON lines; empty: UTF-8
+    device_column: Annotated[str, Meta(title="The column of a table that says whose sample it is.")] = ""
+    label_column: Annotated[str, Meta(title="The column with the class of a sample.")] = ""
+    time_column: Annotated[str, Meta(title="The column that says when.")] = ""
+    columns: Annotated[
+        tuple[str, ...],
+        Meta(title="The only columns to learn from, as in a,b,c. (default: all but identifiers, counters, clocks)"),
+    ] = ()
+    ignore: Annotated[tuple[str, ...], Meta(title="Columns not to learn from, as in a,b.")] = ()
+    encoding: Annotated[str, Meta(title="Of CSV and JSON lines: latin-1, cp1252, ... (default: utf-8)")] = ""
     # -- windows of a capture
-    window_s: WindowSeconds = 1.0
-    step_s: WindowSeconds | None = None  #: from one window's start to the next one's; None: as long as the window
+    window_s: Annotated[WindowSeconds, Meta(title="Seconds in a window of a capture.")] = 1.0
+    step_s: Annotated[
+        WindowSeconds | None, Meta(title="Seconds from one window to the next. (default: the window's)")
+    ] = None
+    per: Annotated[
+        Literal["", "bssid", "channel"],
+        Meta(title="Of 802.11 captures, a row for each bssid or channel. (default: one row for all)"),
+    ] = ""
+    without_bursts: Annotated[bool, Meta(title="Leave out seconds of 802.11 that look like an attack.")] = False
     # -- training, validation, test
     split: Literal["random", "chronological"] = "random"
     test_share: ShareBelow1 = 0.2  #: of typical samples, where the publisher has not set any aside
@@ -158,7 +179,10 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_train: AtLeast1 | None = None  #: at most so many training samples in all, drawn evenly from the classes
     max_test: AtLeast1 | None = None  #: at most so many test samples in all, half of them anomalous
     # -- devices
-    partition: Literal["classes", "iid", "dirichlet", "column"] | None = None  #: None: by column if there is one
+    partition: Annotated[
+        Literal["classes", "iid", "dirichlet", "column"] | None,
+        Meta(title="Who gets which samples: classes, iid, dirichlet, column. (default: classes; column if named)"),
+    ] = None
     groups: AtLeast1 | None = None  #: groups of classes that share devices; None: the typical classes, at most 5
     alpha: Positive = 0.5  #: of the Dirichlet distribution: the smaller, the more unequal
     sizes: tuple[Positive, ...] = ()  #: relative sizes of the devices' slices (iid); (): equal
@@ -278,12 +302,15 @@ class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Local training as asked for; what is left open is chosen by the shape of the data."""
 
-    lr: Positive | None = None  #: None: by the number of features
-    epochs: AtLeast1 = 1
-    batch_size: AtLeast0 | None = None  #: None: 16 below 1,000 samples per device, else 32; 0: one full batch
-    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    lr: Annotated[Positive | None, Meta(title="Local step size. (default: by the number of features)")] = None
+    epochs: Annotated[AtLeast1, Meta(title="Local epochs per round.")] = 1
+    batch_size: Annotated[
+        AtLeast0 | None,
+        Meta(title="Local batch size; 0: one full batch. (default: 16 below 1,000 samples per device, else 32)"),
+    ] = None
+    optimizer: Annotated[Literal["sgd", "momentum", "adam"], Meta(title="sgd, momentum or adam.")] = "sgd"
     momentum: ShareBelow1 = 0.9
-    server_lr: Positive = 1.0  #: step on the mean update; 1 is FedAvg
+    server_lr: Annotated[Positive, Meta(title="Step on the mean update; 1 is FedAvg.")] = 1.0
 
     def settle(self, n_features: int, n_samples: int, is_own_module: bool = False) -> TrainSettings:
         """Fill in what was left open, for devices with about `n_samples` samples each."""
@@ -299,8 +326,8 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The paper's autoencoder: in-128-64-32-64-128-in with dropout on its hidden layers."""
 
     hidden: tuple[AtLeast1, ...] = (128, 64)
-    code: AtLeast1 = 32
-    dropout: ShareBelow1 = 0.2
+    code: Annotated[AtLeast1, Meta(title="Size of the autoencoder's code.")] = 32
+    dropout: Annotated[ShareBelow1, Meta(title="Dropout on hidden layers.")] = 0.2
     code_activation: Literal["linear", "relu"] = "linear"
     module: str = ""  #: the name of a module that was handed in from Python instead
 
@@ -308,8 +335,8 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The built-in data set: each group on a subspace of its own, anomalies off it."""
 
-    samples_per_device: AtLeast1 = 200
-    n_features: AtLeast1 = 32
+    samples_per_device: Annotated[AtLeast1, Meta(title="Samples of a device (blobs).")] = 200
+    n_features: Annotated[AtLeast1, Meta(title="Features of a sample (blobs).")] = 32
     n_groups: AtLeast1 = 5
     n_test: AtLeast2 = 1000
     n_validation: AtLeast0 = 500  #: typical samples held back, to choose between models without their labels
@@ -322,26 +349,44 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     4
     """
 
-    scheme: str = "tol-fl"
-    data: str = "comms-ml"
-    devices: AtLeast1 = 10
-    clusters: int | None = None  #: None: 5, or one per device where there are fewer
-    topology: str = ""  #: another layout than contiguous ids, such as '1,0|2,3'; replaces `clusters`
-    rounds: AtLeast1 = 100
-    fail: str = ""  #: a failure plan
-    on_head_failure: str = ""  #: empty: the scheme's default
-    lost_model: Literal["lost", "frozen"] = "lost"  #: a cluster's model whose head is gone: not scored, or as it was
-    seed: AtLeast0 = 0
-    repetitions: AtLeast1 = 1  #: seeds seed, seed + 1, ...
+    scheme: Annotated[
+        str, Meta(title="tol-fl, fl, sbt, batch, batch-small, fedgroup, ifca, fesem; or mean-vector, pca-16, pca-32.")
+    ] = "tol-fl"
+    data: Annotated[str, Meta(title="A data set (tolfl data list), or a path to a table or folder.")] = "comms-ml"
+    devices: Annotated[AtLeast1, Meta(title="How many devices. (default: 10, or fewer owners)")] = 10
+    clusters: Annotated[int | None, Meta(title="How many clusters. (default: 5, or fewer devices)")] = None
+    topology: Annotated[str, Meta(title="Another layout, such as '1,0|2,3', heads first; replaces --clusters.")] = ""
+    rounds: Annotated[AtLeast1, Meta(title="How many rounds.")] = 100
+    fail: Annotated[
+        str,
+        Meta(
+            title="Who fails when: client@50, server@50/chain, device:3@50-60, head:2@50, closer@50, cluster:2@50, "
+            "cut:3|4,5@50-55, random:0.01; a round of a stage: head@thresholds:1; "
+            "phases /train /report /chain /distribute; joined by ';'."
+        ),
+    ] = ""
+    on_head_failure: Annotated[
+        str, Meta(title="elect, drop, isolate or freeze; fedgroup, ifca, fesem: strict or rehome. (default: by scheme)")
+    ] = ""
+    lost_model: Annotated[
+        Literal["lost", "frozen"],
+        Meta(title="A cluster's model whose head is gone, at scoring: lost (not scored) or frozen (as it was)."),
+    ] = "lost"
+    seed: Annotated[AtLeast0, Meta(title="The seed of everything random.")] = 0
+    repetitions: Annotated[AtLeast1, Meta(title="Runs with seeds seed, seed + 1, ...")] = 1
     splits: AtLeast1 = (
         1  #: repetitions go round so many declared splits: choices of classes, or draws of generated data
     )
-    min_devices: AtLeast1 = 1  #: fewer live devices do not train; more than half the fleet keeps a minority side still
+    min_devices: Annotated[
+        AtLeast1, Meta(title="Fewer live devices do not train; more than half the fleet keeps a minority side still.")
+    ] = 1
     min_samples: AtLeast1 = 1
-    deadline_s: Positive | None = None  #: a head waits this long for its members; None: until they report or die
-    evaluate_every: AtLeast0 = 0  #: score the model every so many rounds; 0: only at the end
+    deadline_s: Annotated[
+        Positive | None, Meta(title="Seconds a head waits for its members. (default: until they report or die)")
+    ] = None
+    evaluate_every: Annotated[AtLeast0, Meta(title="Score the model every so many rounds; 0: only at the end.")] = 0
     checkpoint_every: AtLeast1 = 10  #: rounds between two checkpoints on disk
-    timing: str = "localhost"
+    timing: Annotated[str, Meta(title="How fast deaths are noticed: localhost, lan, wireless.")] = "localhost"
     train: TrainSpec = TrainSpec()
     model: ModelSpec = ModelSpec()
     links: LinkModel = LinkModel()
@@ -442,7 +487,7 @@ def _explain(problem: str, fields: object, kind: Any) -> str:
     what, where = placed.groups() if placed else (problem, "")
     steps = re.findall(r"\w+|\[\d+\]", where)
     prefix = f"{where}: " if where else ""
-    kind = _type_at(kind, steps)
+    kind = type_at(kind, steps)
     if unknown := re.fullmatch(r"Object contains unknown field `(.+)`", what):
         known = get_type_hints(kind)
         near = did_you_mean(unknown[1], known)
@@ -475,10 +520,27 @@ def allowed(kind: Any) -> str:
     return ""
 
 
-def _type_at(kind: Any, steps: list[str]) -> Any:
+def title(kind: Any) -> str:
+    """Return what the type of a field says of it; nothing where it says nothing.
+
+    >>> title(type_at(RunSpec, ["rounds"]))
+    'How many rounds.'
+    """
+    return next((part.title for part in get_args(kind) if isinstance(part, Meta) and part.title), "")
+
+
+def type_at(kind: Any, steps: list[str]) -> Any:
+    """Return the type of a field, or of a field of a section."""
     for step in steps:
-        kind = get_args(kind)[0] if step.startswith("[") else get_type_hints(kind, include_extras=True)[step]
+        while get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        kind = get_args(kind)[0] if step.startswith("[") else _hints(kind)[step]
     return kind
+
+
+@cache  # a command line asks for the types of eighty fields as it starts
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _value_at(value: Any, steps: list[str]) -> Any:

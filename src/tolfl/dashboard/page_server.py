@@ -27,7 +27,7 @@ from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import AnyRecord, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.dashboard.page_guard import LOCAL_NAMES, PageGuard, refusal_reason
-from tolfl.runs.failure_history import COLUMNS, FailureHistory, describe, incident_cells, tone
+from tolfl.runs.failure_history import COLUMNS, FailureHistory, describe, headline, incident_cells, tone
 from tolfl.runs.run_reader import RunReader
 
 ASSETS = Path(__file__).parent / "assets"
@@ -102,6 +102,7 @@ def _encoded_failures(history: FailureHistory, timing: str) -> bytes:
             "devices": one.devices,
             "stall_s": one.stall_s,
             "stalled_until_s": one.stalled_until_s,
+            "headline": [(part.text, part.known_s) for part in headline(one)],
             "cells": [(cell.text, cell.known_s) for cell in incident_cells(one, history.stages, timing)],
         }
         for one in history.incidents

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from tolfl.core.errors import DataError, SpecError, did_you_mean
+from tolfl.core.errors import DataError, DataFileError, SpecError, did_you_mean
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.classes import choose, mask_of
 from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.raw import TYPICAL, RawData
 from tolfl.tables import Roles, Schema
-from tolfl.tables.folders import by_device, device_files, is_capture, is_recording
-from tolfl.tables.schema import word_column
+from tolfl.tables.array_files import ArrayRows, array_rows, open_arrays, settle_arrays
+from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arrays, is_recording, owner_of
+from tolfl.tables.schema import name_and_unit, note_of, word_column
 
 if TYPE_CHECKING:
     from tolfl.tables import Rows
@@ -38,21 +39,24 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
     """
     check_roles(source, roles_of(spec))
     grid = grid_of_spec(spec)
-    if (files := _captures(source)) and not spec.columns and not spec.ignore:
-        return _windows(source, files, grid)
+    if (files := _files(source)) and is_of_arrays(files[0]):
+        return _of_arrays(source, files, spec, fill_missing=fill_missing)
+    if files and is_capture(files[0]) and not spec.columns and not spec.ignore:
+        return _windows(source, files, spec)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
-    from tolfl.tables.settling import note_of  # noqa: PLC0415  (as above)
 
-    once = list(blocks(source, spec.encoding, grid)) if _is_of_signals(source) else None
+    once = list(blocks(source, spec.encoding, grid, per=spec.per)) if _is_of_signals(source) else None
     schema = settle(
-        once or blocks(source, spec.encoding, grid),
+        once or blocks(source, spec.encoding, grid, per=spec.per),
         roles_of(spec),
         columns=spec.columns,
         ignore=spec.ignore,
         encoding=spec.encoding,
         fill_missing=fill_missing,
     )
-    raw = _samples(source, schema, [schema.rows(block) for block in once or blocks(source, spec.encoding, grid)])
+    raw = _samples(
+        source, schema, [schema.rows(block) for block in once or blocks(source, spec.encoding, grid, per=spec.per)]
+    )
     if note := note_of(schema):
         _LOG.warning("%s: %s", raw.name, note)
     return raw
@@ -60,27 +64,52 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
 
 def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     """Return the typical rows of a device's table, its columns found by name; what does not fit is one sentence."""
-    if columns:
+    own = spec.dataset
+    files = _files(spec.data) if columns else []
+    if files and is_of_arrays(files[0]):
+        raw = _of_arrays(spec.data, files, own, columns)
+    elif files and is_capture(files[0]):
+        windows = _windows(spec.data, files, own)
+        places = [_place_of(column, windows.feature_names or (), windows.name) for column in columns]
+        missing = None if windows.missing is None else windows.missing[:, places]
+        raw = replace(windows, samples=windows.samples[:, places], missing=missing, feature_names=tuple(columns))
+    elif columns:
         from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
 
-        own = spec.dataset
         schema = Schema.from_features(columns, roles_of(own))
         if raw.schema is not None:
+            _check_words(schema, raw.schema, raw.name)
             schema = msgspec.structs.replace(schema, decimal=raw.schema.decimal).with_roles(raw.schema.roles)
-        found = [schema.rows(block) for block in blocks(spec.data, own.encoding, grid_of_spec(own))]
+        found = [schema.rows(block) for block in blocks(spec.data, own.encoding, grid_of_spec(own), per=own.per)]
         raw = _samples(spec.data, schema, found)
     typical, _ = choose(raw, spec.dataset)
     rows = np.flatnonzero(mask_of(raw.labels, typical))
     if not len(rows):
         raise DataError(f"{raw.name}: not a single typical row; the typical classes are {', '.join(typical)}")
     if raw.missing is not None and (missing := raw.missing.reshape(raw.n_samples, -1)[rows]).any():
-        row, place = (int(index) for index in np.argwhere(missing)[0])
-        name = columns_of(raw)[place]
-        raise DataError(
-            f"{raw.name}: data row {int(rows[row]) + 1}: {name!r} is missing; fill it in, or leave the row out"
-        )
+        is_error = missing & ~np.array([bool(name_and_unit(name)[3]) for name in columns_of(raw)])
+        if is_error.any():  # what is measured may be missing
+            row, place = (int(index) for index in np.argwhere(is_error)[0])
+            name = columns_of(raw)[place]
+            raise DataError(
+                f"{raw.name}: data row {int(rows[row]) + 1}: {name!r} is missing; fill it in, or leave the row out"
+            )
+        values = raw.samples.reshape(raw.n_samples, -1)[rows].astype(np.float32)
+        values[missing] = np.nan
+        return values
     values = raw.samples.reshape(raw.n_samples, -1)[rows].astype(np.float32)
     return values * np.float32(raw.scale) if raw.scale != 1.0 else values
+
+
+def _check_words(fleet: Schema, own: Schema, name: str) -> None:
+    """Say which column holds numbers alone where the fleet has words: each would be a word that nobody has seen."""
+    numbers = {column.name for column in own.columns if column.kind == "number"}
+    for column in fleet.columns:
+        if column.kind == "words" and column.name in numbers:
+            raise DataError(
+                f"{name}: column {column.name!r} holds numbers, and the fleet learns words there; "
+                "give the words, or leave the column out of learn.columns on all devices"
+            )
 
 
 def agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
@@ -181,39 +210,78 @@ def check_roles(source: str, roles: Roles) -> None:
         raise DataError(f"{captures[0]}: a capture has no device column; put one capture per device into a folder")
 
 
-def _captures(source: str) -> list[Path]:
-    """Return the files of a source of captures; none: it is something else."""
+def _files(source: str) -> list[Path]:
+    """Return the files of a source; none: it is not there, or it is a pipe."""
     path = Path(source).expanduser()
     if not path.exists():
         return []
-    files = device_files(path) if path.is_dir() else [path]
-    return files if is_capture(files[0]) else []
+    return device_files(path) if path.is_dir() else [path]
 
 
-def _windows(source: str, files: list[Path], grid: tuple[float, float]) -> RawData:
+def _of_arrays(
+    source: str, files: list[Path], spec: DatasetSpec, features: Sequence[str] = (), *, fill_missing: bool = False
+) -> RawData:
+    """Return the rows of NumPy files, by a schema of their own or with the features that a fleet has agreed on."""
+    path = Path(source).expanduser()
+    named = [(owner_of(file) if path.is_dir() else "", open_arrays(file)) for file in files]
+    settled = settle_arrays(named, roles_of(spec), spec.columns, spec.ignore)
+    schema = msgspec.structs.replace(settled, encoding=spec.encoding, fill_missing=fill_missing)
+    if features:
+        schema = Schema.from_features(features, settled.roles)
+    elif note := note_of(schema):
+        _LOG.warning("%s: %s", path.name, note)
+    return _raw(path, schema, [array_rows(file, schema, device) for device, file in named])
+
+
+def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     """Return the windows of captures: numbers throughout, so that a device needs no reader of tables for its own."""
+    from tolfl.signals.captures.bursts import bursts_in  # noqa: PLC0415  (tables do without)
     from tolfl.signals.captures.records import Tally  # noqa: PLC0415  (tables do without)
-    from tolfl.signals.captures.windows import names_with_units, window_rows  # noqa: PLC0415  (as above)
+    from tolfl.signals.captures.windows import window_rows  # noqa: PLC0415  (as above)
     from tolfl.signals.windows import WindowGrid  # noqa: PLC0415  (as above)
 
     is_folder = Path(source).expanduser().is_dir()
-    windows, parts, owners = WindowGrid(*grid), [], []
+    windows, parts, owners = WindowGrid(*grid_of_spec(spec)), [], []
     for device, own in by_device(files):
         tally = Tally()
-        found = list(window_rows(own, windows, tally))
+        found = list(window_rows(own, windows, tally, spec.per))
         if tally.sentence:
             _LOG.warning("%s: %s", own[0], tally.sentence)
-        parts += found
-        owners += [device] * sum(len(one.start_s) for one in found)
-    names = names_with_units(windows)
+        is_kept = ~np.concatenate([one.is_partial for one in found])
+        features, starts_s = (
+            np.concatenate([one.features for one in found]),
+            np.concatenate([one.start_s for one in found]),
+        )
+        bursts = bursts_in(found[0].names, features, starts_s)
+        if bursts.sentence:
+            advice = "they are left out" if spec.without_bursts else "the fit takes them for usual; --without-bursts"
+            _LOG.warning("%s: %s: %s", own[0], bursts.sentence, advice)
+        if spec.without_bursts:
+            is_kept &= ~bursts.is_near
+        if not is_kept.any():
+            raise DataFileError(
+                own[0],
+                f"there is no whole window of {windows.duration_s:g} s to use; give a longer capture, or --window",
+            )
+        parts.append((found[0].names, features[is_kept], starts_s[is_kept]))
+        owners += [device] * int(is_kept.sum())
+    names = parts[0][0]
+    if other := next((one for one, *_ in parts if one != names), None):
+        raise DataError(
+            f"{source}: captures of 802.11 and of other links are mixed ({names[0]}, {other[0]}); separate them"
+        )
+    samples = np.concatenate([one for _, one, _ in parts]).astype(np.float32)
+    missing = np.isnan(samples)
+    samples[missing] = 0.0
     path = Path(source).expanduser()
     return RawData(
         name=f"{path.name}/" if is_folder else path.name,
-        samples=np.concatenate([one.features for one in parts]).astype(np.float32),
+        samples=samples,
         labels=np.full(len(owners), TYPICAL),
         owners=np.array(owners) if is_folder else None,
-        times=np.concatenate([one.start_s for one in parts]),
+        times=np.concatenate([one for _, _, one in parts]),
         feature_names=names,
+        missing=missing if missing.any() else None,
         schema=Schema.from_features(names, Roles(time="time")),
     )
 
@@ -223,7 +291,10 @@ def _samples(source: str, schema: Schema, parts: list[Rows]) -> RawData:
         if part.errors:
             row = min(part.errors)
             raise part.block.error(row, f"{part.errors[row]}; correct it, or leave the row out")
-    path = Path(source).expanduser()
+    return _raw(Path(source).expanduser(), schema, parts)
+
+
+def _raw(path: Path, schema: Schema, parts: Sequence[Rows | ArrayRows]) -> RawData:
     values = np.concatenate([part.values for part in parts])
     missing = np.isnan(values)
     values[missing] = 0.0

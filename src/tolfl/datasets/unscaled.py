@@ -16,7 +16,7 @@ from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.partition import Rows
 from tolfl.datasets.prepare import Parts, share_out, split
 from tolfl.datasets.raw import RawData, in_order
-from tolfl.tables.schema import word_column
+from tolfl.tables.schema import name_and_unit, word_column
 
 #: The name of the one device, where nobody says whose rows these are.
 THE_DEVICE = "all"
@@ -104,6 +104,10 @@ def _values(raw: RawData, fill_missing: bool) -> tuple[Samples, tuple[str, ...]]
     if raw.missing is None:
         return values, ()
     missing = raw.missing.reshape(values.shape)
+    may_miss = np.array([bool(name_and_unit(name)[3]) for name in raw.feature_names or ()])
+    if len(may_miss) and not (missing & ~may_miss).any():  # what is measured may be missing
+        values[missing] = np.nan
+        return values, ()
     if not fill_missing:
         row, column = (int(place) for place in np.argwhere(missing)[0])
         feature = raw.feature_names[column] if raw.feature_names else f"x{column}"

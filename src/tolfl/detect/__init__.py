@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tolfl.detect.detector import FederatedDetector, load
+    from tolfl.detect.detector_spec import DetectorSpec
     from tolfl.detect.drift import Drift, drift_of
     from tolfl.detect.explaining import Explanation, FeatureShare
-    from tolfl.detect.features import Features
+    from tolfl.detect.feature_names import Features
     from tolfl.detect.fitted import Detector
-    from tolfl.detect.fitting import fit_detector, fit_more
-    from tolfl.detect.problems import DetectorFileError, DriftWarning, NoFurtherTrainingError, NoModelError
-    from tolfl.detect.spec import DetectorSpec
+    from tolfl.detect.fitting import DriftWarning, NoFurtherTrainingError, NoModelError, fit_detector, fit_more
+    from tolfl.detect.saved import DetectorFileError
     from tolfl.detect.thresholds import Limit, Thresholds
 
 __all__ = [
@@ -44,11 +44,11 @@ _MODULES = {
     "detector": ("FederatedDetector", "load"),
     "drift": ("Drift", "drift_of"),
     "explaining": ("Explanation", "FeatureShare"),
-    "features": ("Features",),
+    "feature_names": ("Features",),
     "fitted": ("Detector",),
-    "fitting": ("fit_detector", "fit_more"),
-    "problems": ("DetectorFileError", "DriftWarning", "NoFurtherTrainingError", "NoModelError"),
-    "spec": ("DetectorSpec",),
+    "fitting": ("DriftWarning", "NoFurtherTrainingError", "NoModelError", "fit_detector", "fit_more"),
+    "saved": ("DetectorFileError",),
+    "detector_spec": ("DetectorSpec",),
     "thresholds": ("Limit", "Thresholds"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

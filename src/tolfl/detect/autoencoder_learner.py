@@ -11,8 +11,8 @@ import numpy as np
 from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import DivergedError
 from tolfl.core.spec import TrainSettings
+from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, scaled_together, scaler_of, size_of
-from tolfl.detect.spec import DetectorSpec
 from tolfl.kernel import TrainJob, Update
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn

@@ -19,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from tolfl.core.logarithm import log
+from tolfl.detect.measures import restored, transformed
+
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 
 KNEE = 6.0  #: a column counts linearly up to so many spreads, by the logarithm beyond
+FARTHEST = 1e50  #: spreads; scaled values stay below 700, so that their products are exact in double precision
 SIGMA = 1.9  #: from the geometric mean of |x - median| to the standard deviation, for a normal column
 WEIGHT = 4.0  #: how much a light cell counts for less; 1 would be the likelihood of a mixture
 GRID = 2.0**16  #: scaled values are multiples of 1 / GRID: rounding in another unit does not decide a tie
@@ -53,6 +57,7 @@ class CellScaling:
     n_rows: int
     word_columns: NDArray[np.int64]  #: those with hashes of words
     word_counts: NDArray[np.int64]  #: `(n_word_columns, N_HASHES)`
+    measures: NDArray[np.int64] | None = None  #: what columns measure, and are transformed by first; None: nothing
 
     @cached_property
     def is_constant(self) -> NDArray[np.bool_]:
@@ -62,7 +67,7 @@ class CellScaling:
     @cached_property
     def constant_step(self) -> float:
         """What any other value counts in a constant column: about the largest of so many normal numbers."""
-        return float(np.sqrt(2 * np.log(self.n_rows + 2)))
+        return float(np.sqrt(2 * log(self.n_rows + 2)))
 
     def __call__(self, rows: Rows) -> Floats32:
         """Return scaled rows; a missing value is the median."""
@@ -73,7 +78,7 @@ class CellScaling:
         return z
 
     def _scaled(self, rows: Rows) -> Floats:
-        off = with_rarities(rows, self.word_columns, self.word_counts) - self.median
+        off = prepared(rows, self.word_columns, self.word_counts, self.measures) - self.median
         constant = np.flatnonzero(self.is_constant)
         steps = off[:, constant]
         with np.errstate(over="ignore"):
@@ -83,8 +88,7 @@ class CellScaling:
         is_far = np.abs(off) > KNEE
         if is_far.any():
             far = off[is_far]
-            size = np.minimum(np.abs(far), np.finfo(np.float64).max)
-            off[is_far] = np.sign(far) * KNEE * (1 + np.log(size / KNEE))
+            off[is_far] = np.sign(far) * KNEE * (1 + log(np.minimum(np.abs(far), FARTHEST) / KNEE))
         off *= GRID
         np.rint(off, out=off)
         off /= GRID
@@ -96,7 +100,16 @@ class CellScaling:
         size = np.abs(z)
         bent = np.sign(z) * KNEE * np.exp(np.minimum(size, 100 * KNEE) / KNEE - 1)
         values = self.median + np.where(size <= KNEE, z, bent) * self.spread
-        return np.asarray(np.clip(np.where(self.is_constant, self.median, values), self.low, self.high))
+        values = np.clip(np.where(self.is_constant, self.median, values), self.low, self.high)
+        return np.asarray(values if self.measures is None else restored(values, self.measures))
+
+
+def prepared(
+    rows: Rows, columns: NDArray[np.int64], counts: NDArray[np.int64], measures: NDArray[np.int64] | None
+) -> Floats:
+    """Return rows as they are scaled: with rarities of words, and transformed by what columns measure."""
+    found = with_rarities(rows, columns, counts)
+    return found if measures is None else transformed(found, measures)
 
 
 def with_rarities(rows: Rows, columns: NDArray[np.int64], counts: NDArray[np.int64]) -> Floats:
@@ -109,7 +122,7 @@ def with_rarities(rows: Rows, columns: NDArray[np.int64], counts: NDArray[np.int
     """
     found: Floats = rows.astype(np.float64)
     for column, own in zip(columns.tolist(), counts, strict=True):
-        rarity = -np.log((own + 0.5) / (own.sum() + 1.0))
+        rarity = -log((own + 0.5) / (own.sum() + 1.0))
         hashes = found[:, column]
         known = np.isfinite(hashes)
         found[known, column] = rarity[np.clip(hashes[known], 0, N_HASHES - 1).astype(np.int64)]
@@ -145,12 +158,13 @@ class Cells:
     @property
     def fill(self) -> Floats:
         """What a missing value is taken as."""
-        return self.scaling.median
+        scaling = self.scaling
+        return scaling.median if scaling.measures is None else restored(scaling.median, scaling.measures)
 
     @cached_property
     def penalty(self) -> Floats:
         """What a cell adds to the distance: light cells more."""
-        return np.asarray(2 * WEIGHT * np.log(self.counts.max() / self.counts))
+        return np.asarray(2 * WEIGHT * log(self.counts.max() / self.counts))
 
     def scores(self, rows: Rows, own: Floats | None = None) -> Floats32:
         """Return one score per row, the same for a row alone and among others; `own`: further cells, penalty 0."""
@@ -237,6 +251,7 @@ class Cells:
             "scaling/low": scaling.low,
             "scaling/high": scaling.high,
             "scaling/n": np.array([scaling.n_rows]),
+            **({} if scaling.measures is None else {"scaling/measures": scaling.measures}),
             "words/columns": scaling.word_columns,
             "words/counts": scaling.word_counts.ravel(),
             "cells/centres": self.centres.ravel().astype(np.float32),
@@ -265,7 +280,8 @@ def scaling_from(arrays: Arrays) -> CellScaling:
     """Return the scaling that `Cells.arrays` or the state of a fleet holds."""
     median, spread, low, high = (arrays[f"scaling/{name}"] for name in ("median", "spread", "low", "high"))
     counts = arrays["words/counts"].reshape(-1, N_HASHES)
-    return CellScaling(median, spread, low, high, int(arrays["scaling/n"][0]), arrays["words/columns"], counts)
+    n_rows, words = int(arrays["scaling/n"][0]), arrays["words/columns"]
+    return CellScaling(median, spread, low, high, n_rows, words, counts, arrays.get("scaling/measures"))
 
 
 # -- cells ----------------------------------------------------------------------------------------------------------

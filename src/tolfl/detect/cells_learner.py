@@ -17,31 +17,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, Part
+from tolfl.core.logarithm import exp
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.detect.cells import (
-    GRID,
     LEAST_ROWS,
     LEAST_STEP,
     N_HASHES,
     SIGMA,
     Cells,
-    CellScaling,
     CellSums,
     Floats32,
     Rows,
-    filled_up,
     full,
     one_thread,
+    prepared,
     root_of,
     scaling_from,
     split,
-    up_to,
-    with_rarities,
     word_columns,
 )
+from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, flat, size_of
-from tolfl.detect.spec import DetectorSpec
-from tolfl.detect.thresholds import N_BINS, bins_of, top_of
+from tolfl.detect.measures import measures_of, noise_of
+from tolfl.detect.novelty import units_of
+from tolfl.detect.novelty_learner import NoveltyRounds
+from tolfl.detect.thresholds import N_BINS, count_bins, top_of
+from tolfl.kernel import kernel
 from tolfl.learners.learner import Closing, Fleet, Learner, Shape, State, Turn
 
 MOST_ROWS = 20_000  #: of a fleet, from which medians, cells and scatter are worked out
@@ -52,9 +53,7 @@ ROUNDS_PER_DOUBLING, LAST_ROUNDS = 2, 4  #: of k-means
 _BITS, _BITS_PER_ROUND, _MEDIAN_ROUNDS = 32, 8, 4
 _LOG_GRID = 2.0**30  #: sums of logarithms on a grid are exact, in whatever order rows come
 _HIGHEST = np.finfo(np.float64).max  #: infinities do not travel
-_BLOCK_ROWS = 256
-_SCATTER_ROWS = 2048
-_MOST_BINS = 2**22  #: counted at once
+_SCORED_ROWS = 1024  #: at once
 _NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
 _SAMPLED = 3  #: stream of `Purpose.PARTITION`
 
@@ -104,11 +103,6 @@ class Pool:
         """Return the rows of one device after the other."""
         return (self.rows[first:last] for first, last in pairwise(self.bounds))
 
-    @property
-    def whose(self) -> NDArray[np.int64]:
-        """Which device each row belongs to, in the order of the turns."""
-        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
-
 
 class CellStage(DetectorStage):
     """A stage of cells. With a prefix it is part of a pass that only tells which rows are left out of the next."""
@@ -120,6 +114,8 @@ class CellStage(DetectorStage):
         self.prefix, self.cut = prefix, cut
         self.recall = recall or Recall()
         self.words = word_columns(fleet.columns)
+        measures = measures_of(fleet.columns)
+        self.measures = measures if measures.any() else None
 
     def part_of(self, state: State) -> State:
         """Return the arrays of this pass, by their plain names."""
@@ -138,18 +134,17 @@ class CellStage(DetectorStage):
 
     def rows_of(self, turn: Turn) -> Rows:
         """Return the rows of a device that train in this pass."""
-        rows = self.training_rows(turn)
-        if self.cut is None or f"{self.cut}cut" not in turn.state:
-            return rows
-        kept: Rows = rows[self._is_kept(turn, rows)]
-        return kept
+        return flat(turn.rows)[self.places_of(turn)]
 
-    def _is_kept(self, turn: Turn, rows: Rows) -> NDArray[np.bool_]:
-        """Tell which rows the pass before leaves to this one."""
-        cut = self.cut or ""
-        arrays = {key.removeprefix(cut): one for key, one in turn.state.items() if key.startswith(cut)}
-        is_kept: NDArray[np.bool_] = Cells.from_arrays(arrays).scores(rows) <= turn.state[f"{cut}cut"][0]
-        return is_kept
+    def places_of(self, turn: Turn) -> NDArray[np.int64]:
+        """Return the places of the rows that train in this pass: the pass before may leave some out."""
+        places: NDArray[np.int64] = self.training_places(turn).astype(np.int64)
+        if self.cut is None or f"{self.cut}cut" not in turn.state:
+            return places
+        arrays = {key.removeprefix(self.cut): one for key, one in turn.state.items() if key.startswith(self.cut)}
+        scores = fleet_scores(Cells.from_arrays(arrays), flat(turn.rows)[places])
+        kept: NDArray[np.int64] = places[scores <= turn.state[f"{self.cut}cut"][0]]
+        return kept
 
     def sampled(self, turn: Turn) -> tuple[NDArray[np.int64], int]:
         """Return the places of some of the rows that train, and how often each counts."""
@@ -157,9 +152,7 @@ class CellStage(DetectorStage):
         return found[1:], int(found[0])
 
     def _drawn(self, turn: Turn) -> NDArray[np.int64]:
-        places: NDArray[np.int64] = self.training_places(turn).astype(np.int64)
-        if self.cut is not None and f"{self.cut}cut" in turn.state:
-            places = places[self._is_kept(turn, flat(turn.rows)[places])]
+        places = self.places_of(turn)
         most = max(FEWEST_ROWS, MOST_ROWS // self.fleet.n_devices)
         often = max(1, -(-len(places) // most))
         if often > 1:
@@ -184,7 +177,7 @@ class CellStage(DetectorStage):
         def make() -> NDArray[Any]:
             rows = np.empty((bounds[-1], self.fleet.n_features), turns[0].rows.dtype)
             for turn, own, first, last in zip(turns, places, bounds, bounds[1:], strict=False):
-                np.take(flat(turn.rows), own, axis=0, out=rows[first:last])
+                np.take(flat(turn.rows), own, axis=0, out=rows[first:last], mode="clip")  # "raise" would copy twice
             return number(rows)
 
         return Pool(self.recall(what, turns, arrays, make), bounds)
@@ -285,51 +278,36 @@ class CellScalingRounds(CellStage):
         self.recall.forget("keys")
         return [self._spread_parts(turn) for turn in turns]
 
-    def _with_rarities(self, part: State) -> Callable[[Rows], NDArray[np.float64]]:
+    def _prepared(self, part: State) -> Callable[[Rows], NDArray[np.float64]]:
         counts = part["words/counts"].reshape(-1, N_HASHES)
-        return lambda rows: with_rarities(flat(rows), self.words, counts)
+        return lambda rows: prepared(flat(rows), self.words, counts, self.measures)
 
     def _median_parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
-        part, n_features = self.part_of(turns[0].state), self.fleet.n_features
-        prepared = self._with_rarities(part)
-        pool = self.pool(turns, "keys", lambda rows: _sortable(rows, prepared), "words/counts")
-        weights = self.weights(turns)
-        shift = np.uint32(_BITS - _BITS_PER_ROUND * (turns[0].round + 1))
-        prefixes = part["prefixes"].astype(np.uint32)
-        step = max(1, _MOST_BINS // (N_HASHES * n_features))
-        found = []
-        for first in range(0, len(turns), step):
-            bounds = np.array(pool.bounds[first : first + step + 1])
-            counts = _counts(pool.rows[bounds[0] : bounds[-1]], bounds - bounds[0], prefixes, shift)
-            found += [
-                {"medians": turn.total(own * weight)}
-                for turn, own, weight in zip(
-                    turns[first : first + step], counts, weights[first : first + step], strict=True
-                )
-            ]
-        return found
+        part = self.part_of(turns[0].state)
+        prepare = self._prepared(part)
+        pool = self.pool(turns, "keys", lambda rows: _sortable(rows, prepare), "words/counts")
+        shift = _BITS - _BITS_PER_ROUND * (turns[0].round + 1)
+        prefixes, statistics = part["prefixes"].astype(np.uint32), kernel().statistics
+        return [
+            {"medians": turn.total(statistics.counts(own, prefixes, shift).ravel() * weight)}
+            for turn, own, weight in zip(turns, pool, self.weights(turns).tolist(), strict=True)
+        ]
 
     def _spread_parts(self, turn: Turn) -> dict[str, Part]:
         part = self.part_of(turn.state)
-        median, prepared = part["scaling/median"], self._with_rarities(part)
-        n_features = len(median)
-        n, moved = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
-        logs = np.zeros(n_features)
-        low, high = np.full(n_features, _HIGHEST), np.full(n_features, -_HIGHEST)
-        rows = self.rows_of(turn)
-        step = max(1, _NUMBERS_AT_ONCE // max(1, n_features))
-        for first in range(0, len(rows), step):
-            values = prepared(rows[first : first + step])
-            low, high = np.fmin(low, np.fmin.reduce(values)), np.fmax(high, np.fmax.reduce(values))
-            n += len(values)
-            if np.isnan(values).any():
-                n -= np.isnan(values).sum(axis=0)
-            values -= median
-            np.abs(values, out=values)
-            has_moved = values > LEAST_STEP * np.abs(median)
-            moved += has_moved.sum(axis=0)
-            values[~has_moved] = 1.0
-            logs += np.rint(np.log(values, out=values) * _LOG_GRID).sum(axis=0)
+        median, prepare = part["scaling/median"], self._prepared(part)
+        least = LEAST_STEP * np.abs(median)
+        sums = np.zeros((3, len(median)))
+        low, high = np.full(len(median), _HIGHEST), np.full(len(median), -_HIGHEST)
+        rows, places = flat(turn.rows), self.places_of(turn)
+        step = max(1, _NUMBERS_AT_ONCE // max(1, len(median)))
+        for first in range(0, len(places), step):
+            some = rows[places[first : first + step]]
+            is_ready = not len(self.words) and self.measures is None
+            found = kernel().statistics.spread(some if is_ready else prepare(some), median, least)
+            sums += found[:3]
+            low, high = np.minimum(low, found[3]), np.maximum(high, found[4])
+        (n, moved), logs = sums[:2].astype(np.int64), sums[2]
         return {
             "counts": turn.total(np.concatenate([n, moved])),
             "logs": turn.total(logs),
@@ -355,15 +333,21 @@ class CellScalingRounds(CellStage):
         if not {"counts", "logs", "low", "high", "sizes"} <= found.keys():
             return state
         n, moved = found["counts"].reshape(2, -1)
-        geometric = np.exp(found["logs"] / _LOG_GRID / np.maximum(moved, 1))
+        geometric = exp(found["logs"] / _LOG_GRID / np.maximum(moved, 1))
         spread = np.where(moved > 0, SIGMA * geometric * np.sqrt(moved / np.maximum(n, 1)), 0.0)
         # The median is rounded to single precision: of one value all over, it is that value.
         is_one, is_there = found["low"] == found["high"], n > 0
+        spread = np.where(is_one, 0.0, spread)
+        measured: State = {}
+        if self.measures is not None:
+            spread = np.maximum(spread, noise_of(self.measures))
+            unit = units_of(self.measures, geometric, moved / np.maximum(n, 1))
+            measured = {f"{self.prefix}scaling/measures": self.measures, f"{self.prefix}novelty/unit": unit}
         median = np.where(is_one & is_there, found["low"], part["scaling/median"])
         return self.with_part(
-            {**state, "sizes": found["sizes"]},
+            {**state, "sizes": found["sizes"], **measured},
             scaling__median=median,
-            scaling__spread=np.where(is_one, 0.0, spread),
+            scaling__spread=spread,
             scaling__low=np.where(is_there, found["low"], median),
             scaling__high=np.where(is_there, found["high"], median),
             scaling__n=n.max(keepdims=True),
@@ -425,42 +409,6 @@ def _sortable(rows: Rows, prepared: Callable[[Rows], NDArray[np.float64]]) -> ND
     return keys
 
 
-def _counts(
-    keys: NDArray[np.uint32], bounds: NDArray[np.int64], prefixes: NDArray[np.uint32], shift: np.uint32
-) -> NDArray[np.int64]:
-    """Return for each device and column how many values there are, how many below the prefix, and in each bin."""
-    n_devices, n_features = len(bounds) - 1, keys.shape[1]
-    counts = np.empty((n_devices, n_features, 2 + N_HASHES), np.int64)
-    step = max(1, _NUMBERS_AT_ONCE // max(1, len(keys)))
-    for first in range(0, n_features, step):
-        some = slice(first, first + step)
-        counts[:, some] = _counts_of_columns(keys[:, some], bounds, prefixes[some], shift)
-    return counts.reshape(n_devices, -1)
-
-
-def _counts_of_columns(
-    keys: NDArray[np.uint32], bounds: NDArray[np.int64], prefixes: NDArray[np.uint32], shift: np.uint32
-) -> NDArray[np.int64]:
-    n_devices, n_features = len(bounds) - 1, keys.shape[1]
-    n_columns, sizes = n_devices * n_features, np.diff(bounds)
-    begun = keys >> shift
-    places = (begun & np.uint32(N_HASHES - 1)).astype(np.int64)
-    begun >>= np.uint32(_BITS_PER_ROUND)
-    whose = np.repeat(np.arange(n_devices) * n_features, sizes)[:, None] + np.arange(n_features)
-    places += whose * N_HASHES
-    matches = begun == prefixes
-    counts = np.empty((n_devices, n_features, 2 + N_HASHES), np.int64)
-    counts[:, :, 0] = sizes[:, None]
-    is_missing = keys == _MISSING
-    if is_missing.any():
-        matches &= ~is_missing
-        counts[:, :, 0] -= np.bincount(whose[is_missing], minlength=n_columns).reshape(n_devices, -1)
-    counts[:, :, 1] = np.bincount(whose[begun < prefixes], minlength=n_columns).reshape(n_devices, -1)
-    found = places.ravel() if matches.all() else places[matches]
-    counts[:, :, 2:] = np.bincount(found, minlength=n_columns * N_HASHES).reshape(n_devices, n_features, N_HASHES)
-    return counts
-
-
 def _median_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the bin of each column's median, by the counts of those who are in the round.
 
@@ -484,9 +432,9 @@ class ScaledStage(CellStage):
         return "scaling/spread" in part
 
     def scaled(self, turns: Sequence[Turn]) -> Pool:
-        """Return the scaled rows of devices, filled up to whole blocks."""
+        """Return the scaled rows of devices."""
         scaling = scaling_from(self.part_of(turns[0].state))
-        return self.pool(turns, "scaled", lambda rows: _blocked(scaling, flat(rows)), "scaling/spread")
+        return self.pool(turns, "scaled", lambda rows: scaling(flat(rows)), "scaling/spread")
 
     def centres_of(self, part: State) -> NDArray[np.float64]:
         """Return the cells' centres."""
@@ -594,16 +542,16 @@ class ScatterRound(ScaledStage):
         pool, weights = self.scaled(turns), self.weights(turns)
         part = self.part_of(turns[0].state)
         centres, kept = self.centres_of(part), _heavy_enough(part["cells/counts"])
-        nearest = _nearest(pool, centres)
-        upper = np.triu_indices(self.fleet.n_features)
         found = []
-        for turn, weight, first, last in zip(turns, weights.tolist(), pool.bounds, pool.bounds[1:], strict=False):
-            products, n = _scatter(pool.rows[first:last, : self.fleet.n_features], nearest[first:last], centres, kept)
-            n_all = np.bincount(nearest[first:last], minlength=len(centres))
+        for turn, weight, z in zip(turns, weights.tolist(), pool, strict=True):
+            nearest = kernel().statistics.nearest(z, centres)
+            is_in = kept[nearest]
+            own = (z, nearest) if is_in.all() else (z[is_in], nearest[is_in])
+            n_all = np.bincount(nearest, minlength=len(centres))
             found.append(
                 {
-                    "counts": turn.total(np.append(n_all, n) * weight),
-                    "scatter": turn.total(products[upper] * weight),
+                    "counts": turn.total(np.append(n_all, is_in.sum()) * weight),
+                    "scatter": turn.total(kernel().statistics.scatter(own[0], centres, own[1]) * weight),
                 }
             )
         return found
@@ -667,10 +615,8 @@ class CutRound(ScaledStage):
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return counts of the scores of all rows that train, also of those that this pass left out."""
         model = Cells.from_arrays(self.part_of(turns[0].state))
-        return [
-            {"scores": turn.total(np.bincount(bins_of(model.scores(self.training_rows(turn))), minlength=N_BINS))}
-            for turn in turns
-        ]
+        scores = [fleet_scores(model, self.training_rows(turn)) for turn in turns]
+        return [{"scores": turn.total(count_bins(own))} for turn, own in zip(turns, scores, strict=True)]
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
         """Return the state with the cut."""
@@ -718,68 +664,37 @@ def cell_stages(fleet: Fleet, spec: DetectorSpec, has_prior: bool = False) -> di
         "scaling": CellScalingRounds(*last),
         "cells": CellRounds(*last),
         "scatter": ScatterRound(*last),
+        **({"novelty": NoveltyRounds(fleet, spec)} if measures_of(fleet.columns).any() else {}),
     }
 
 
 # -- numbers --------------------------------------------------------------------------------------------------------
 
 
-def _blocked(scaling: CellScaling, rows: Rows) -> Floats32:
-    """Return scaled rows with zeros up to whole blocks."""
-    width = rows.shape[1]
-    filled = np.zeros((up_to(len(rows), _BLOCK_ROWS), up_to(width, 16)), np.float32)
-    filled[: len(rows), :width] = scaling(rows)
-    return filled
-
-
-def _nearest(pool: Pool, centres: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the nearest cell of each row; in blocks of one shape, so that the company of a row does not matter."""
-    turned = filled_up(-2 * centres.T)
-    squares = np.full(turned.shape[1], np.inf)
-    squares[: len(centres)] = np.square(centres).sum(axis=1)
-    nearest = np.empty(len(pool.rows), np.int64)
-    for first in range(0, len(pool.rows), _BLOCK_ROWS):
-        # In double precision: in single precision a product depends on the row's place in its block.
-        distances = pool.rows[first : first + _BLOCK_ROWS].astype(np.float64) @ turned
-        distances += squares
-        nearest[first : first + _BLOCK_ROWS] = distances.argmin(axis=1)
-    return nearest[: pool.bounds[-1]]
+def fleet_scores(model: Cells, rows: Rows) -> Floats32:
+    """Return scores as the rounds of a fleet count them: the same bits on every processor."""
+    statistics = kernel().statistics
+    centres = statistics.product(model.centres, model.root)
+    scores = np.empty(len(rows), np.float32)
+    for first in range(0, len(rows), _SCORED_ROWS):
+        z = model.scaling(rows[first : first + _SCORED_ROWS]).astype(np.float64)
+        turned = statistics.product(z, model.root)
+        scores[first : first + _SCORED_ROWS] = statistics.least_distances(turned, centres, model.penalty)
+    return scores
 
 
 def _sums_by_cell(pool: Pool, centres: NDArray[np.float64], has_squares: bool) -> list[CellSums]:
     """Return the sums of each device's rows by cell. Rows lie on a grid, so sums are exact in any order."""
-    n_cells, n_features = centres.shape
-    n_devices = len(pool.bounds) - 1
-    groups = pool.whose * n_cells + _nearest(pool, centres)
-    n_all = np.bincount(groups, minlength=n_devices * n_cells)
-    order = np.argsort(groups, kind="stable")
-    z = pool.rows[:, :n_features][order]
-    ends = np.cumsum(n_all)
-    sums = np.zeros((n_devices * n_cells, n_features))
-    squares = np.zeros_like(sums) if has_squares else None
-    for group in np.flatnonzero(n_all >= LEAST_ROWS).tolist():
-        own = z[ends[group] - n_all[group] : ends[group]]
-        own.sum(axis=0, dtype=np.float64, out=sums[group])
+    found = []
+    for z in pool:
+        nearest, sums, squares = kernel().statistics.sums_by_cell(z, centres, has_squares)
+        n_all = np.bincount(nearest, minlength=len(centres))
+        is_enough = n_all >= LEAST_ROWS
+        sums[~is_enough] = 0.0
         if squares is not None:
-            squares[group] = np.rint(np.square(own, dtype=np.float64) * GRID).sum(axis=0) / GRID
-    n = np.where(n_all >= LEAST_ROWS, n_all, 0)
-    return [
-        CellSums(n_all[own], n[own], sums[own], None if squares is None else squares[own])
-        for own in (slice(device * n_cells, (device + 1) * n_cells) for device in range(n_devices))
-    ]
-
-
-def _scatter(
-    z: Floats32, nearest: NDArray[np.int64], centres: NDArray[np.float64], kept: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], int]:
-    """Return the sum of products of rows about their cells, and of how many rows it is."""
-    is_in = kept[nearest]
-    z, nearest = (z, nearest) if is_in.all() else (z[is_in], nearest[is_in])
-    products = np.zeros((centres.shape[1], centres.shape[1]))
-    for first in range(0, len(z), _SCATTER_ROWS):
-        away = z[first : first + _SCATTER_ROWS] - centres[nearest[first : first + _SCATTER_ROWS]]
-        products += away.T @ away
-    return products, len(z)
+            squares[~is_enough] = 0.0
+        found.append(CellSums(n_all, np.where(is_enough, n_all, 0), sums, squares))
+    return found
 
 
 def _heavy_enough(counts: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -18,15 +18,15 @@ from tolfl.core.errors import DataError, SpecError
 from tolfl.datasets.classes import is_typical_by_name
 from tolfl.datasets.raw import in_order
 from tolfl.datasets.unscaled import THE_DEVICE
+from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.drift import Drift, drift_of
 from tolfl.detect.explaining import Explanation
-from tolfl.detect.features import Features, Rows, check_not_infinite
+from tolfl.detect.feature_names import Features, Rows, check_not_infinite
 from tolfl.detect.fitted import Detector, device_labels, names_of
 from tolfl.detect.fitting import fit_detector, fit_more
-from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds
 from tolfl.tables import Block, Roles, Schema, blocks_of, settle
-from tolfl.tables.settling import note_of
+from tolfl.tables.schema import note_of
 
 Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
 _LOG = logging.getLogger(__name__)

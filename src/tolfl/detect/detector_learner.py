@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -19,15 +20,15 @@ from tolfl.core.errors import SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
 from tolfl.detect.autoencoder_learner import AutoencoderTraining, autoencoder_for
 from tolfl.detect.cells import Cells
-from tolfl.detect.cells_learner import cell_stages
+from tolfl.detect.cells_learner import cell_stages, fleet_scores
+from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
 from tolfl.detect.detector_stage import flat, scaler_of
-from tolfl.detect.features import Features
-from tolfl.detect.fitted import Detector
-from tolfl.detect.provenance import Training, device_shares, losses
+from tolfl.detect.feature_names import Features
+from tolfl.detect.fitted import Detector, Training, device_shares, losses
+from tolfl.detect.novelty_learner import NoveltyRounds
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.saved import to_bytes
 from tolfl.detect.scaling_rounds import Scaling
-from tolfl.detect.spec import OF_CELLS, DetectorSpec
 from tolfl.detect.statistics_learner import StatisticsRound
 from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
@@ -80,6 +81,8 @@ class DetectorStages(Stages):
             self._training = AutoencoderTraining(fleet, spec)
             stages = {"scaling": Scaling(fleet, spec), "autoencoder": self._training}
             arrays = ["autoencoder"]
+        found = stages.get("novelty")
+        self._novelty = found if isinstance(found, NoveltyRounds) else None
         self._thresholds = ThresholdRounds(fleet, spec, self._scorer, arrays)
         super().__init__({**stages, "thresholds": self._thresholds})
 
@@ -116,7 +119,10 @@ class DetectorStages(Stages):
             return None
         trainings = () if self.prior is None else self.prior.trainings
         training = self._provenance(state, model)
-        return Detector(self.spec, self._features, model, thresholds, (*trainings, training))
+        novelty = None if self.prior is None else self.prior.novelty
+        if self._novelty is not None:
+            novelty = self._novelty.novelty(state, self._names)
+        return Detector(self.spec, self._features, model, thresholds, (*trainings, training), novelty=novelty)
 
     def model(self, state: State) -> Cells | Reconstruction | None:
         """Return the model that a state holds; None: there is none yet."""
@@ -138,6 +144,8 @@ class DetectorStages(Stages):
 
     def _scorer(self, state: State) -> ScoreRows | None:
         model = self.model(state)
+        if isinstance(model, Cells):
+            return partial(fleet_scores, model)
         return None if model is None else model.scores
 
     def _n_samples(self, state: State) -> int:

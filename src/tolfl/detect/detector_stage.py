@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.seeding import Purpose, rng_for
 from tolfl.datasets.federated import Samples
 from tolfl.datasets.scaling import Scaler
-from tolfl.detect.features import Rows
-from tolfl.detect.held_back import Places, split
-from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.detector_spec import DetectorSpec
+from tolfl.detect.feature_names import Rows
 from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
+
+Places = NDArray[np.int32]
+
+_HELD_BACK = 1  #: stream of `Purpose.PARTITION`
+
+
+@lru_cache(maxsize=2**14)  # every round splits the rows of every device again
+def split(n_rows: int, share: float, seed: int, device: int) -> tuple[Places, Places]:
+    """Return the places of a device's rows that train and of those held back, both ascending; a single row trains.
+
+    They are drawn by seed, device and number of rows.
+
+    >>> [places.tolist() for places in split(5, 0.4, seed=0, device=0)]
+    [[0, 1, 3], [2, 4]]
+    """
+    order = rng_for(seed, Purpose.PARTITION, device, _HELD_BACK).permutation(n_rows).astype(np.int32)
+    n_held_back = int(n_rows * share)
+    return np.sort(order[n_held_back:]), np.sort(order[:n_held_back])
 
 
 class DetectorStage(Learner):

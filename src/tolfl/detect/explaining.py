@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.detect.features import Features
+from tolfl.detect.feature_names import Features
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class FeatureShare(msgspec.Struct, frozen=True):
+class FeatureShare(msgspec.Struct, frozen=True, omit_defaults=True):
     """One feature's part in a score."""
 
     name: str
@@ -24,9 +24,19 @@ class FeatureShare(msgspec.Struct, frozen=True):
     #: In the feature's own unit, and never outside of what the fleet has seen: the model's reconstruction; with cells,
     #: what the other features lead to in the nearest cell.
     expected: float
+    low: float | None = None  #: where the row is novel: the range that is usual
+    high: float | None = None
+
+    @property
+    def usual(self) -> str:
+        """What the value is, and what is usual, where the row is novel."""
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.name} {self.value:.4g}{unit}, usual {self.low:.4g} to {self.high:.4g}"
 
     def __str__(self) -> str:
         """Return a sentence without a verb."""
+        if self.low is not None:
+            return self.usual
         unit = f" {self.unit}" if self.unit else ""
         return (
             f"{self.name}: {self.value:.4g}{unit}, expected {self.expected:.4g}{unit} ({self.share:.0%} of the score)"

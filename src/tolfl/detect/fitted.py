@@ -5,27 +5,92 @@ It knows nothing of scikit-learn, so commands, exports and devices can use it as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import DataError
 from tolfl.detect.cells import Cells, Floats, Floats32
+from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.explaining import Explanation, explanation_of
-from tolfl.detect.features import Features, Rows
-from tolfl.detect.provenance import Training
+from tolfl.detect.feature_names import Features, Rows
+from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds, calibrate
 from tolfl.tables import Schema
+
+
+class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One device's part in a training."""
+
+    name: str
+    n_trained: int  #: samples it trained on
+    n_held_back: int
+    rounds: int  #: rounds that it contributed to
+    is_survivor: bool  #: whether it was in the last round
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device that was lost."""
+
+    round: int | None  #: the first one without it
+    device: str | None
+    what: str
+
+
+class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One training of a fleet."""
+
+    scheme: str
+    model: str
+    rounds: int
+    n_samples: int  #: behind the model
+    devices: tuple[DeviceShare, ...]
+    events: tuple[Event, ...]
+    ended: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Who was alive in the end."""
+        return tuple(device.name for device in self.devices if device.is_survivor)
+
+
+def device_shares(
+    names: Sequence[str], sizes: Sequence[tuple[int, int]], rounds: Sequence[int], last: Sequence[int], last_round: int
+) -> tuple[DeviceShare, ...]:
+    """Return each device's part, from its rows, how many rounds it was in, and in which one last (-1: in none)."""
+    rows = zip(names, sizes, rounds, last, strict=True)
+    return tuple(DeviceShare(name, *size, n_rounds, seen == last_round) for name, size, n_rounds, seen in rows)
+
+
+def losses(
+    names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
+) -> tuple[Event, ...]:
+    """Return who was lost on the way, and where it was last heard of; earliest first.
+
+    >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
+    'lost; last heard of in scaling 1'
+    """
+    events = []
+    for seen, name in sorted((seen, place) for place, seen in enumerate(last)):
+        if seen < 0:
+            events.append(Event(0, names[name], "never heard of"))
+        elif seen < last_round:
+            of_stage, inner, _ = stage(seen)
+            events.append(Event(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
+    return tuple(events)
+
 
 #: Rows of a device from which it makes one cell of its own.
 ROWS_PER_OWN_CELL = 10
 Names = NDArray[np.str_]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +105,7 @@ class Detector:
     #: Cells of devices that were lost or are new, from their own typical rows; for their rows only.
     own_cells: Mapping[str, Floats] = field(default_factory=dict)
     schema: Schema | None = None  #: how tables are read; None: by the names of the features
+    novelty: Novelty | None = None  #: what is outside of the usual ranges, where columns say what they measure
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
@@ -79,7 +145,25 @@ class Detector:
         """Return which rows raise an alarm: by the fleet's threshold, or by that of each row's device."""
         rows = self.features.check(X)
         names = names_of(devices, len(rows))
-        return self.scores_of(rows, names) > self.thresholds.limits(len(rows), names)
+        return self.alarms_of(rows, self.scores_of(rows, names), names)[0]
+
+    def alarms_of(
+        self, rows: Rows, scores: Floats32 | Floats, devices: Names | None = None, is_partial: Flags | None = None
+    ) -> tuple[Flags, Flags, Floats]:
+        """Return which rows raise an alarm, which give notice only, and how novel each is (NaN: nobody can say).
+
+        A row raises an alarm if its score is above its threshold, or if it is novel. With novelty, a threshold that was
+        extrapolated from few rows gives notice only. A window of which only a part is there is judged by novelty alone.
+        """
+        is_above = scores > self.thresholds.limits(len(rows), devices)
+        if is_partial is not None:
+            is_above = is_above & ~is_partial
+        if self.novelty is None:
+            return is_above, np.zeros(len(rows), np.bool_), np.full(len(rows), np.nan)
+        novelty = self.novelty.scores(rows, devices, is_partial)
+        is_sure = ~self.thresholds.are_extrapolated(len(rows), devices)
+        is_alarm = (is_above & is_sure) | (novelty > LIMIT)
+        return is_alarm, is_above & ~is_alarm, novelty
 
     def limits(self, n_rows: int, devices: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the threshold of each row; a device that is not known has the fleet's."""

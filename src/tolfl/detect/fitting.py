@@ -3,29 +3,133 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from tolfl.core.errors import DataError
-from tolfl.core.records import RunEnded
+from tolfl.core.errors import DataError, SpecError, TolFLError
+from tolfl.core.records import AnyRecord, RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
+from tolfl.datasets.unscaled import unscaled
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector_learner import DetectorStages, learn_of, spec_for_run
-from tolfl.detect.features import Features, Rows, as_rows
+from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec
+from tolfl.detect.feature_names import Features, Rows, as_rows
 from tolfl.detect.fitted import Detector
-from tolfl.detect.problems import DriftWarning, NoFurtherTrainingError, NoModelError
-from tolfl.detect.spec import USUAL_ROUNDS, DetectorSpec
+from tolfl.detect.measures import measures_of
 from tolfl.detect.thresholds import limit_for_share
-from tolfl.detect.watching import watched
 from tolfl.learners.layouts import check_scheme
 from tolfl.runs.outcome import fleet_of
-from tolfl.sim.simulation import Simulation
+from tolfl.sim.batch_trainer import BatchTrainer
+from tolfl.sim.simulation import Progress, Simulation
+from tolfl.tables import Schema
+from tolfl.tables.schema import word_column
 
 FEWEST_ROWS = 10  #: of a detector
+
+
+class NoModelError(TolFLError, RuntimeError):
+    """Training left no model behind: every device is gone."""
+
+    def __init__(self, ended: str) -> None:
+        super().__init__(f"training left no model ({ended}); leave more devices alive in the failure plan")
+        self.ended = ended
+
+
+class NoFurtherTrainingError(SpecError):
+    """A detector was to go on training from where it is."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"{kind} does not go on from where it is; fit anew, on the old rows and the new ones")
+        self.kind = kind
+
+
+class DriftWarning(UserWarning):
+    """Samples that should be typical no longer score as they did when the thresholds were agreed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Typical rows of each device, and rows with known truth that nobody trains on, where the data have any."""
+
+    slices: dict[str, Rows]
+    features: Features
+    schema: Schema | None = None
+    test: tuple[Rows, NDArray[np.bool_]] | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False) -> Gathered:
+    """Return the rows that a new detector trains on; the arguments are those of `unscaled`."""
+    data, notes = unscaled(spec, n_devices, fill_missing)
+    test = None if data.test is None or data.is_anomalous is None else (data.test, data.is_anomalous)
+    slices = {name: data.slice_of(device) for device, name in enumerate(data.names)}
+    features = Features.named(data.feature_names)
+    schema = data.schema if data.schema is None else msgspec.structs.replace(data.schema, fill_missing=fill_missing)
+    return Gathered(slices, features, schema, test, (*notes, *_constant(list(slices.values()), features)))
+
+
+def _constant(slices: Sequence[Rows], features: Features) -> list[str]:
+    if sum(map(len, slices)) < FEWEST_ROWS:  # there will be no detector, and another sentence
+        return []
+    low = np.fmin.reduce([np.fmin.reduce(own) for own in slices if len(own)])
+    high = np.fmax.reduce([np.fmax.reduce(own) for own in slices if len(own)])
+    is_told = (low == high) & (measures_of(features.full) == 0)
+    names = [features.names[place] for place in np.flatnonzero(is_told) if not word_column(features.names[place])]
+    if not names or len(names) > features.n // 2:  # the edges of pictures are no news
+        return []
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return [f"constant in all training rows, so that any other value is anomalous: {shown}"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How far a training is, and what has happened since the last time."""
+
+    progress: Progress
+    records: Sequence[AnyRecord]
+
+
+Watcher = Callable[[Seen], None]
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Tell `watcher` about every round that is trained inside the context."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def watched(simulation: Simulation) -> Simulation:
+    """Compute a simulation to its end, telling whoever watches; return it."""
+    watcher, trainer, n_told = _watcher.get(), BatchTrainer(), 0
+    while works := simulation.next_works():
+        trainer.compute(works)
+        simulation.collect()
+        if watcher is not None:
+            watcher(Seen(_progress(simulation), simulation.records[n_told:]))
+        n_told = len(simulation.records)
+    simulation.collect()
+    if watcher is not None:
+        watcher(Seen(_progress(simulation), simulation.records[n_told:]))
+    return simulation
+
+
+def _progress(simulation: Simulation) -> Progress:
+    learner, done = simulation.learner, simulation.rounds_done
+    loss = simulation.accounts[-1].loss if simulation.accounts else None
+    return Progress(done, learner.rounds, loss, learner.all_stages())
 
 
 def fit_detector(slices: Mapping[str, object], spec: DetectorSpec, features: Features | None = None) -> Detector:
@@ -117,8 +221,9 @@ def _constant_names(detector: Detector) -> list[str]:
 
 def _data(rows: Mapping[str, Rows], features: Features) -> FederatedDataset:
     bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, rows.values())]))
-    pool = np.concatenate(list(rows.values()))
-    return FederatedDataset("arrays", pool, bounds, feature_names=features.names, names=tuple(rows))
+    tables = list(rows.values())
+    pool = tables[0] if len(tables) == 1 else np.concatenate(tables)
+    return FederatedDataset("arrays", pool, bounds, feature_names=features.full, names=tuple(rows))
 
 
 def _left(learner: DetectorStages, simulation: Simulation) -> Detector | None:

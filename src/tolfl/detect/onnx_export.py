@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import TolFLError
+from tolfl.core.errors import SpecError, TolFLError
+from tolfl.core.logarithm import log
 from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, N_HASHES, Cells
-from tolfl.detect.features import Rows
+from tolfl.detect.feature_names import Rows
 from tolfl.detect.fitted import Detector
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.runs.extras import module_of_extra
@@ -56,6 +57,8 @@ def to_onnx(detector: Detector) -> bytes:
     helper, kinds = onnx.helper, onnx.TensorProto
     graph = _Graph(onnx)
     model = detector.model
+    if detector.novelty is not None:
+        raise SpecError("a detector of 802.11 captures has novelty beside its score, which ONNX lacks; use --to scorer")
     lowest = _distance(graph, model, kinds) if isinstance(model, Cells) else _errors(graph, model, kinds)
     graph.nodes.append(helper.make_node("Cast", [lowest], ["score"], name="score", to=kinds.FLOAT))
     whole = helper.make_graph(
@@ -149,7 +152,7 @@ def _with_rarities(graph: _Graph, model: Cells, kinds: Any) -> str:
     """Replace hashes of words by how rare they are, column by column."""
     scaling, samples = model.scaling, "samples"
     for column, counts in zip(scaling.word_columns.tolist(), scaling.word_counts, strict=True):
-        rarity = graph.constant(-np.log((counts + 0.5) / (counts.sum() + 1.0)))
+        rarity = graph.constant(-log((counts + 0.5) / (counts.sum() + 1.0)))
         hashes = graph.node("Gather", "samples", graph.constant(np.array([column])), axis=1)
         is_missing = graph.node("IsNaN", hashes)
         known = graph.node("Where", is_missing, graph.constant(np.array(0.0)), hashes)

@@ -16,13 +16,13 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from tolfl.core.errors import TolFLError
 from tolfl.detect.cells import Cells
-from tolfl.detect.features import Features
-from tolfl.detect.fitted import Detector
-from tolfl.detect.problems import DetectorFileError
-from tolfl.detect.provenance import Training
+from tolfl.detect.detector_spec import DetectorSpec
+from tolfl.detect.feature_names import Features
+from tolfl.detect.fitted import Detector, Training
+from tolfl.detect.novelty import Novelty
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.spec import DetectorSpec
 from tolfl.detect.thresholds import Thresholds
 from tolfl.runs.directory import write_file
 from tolfl.tables import Schema
@@ -33,6 +33,14 @@ _KEY = "tolfl"  #: of the header's entry
 _OWN = "own/"  #: before the name of a device that has cells of its own
 
 Tensors = dict[str, NDArray[Any]]
+
+
+class DetectorFileError(TolFLError, ValueError):
+    """A file is no saved detector, or not as it was saved."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"detector {path}: {problem}")
+        self.path, self.problem = path, problem
 
 
 class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,7 +87,7 @@ def to_bytes(detector: Detector) -> bytes:
         )
     )
     own = {_OWN + name: cells for name, cells in detector.own_cells.items()}
-    tensors = {**detector.model.arrays(), **own}
+    tensors = {**detector.model.arrays(), **own, **({} if detector.novelty is None else detector.novelty.arrays())}
     return sealed(content, {name: np.ascontiguousarray(array) for name, array in tensors.items()})
 
 
@@ -141,10 +149,13 @@ def _digest(content: bytes, tensors: Tensors) -> str:
 def _detector(content: _Content, tensors: Tensors) -> Detector:
     own = {name.removeprefix(_OWN): cells for name, cells in tensors.items() if name.startswith(_OWN)}
     model = Cells.from_arrays(tensors) if content.kind == "cells" else Reconstruction.from_arrays(content.kind, tensors)
-    n_features = content.features.n
+    n_features, novelty = content.features.n, Novelty.from_arrays(tensors)
     widths = {model.n_features, len(model.fill), *(cells.shape[1] for cells in own.values())}
+    widths |= set() if novelty is None else {len(one) for one in (novelty.unit, novelty.low, novelty.high)}
     if content.schema is not None and content.schema.n_features != n_features:
         raise ValueError(f"{n_features} features have names, the columns give {content.schema.n_features}")
     if widths != {n_features}:
         raise ValueError(f"{n_features} features have names, the arrays are for {sorted(widths)}")
-    return Detector(content.spec, content.features, model, content.thresholds, content.trainings, own, content.schema)
+    return Detector(
+        content.spec, content.features, model, content.thresholds, content.trainings, own, content.schema, novelty
+    )

@@ -12,8 +12,8 @@ import numpy as np
 
 from tolfl.core.contribution import Contribution, Part
 from tolfl.datasets.scaling import Moments, Scaler
+from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, missing_values, size_of
-from tolfl.detect.spec import DetectorSpec
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 #: Infinities do not travel. Of a column without a value, this is the lowest, and its negative the highest.

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.detect.explaining import FeatureShare
-from tolfl.detect.features import Features
+from tolfl.detect.feature_names import Features
 from tolfl.detect.fitted import Detector
+from tolfl.detect.measures import measures_of
+from tolfl.detect.novelty import LIMIT
 from tolfl.tables import Block, Roles, Rows, Schema
 from tolfl.tables.schema import word_column
 
@@ -25,12 +27,11 @@ class ScoredRows:
     scores: Floats
     p_values: Floats
     thresholds: Floats
-    top: dict[int, tuple[FeatureShare, ...]]  #: by place: the features that make a score, the largest share first
-
-    @property
-    def is_alarm(self) -> NDArray[np.bool_]:
-        """Which rows are above their threshold."""
-        return self.scores > self.thresholds
+    #: By place: the features that make an alarm, the largest share first; those with a usual range make it novel.
+    top: dict[int, tuple[FeatureShare, ...]]
+    is_alarm: NDArray[np.bool_]  #: by the joint score, or by novelty
+    is_notice: NDArray[np.bool_]  #: above a threshold that was extrapolated, and not novel
+    novelty: Floats  #: NaN: the detector has none
 
     @property
     def is_scored(self) -> NDArray[np.bool_]:
@@ -72,6 +73,8 @@ class TableScorer:
         self._unused: dict[str, None] = {}
         self._unknown: dict[str, None] = {}
         self._n_missing = 0
+        #: What is measured may be missing: no signal strength of a second without a frame.
+        self._may_miss = measures_of(detector.features.full) > 0
 
     @property
     def grid(self) -> tuple[float, float]:
@@ -82,6 +85,15 @@ class TableScorer:
 
         grid = grid_of(self.detector.features.names)
         return grid.duration_s, grid.interval_s
+
+    @property
+    def per(self) -> str:
+        """What the rows of captures are about: `bssid`, `channel`, or everything (nothing)."""
+        if not any("per " in name for name in self.detector.features.names):
+            return ""
+        from tolfl.signals.captures.windows import per_of  # noqa: PLC0415  (only captures have keys)
+
+        return per_of(self.detector.features.names)
 
     @property
     def notes(self) -> list[str]:
@@ -117,7 +129,7 @@ class TableScorer:
         return rows
 
     def _take_missing(self, rows: Rows) -> None:
-        is_missing = np.isnan(rows.values)
+        is_missing = np.isnan(rows.values) & ~self._may_miss
         if not is_missing.any():
             return
         bad = list(rows.errors)
@@ -154,8 +166,15 @@ class TableScorer:
         found = detector.scores_of(values, devices).astype(np.float64)
         scores[good], thresholds[good] = found, detector.thresholds.limits(len(values), devices)
         p_values[good] = detector.thresholds.p_values(found, devices)
-        named = np.flatnonzero(good if self._explains_all else scores > thresholds)
-        return ScoredRows(rows, scores, p_values, thresholds, self._top(rows, named))
+        is_alarm, is_notice = np.zeros(len(scores), np.bool_), np.zeros(len(scores), np.bool_)
+        novelty = np.full(len(scores), np.nan)
+        partial = rows.block.is_partial
+        is_partial = None if partial is None else partial[good]
+        is_alarm[good], is_notice[good], novelty[good] = detector.alarms_of(values, found, devices, is_partial)
+        named = np.flatnonzero(good if self._explains_all else is_alarm | is_notice)
+        is_novel = novelty > LIMIT
+        top = self._top(rows, named[~is_novel[named]]) | self._novel(rows, named[is_novel[named]])
+        return ScoredRows(rows, scores, p_values, thresholds, top, is_alarm, is_notice, novelty)
 
     def _top(self, rows: Rows, named: NDArray[np.int64]) -> dict[int, tuple[FeatureShare, ...]]:
         if not self._n_top or not len(named):
@@ -164,6 +183,15 @@ class TableScorer:
         devices = None if rows.devices is None else rows.devices[named]
         expected, gains = self.detector.taken_apart(values, devices)
         found = top_shares(self.detector.features, values, expected, gains, self._n_top)
+        return dict(zip(named.tolist(), found, strict=True))
+
+    def _novel(self, rows: Rows, named: NDArray[np.int64]) -> dict[int, tuple[FeatureShare, ...]]:
+        detector, partial = self.detector, rows.block.is_partial
+        if not self._n_top or not len(named) or detector.novelty is None:
+            return {}
+        devices = None if rows.devices is None else rows.devices[named]
+        is_partial = None if partial is None else partial[named]
+        found = detector.novelty.top(detector.features, rows.values[named], self._n_top, devices, is_partial)
         return dict(zip(named.tolist(), found, strict=True))
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.detect.fitted import Detector
 from tolfl.detect.saved import to_bytes
-from tolfl.detect.score_output import FORMS
-from tolfl.detect.score_stream import ScoreRequest, score_stream
+from tolfl.detect.score_stream import FORMS, ScoreRequest, score_stream
 
 NEEDS = ("numpy", "pyarrow", "msgspec", "safetensors", "threadpoolctl")
 _MODEL = "model.tolfl"

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import SpecError
 from tolfl.detect.cells import Floats, full, one_thread
+from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, missing_values, scaler_of, size_of
-from tolfl.detect.spec import DetectorSpec
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 _ROWS_AT_ONCE = 8192

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, Part
 from tolfl.detect.cells_learner import Recall
-from tolfl.detect.detector_stage import DetectorStage, flat, size_of
-from tolfl.detect.spec import DetectorSpec
+from tolfl.detect.detector_spec import DetectorSpec
+from tolfl.detect.detector_stage import DetectorStage, size_of
 from tolfl.detect.thresholds import (
     N_BINS,
     Counts,
@@ -74,11 +74,11 @@ class ThresholdRounds(DetectorStage):
 
     def _counts(self, turn: Turn, scorer: ScoreRows) -> tuple[str, Counts]:
         """Return counts of held-back scores; a device without such rows counts those that it trained on."""
-        held_back = self.held_back_rows(turn)
-        rows = held_back if len(held_back) else self.training_rows(turn)
+        is_held_back = self.sizes(turn)[2 * turn.device + 1] > 0
+        rows_of = self.held_back_rows if is_held_back else self.training_rows
         arrays = [turn.state[key] for key in self._arrays]
-        scores = self._recall("scores", [turn], arrays, lambda: scorer(flat(rows)))
-        return ("held-back" if len(held_back) else "training"), count_bins(scores)
+        scores = self._recall("scores", [turn], arrays, lambda: scorer(rows_of(turn)))
+        return ("held-back" if is_held_back else "training"), count_bins(scores)
 
     def _own(self, state: State, counts: Counts) -> DeviceLimit:
         return device_limit(counts, self._fleet_limit(state), bool(state["threshold/is-held-back"][0]))

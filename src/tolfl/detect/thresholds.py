@@ -205,6 +205,15 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names, whose = np.unique(np.asarray(devices, dtype=str), return_inverse=True)
         return np.array([self.limit_for(name).value for name in names.tolist()], dtype=np.float64)[whose]
 
+    def are_extrapolated(
+        self, n_rows: int, devices: Sequence[str] | NDArray[np.str_] | None = None
+    ) -> NDArray[np.bool_]:
+        """Return whose threshold was extrapolated from few rows."""
+        if devices is None:
+            return np.full(n_rows, self.fleet.is_extrapolated)
+        names, whose = np.unique(np.asarray(devices, dtype=str), return_inverse=True)
+        return np.array([self.limit_for(name).is_extrapolated for name in names.tolist()], dtype=np.bool_)[whose]
+
     def p_values(
         self, scores: ArrayLike, devices: Sequence[str] | NDArray[np.str_] | None = None
     ) -> NDArray[np.float64]:

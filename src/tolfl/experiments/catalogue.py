@@ -20,7 +20,8 @@ from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper import auroc_tables, communication, samples, server_figure, step_size, time_to_target
 from tolfl.experiments.ray_cluster import compute_on_ray
 from tolfl.experiments.results import ExperimentReport, read_results
-from tolfl.experiments.sweep import Job, Sweep, SweepProgress
+from tolfl.experiments.sweep import Job, Sweep
+from tolfl.sim.simulation import Progress
 
 EXPERIMENTS = {
     one.name: one
@@ -59,7 +60,7 @@ class RunningExperiment:
     computing_s: float = 0.0
     _sweep: Sweep | None = None
 
-    def __iter__(self) -> Iterator[SweepProgress]:
+    def __iter__(self) -> Iterator[Progress]:
         """Compute jobs until the experiment, which sees the rows so far, has no further ones."""
         known: set[tuple[str, str]] = set()
         while new := [job for job in self._jobs() if (job.key, job.label) not in known]:

@@ -18,11 +18,11 @@ from tolfl.core.failures import FailurePlan
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology, asked_layout
 from tolfl.datasets import FederatedDataset
-from tolfl.experiments.sweep import Job, Sweep, SweepProgress
+from tolfl.experiments.sweep import Job, Sweep
 from tolfl.learners.layouts import SCHEMES, failure_plan, layout, n_clusters
 from tolfl.learners.training import Model
 from tolfl.runs.directory import write_file
-from tolfl.sim.simulation import datasets_of, repetitions_of
+from tolfl.sim.simulation import Progress, datasets_of, repetitions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -288,7 +288,7 @@ class Comparing:
             _prepare(out, ComparisonSpec(self.schemes, spec), resume)
         self._sweep = Sweep(self.jobs, out, self._data, model)
 
-    def __iter__(self) -> Iterator[SweepProgress]:
+    def __iter__(self) -> Iterator[Progress]:
         """Compute row after row; the result is there when the iteration is over."""
         yield from self._sweep
         if self.out is not None:

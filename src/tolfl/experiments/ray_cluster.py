@@ -17,8 +17,9 @@ import msgspec
 
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
-from tolfl.experiments.sweep import Job, Sweep, SweepProgress, groups, read_finished
+from tolfl.experiments.sweep import Job, Sweep, groups, read_finished
 from tolfl.runs.directory import write_file
+from tolfl.sim.simulation import Progress
 
 #: A worker that dies is replaced so often; a task that fails because of its data is not repeated.
 _RETRIES = 5
@@ -45,7 +46,7 @@ def _ray() -> Any:
     return ray
 
 
-def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[SweepProgress]:
+def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[Progress]:
     """Compute what is missing on as many workers as there are; without an address, on a cluster of this machine."""
     missing = [[job for job in group if not sweep.is_finished(job)] for group in groups(sweep.jobs)]
     todo = [group for group in missing if group]
@@ -65,7 +66,7 @@ def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[SweepProgress]:
             group = waiting.pop(ready[0])
             take_in(sweep, group, ray.get(ready[0]))
             done += len(group)
-            yield SweepProgress(group[-1].label, done, total)
+            yield Progress(label=group[-1].label, jobs_done=done, n_jobs=total)
     finally:
         if is_ours:
             ray.shutdown()

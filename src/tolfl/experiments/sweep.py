@@ -26,13 +26,14 @@ from tolfl.learners.training import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
 from tolfl.runs.write_lock import WriteLock
-from tolfl.sim.simulation import Runs, datasets_of, repetitions_of
+from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 
 #: How often other processes are asked whether they are done, where nothing else is left to compute.
 _WAIT_S = 0.5
 #: Fields that came when results were stored already, and change nothing unless they are set.
 _ADDED_LATER = (
-    "dataset.window_s", "dataset.columns", "dataset.ignore", "dataset.encoding", "defence", "liars", "learn",
+    "dataset.window_s", "dataset.per", "dataset.without_bursts", "dataset.columns", "dataset.ignore",
+    "dataset.encoding", "defence", "liars", "learn",
 )  # fmt: skip
 _DIVERGED = "diverged.json"
 
@@ -122,18 +123,6 @@ class Repetition:
         return list(decode_records(lines, source=str(self._records / "records.jsonl")))
 
 
-@dataclass(frozen=True)
-class SweepProgress:
-    """What a sweep is computing, and how far it is."""
-
-    label: str
-    jobs_done: int
-    n_jobs: int
-    rounds_done: int = 0
-    rounds: int = 1
-    loss: float | None = None
-
-
 class Sweep:
     """Computes jobs. Iterate to run it; what an earlier attempt left in `store` is used.
 
@@ -157,7 +146,7 @@ class Sweep:
         self._runs: Runs | None = None
         self._prefixes: dict[int, list[Checkpoint]] = {}  #: of the group that is computed, by rounds done
 
-    def __iter__(self) -> Iterator[SweepProgress]:
+    def __iter__(self) -> Iterator[Progress]:
         """Compute group after group; one that another process computes is left to it, and asked for in the end."""
         found = groups(self.jobs)
         waiting, total = list(found), sum(map(len, found))
@@ -174,12 +163,13 @@ class Sweep:
                     lock.give_back()
             if len(held) == len(waiting):
                 label = f"{held[0][0].label} (another process computes it)"
-                yield SweepProgress(label, sum(job.key in self.results for group in found for job in group), total)
+                done = sum(job.key in self.results for group in found for job in group)
+                yield Progress(label=label, jobs_done=done, n_jobs=total)
                 time.sleep(_WAIT_S)
             waiting = held
         self._prefixes = {}
 
-    def _compute_group(self, group: Sequence[Job], total: int) -> Iterator[SweepProgress]:
+    def _compute_group(self, group: Sequence[Job], total: int) -> Iterator[Progress]:
         missing = [job for job in group if not self.is_finished(job)]
         datasets = datasets_of(missing[0].spec, self._data) if missing else []
         self._prefixes = self._stored_prefixes(group[0]) if missing else {}
@@ -189,7 +179,7 @@ class Sweep:
             for progress in self._compute(job, datasets, wanted):
                 yield replace(progress, jobs_done=done, n_jobs=total)
 
-    def _compute(self, job: Job, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[SweepProgress]:
+    def _compute(self, job: Job, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[Progress]:
         folder = None if self.store is None else self.store / job.name
         if folder is None or not (folder / _DIVERGED).is_file():
             try:
@@ -209,7 +199,7 @@ class Sweep:
                 yield from self._compute(single, [data], set())
         self.results[job.key] = [self.results[single.key][0] for single in singles]
 
-    def _compute_batch(self, job: Job, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[SweepProgress]:
+    def _compute_batch(self, job: Job, datasets: list[FederatedDataset], wanted: set[int]) -> Iterator[Progress]:
         usable = [rounds for rounds in self._prefixes if rounds <= job.shared_rounds]
         known = self._prefixes[max(usable)] if usable else None
         folder = None if self.store is None else self.store / job.name
@@ -217,7 +207,7 @@ class Sweep:
         for progress in runs:
             if progress.rounds_done in wanted - set(self._prefixes) and progress.rounds_done <= job.shared_rounds:
                 self._keep_prefix(job, progress.rounds_done, runs.checkpoints())
-            yield SweepProgress(job.label, 0, 0, progress.rounds_done, progress.rounds, progress.loss)
+            yield Progress(progress.rounds_done, progress.rounds, progress.loss, label=job.label)
         self._runs = None
         self.results[job.key] = [
             Repetition(result.spec, job.key, result.summary, _folder(folder, job.spec, index) or result.records)

@@ -1,7 +1,7 @@
-"""Training and scoring of dense autoencoders: the same bits on every processor, compiled or in NumPy.
+"""Training and scoring of dense autoencoders, and a detector's statistics: the same bits on every processor.
 
 `tolfl_kernel.c` orders every sum by itself, whatever the compiler and the width of the vectors. `building` compiles it,
-`compiled` calls it; `fallback` is the same in NumPy. `TrainJob` goes in, `Update` comes out.
+`compiled` calls it; `fallback` is the same in NumPy. `TrainJob` goes in, `Update` comes out. `cell_statistics`: both.
 """
 
 from __future__ import annotations
@@ -19,15 +19,27 @@ from numpy.typing import NDArray
 from tolfl.core.errors import TolFLError
 from tolfl.core.spec import TrainSettings
 from tolfl.kernel.building import HERE, BuildError, built_when_used, library_name
+from tolfl.kernel.cell_statistics import Statistics
 from tolfl.kernel.compiled import CompiledKernel
 from tolfl.kernel.dense_network import Layer, Network
 from tolfl.kernel.fallback import NumpyKernel
 from tolfl.kernel.jobs import Floats, TrainJob, Update
 
-__all__ = ["ChosenKernel", "Kernel", "KernelError", "Layer", "Network", "TrainJob", "Update", "chosen_kernel", "kernel"]
+__all__ = [
+    "ChosenKernel",
+    "Kernel",
+    "KernelError",
+    "Layer",
+    "Network",
+    "Statistics",
+    "TrainJob",
+    "Update",
+    "chosen_kernel",
+    "kernel",
+]
 
 #: Of the parameters after a small training: what a compiler got wrong is not used.
-_KNOWN_DIGEST = "1194410d6faa5cf4"
+_KNOWN_DIGEST = "38735fc121aef121"
 
 
 class Kernel(Protocol):
@@ -36,6 +48,11 @@ class Kernel(Protocol):
     @property
     def name(self) -> str:
         """What it is."""
+        ...
+
+    @property
+    def statistics(self) -> Statistics:
+        """Medians, spreads, cells, scatter and distances."""
         ...
 
     def train(
@@ -108,4 +125,19 @@ def digest_of_small_training(found: Kernel) -> str:
         errors, outputs = found.score(network, start - deltas[0], rows)
         for array in (deltas, losses, errors, outputs):
             digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    for statistic in _small_statistics(found.statistics, rows - np.float32(0.5)):
+        digest.update(statistic.astype(statistic.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()[:16]
+
+
+def _small_statistics(found: Statistics, rows: Floats) -> list[NDArray[np.generic]]:
+    centres = rows[:3].astype(np.float64)
+    cells, sums, squares = found.sums_by_cell(rows, centres, has_squares=True)
+    assert squares is not None
+    turned = found.product(rows.astype(np.float64), rows.T.astype(np.float64))
+    return [
+        found.spread(rows, rows[4].astype(np.float64), np.zeros(rows.shape[1])),
+        *(cells, sums, squares, found.scatter(rows, centres, cells), turned),
+        found.least_distances(turned, turned[:3] + 0.3, np.arange(3.0)),
+        found.counts(rows.view(np.uint32), np.full(rows.shape[1], 0x3E, np.uint32), 16),
+    ]

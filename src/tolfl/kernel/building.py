@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-_SOURCES = ("tolfl_kernel.c", "kernel_body.h", "tolfl_kernel.h")
+_SOURCES = ("tolfl_kernel.c", "kernel_body.h", "statistics_body.h", "tolfl_kernel.h")
 #: -O3 unrolls what is unrolled by hand already; without contraction, a sum is what the source says on every processor.
 FLAGS = ("-std=gnu11", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=default")
 _TIMEOUT_S = 300

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.spec import TrainSettings
 from tolfl.kernel.building import BuildError, source_hash
+from tolfl.kernel.cell_statistics import CompiledStatistics
 from tolfl.kernel.dense_network import Network
 from tolfl.kernel.jobs import OPTIMIZERS, Floats, TrainJob, keys_of
 
@@ -87,6 +88,7 @@ class CompiledKernel:
         if library.tolfl_use(variant.encode()):
             raise BuildError(f"this processor has no {variant}")
         self._library, self.path = library, path
+        self.statistics = CompiledStatistics(library)
 
     @property
     def name(self) -> str:

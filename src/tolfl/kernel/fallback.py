@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.seeding import random_words
 from tolfl.core.spec import TrainSettings
+from tolfl.kernel.cell_statistics import NumpyStatistics
 from tolfl.kernel.dense_network import Layer, Network
 from tolfl.kernel.jobs import WORDS_PER_STEP, Floats, TrainJob, keys_of
 
@@ -88,6 +89,7 @@ class NumpyKernel:
     """The kernel in NumPy."""
 
     name = "NumPy"
+    statistics = NumpyStatistics()
 
     def train(
         self, network: Network, settings: TrainSettings, jobs: Sequence[TrainJob]

@@ -200,10 +200,12 @@ static TARGET void NAME(adam)(long n, float *weights, const float *gradient, flo
         STORE(weights + i, NAME(fma)(steps, mean / (root / roots + epsilon), LOAD(weights + i)));
     }
 }
+#include "statistics_body.h"
 static const Operations NAME(operations) = {
     VARIANT,         NAME(forward),       NAME(backward), NAME(gradient),  NAME(bias_gradient),
     NAME(relu_all),  NAME(relu_and_drop), NAME(cut),      NAME(row_error), NAME(subtract_from),
-    NAME(fold),      NAME(is_finite),     NAME(momentum), NAME(adam),
+    NAME(fold),      NAME(is_finite),     NAME(momentum), NAME(adam),      NAME(add_products),
+    NAME(add_differences), NAME(spread),
 };
 #undef INLINE
 #undef PARTS

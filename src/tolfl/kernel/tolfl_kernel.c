@@ -48,7 +48,19 @@ typedef struct {
     int (*is_finite)(long, const float *);
     void (*momentum)(long, float *, const float *, float *, float, float);
     void (*adam)(long, float *, const float *, float *, float *, float, float);
+    void (*add_products)(long, long, const double *, long, long, const double *, long, double *, long);
+    void (*add_differences)(long, long, const double *, long, const double *, double *, long);
+    void (*spread)(long, const void *, int, long, long, const double *, const double *, double *, double *, double *,
+                   double *, double *);
 } Operations;
+
+/* Of the logarithm; as in core/logarithm.py. */
+static const double LOG_TERMS[7] = {6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01,
+                                    2.222219843214978396e-01, 1.818357216161805012e-01, 1.531383769920937332e-01,
+                                    1.479819860511658591e-01};
+static const double LOG_2_HIGH = 6.93147180369123816490e-01, LOG_2_LOW = 1.90821492927058770002e-10;
+static const double LOG_LEAST = 2.2250738585072014e-308, LOG_SCALE = 18014398509481984.0; /* 2^-1022, 2^54 */
+static const double LOG_HALF_ROOT = 0.70710678118654752440;
 
 /* Adam's usual constants (Kingma and Ba, 2015), each rounded once. */
 #define ADAM_BETA_1 0.9
@@ -77,6 +89,7 @@ static inline float soft_fmaf(float a, float b, float c) {
 #define WIDTH 16
 #define TILE_ROWS 12
 #define LANE_FMA __builtin_fmaf
+#define DOUBLE_FMA __builtin_fma
 #define VARIANT "avx512"
 #include "kernel_body.h"
 #define NAME(x) x##_avx2
@@ -84,6 +97,7 @@ static inline float soft_fmaf(float a, float b, float c) {
 #define WIDTH 8
 #define TILE_ROWS 6
 #define LANE_FMA __builtin_fmaf
+#define DOUBLE_FMA __builtin_fma
 #define VARIANT "avx2"
 #include "kernel_body.h"
 #endif
@@ -99,9 +113,11 @@ static inline float soft_fmaf(float a, float b, float c) {
 #if defined __aarch64__ && !defined TOLFL_PORTABLE
 #include <arm_neon.h>
 #define VECTOR_FMA(a, b, c) vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b))
+#define DOUBLE_FMA __builtin_fma
 #define TILE_ROWS 6
 #elif defined HAS_FMA
 #define LANE_FMA __builtin_fmaf
+#define DOUBLE_FMA __builtin_fma
 #define TILE_ROWS 6
 #else /* in software: out of line, or it takes minutes to compile */
 #define LANE_FMA soft_fmaf
@@ -471,6 +487,149 @@ static int score(const TolflLayer *layers, int64_t n_layers, const float *params
     return 0;
 }
 
+/* -- statistics ------------------------------------------------------------------------------------------------- */
+
+enum { ROWS_AT_ONCE = 192, PANEL = 8 };
+static long up_to_panels(long n) { return (n + PANEL - 1) / PANEL * PANEL; }
+
+/* right (n_k x n_columns), times `factor`, in panels of 8 columns: [panels][n_k][8], filled up with zeros. */
+static void pack_columns(long n_k, long n_columns, const double *right, long row, long step, double factor,
+                         double *packed) {
+    for (long j = 0; j < up_to_panels(n_columns); j++)
+        for (long k = 0; k < n_k; k++)
+            packed[(j / PANEL * n_k + k) * PANEL + j % PANEL] =
+                j < n_columns ? factor * right[k * row + j * step] : 0.0;
+}
+
+static int multiply(const double *left, const double *right, int64_t n_rows, int64_t n_k, int64_t n_columns,
+                    double *out) {
+    long width = up_to_panels((long)n_columns);
+    double *packed = calloc((size_t)(width * n_k + ROWS_AT_ONCE * width + 1), 8), *into = packed + width * n_k;
+    if (!packed) return -1;
+    pack_columns((long)n_k, (long)n_columns, right, (long)n_columns, 1, 1.0, packed);
+    for (int64_t first = 0; first < n_rows; first += ROWS_AT_ONCE) {
+        long here = n_rows - first < ROWS_AT_ONCE ? (long)(n_rows - first) : ROWS_AT_ONCE;
+        memset(into, 0, (size_t)(here * width) * 8);
+        for (long j = 0; j < width; j += PANEL)
+            chosen()->add_products(here, (long)n_k, left + first * n_k, (long)n_k, 1, packed + j * n_k, PANEL,
+                                   into + j, width);
+        for (long r = 0; r < here; r++)
+            memcpy(out + (first + r) * n_columns, into + r * width, (size_t)n_columns * 8);
+    }
+    free(packed);
+    return 0;
+}
+
+static int nearest(const double *rows, const double *centres, const double *added, int64_t n_rows, int64_t n_features,
+                   int64_t n_cells, double *least) {
+    long width = up_to_panels((long)n_cells), d = (long)n_features;
+    double *packed = calloc((size_t)(width * d + ROWS_AT_ONCE * width + 1), 8), *into = packed + width * d;
+    if (!packed) return -1;
+    pack_columns(d, (long)n_cells, centres, 1, d, 1.0, packed);
+    for (int64_t first = 0; first < n_rows; first += ROWS_AT_ONCE) {
+        long here = n_rows - first < ROWS_AT_ONCE ? (long)(n_rows - first) : ROWS_AT_ONCE;
+        memset(into, 0, (size_t)(here * width) * 8);
+        for (long j = 0; j < width; j += PANEL)
+            chosen()->add_differences(here, d, rows + first * d, d, packed + j * d, into + j, width);
+        for (long r = 0; r < here; r++) {
+            double lowest = INFINITY;
+            for (long j = 0; j < n_cells; j++) {
+                double distance = into[r * width + j] + added[j];
+                if (distance < lowest) lowest = distance;
+            }
+            least[first + r] = lowest;
+        }
+    }
+    free(packed);
+    return 0;
+}
+
+static int sum_by_cell(const float *rows, int64_t stride, int64_t n_rows, int64_t n_features, const double *centres,
+                       const double *norms, int64_t n_cells, int64_t *cells, double *sums, double *squares) {
+    long width = up_to_panels((long)n_cells), d = (long)n_features;
+    double *packed = calloc((size_t)(width * d + ROWS_AT_ONCE * (width + d) + 1), 8);
+    double *into = packed + width * d, *wide = into + ROWS_AT_ONCE * width;
+    if (!packed) return -1;
+    pack_columns(d, (long)n_cells, centres, 1, d, -2.0, packed);
+    for (int64_t first = 0; first < n_rows; first += ROWS_AT_ONCE) {
+        long here = n_rows - first < ROWS_AT_ONCE ? (long)(n_rows - first) : ROWS_AT_ONCE;
+        for (long r = 0; r < here; r++)
+            for (long j = 0; j < d; j++) wide[r * d + j] = (double)rows[(first + r) * stride + j];
+        memset(into, 0, (size_t)(here * width) * 8);
+        for (long j = 0; j < width; j += PANEL)
+            chosen()->add_products(here, d, wide, d, 1, packed + j * d, PANEL, into + j, width);
+        for (long r = 0; r < here; r++) {
+            long best = 0;
+            double lowest = INFINITY;
+            for (long j = 0; j < n_cells; j++) {
+                double distance = into[r * width + j] + norms[j];
+                if (distance < lowest) lowest = distance, best = j;
+            }
+            cells[first + r] = best;
+            if (!sums) continue;
+            double *own = sums + best * d, *own_squares = squares ? squares + best * d : 0;
+            const double *row = wide + r * d;
+            for (long j = 0; j < d; j++) own[j] = own[j] + row[j];
+            if (squares) /* on the grid of 2^-16; adding 1.5 * 2^52 rounds */
+                for (long j = 0; j < d; j++) {
+                    double square = row[j] * row[j] * 65536.0;
+                    own_squares[j] = own_squares[j] + ((square + 6755399441055744.0) - 6755399441055744.0);
+                }
+        }
+    }
+    free(packed);
+    return 0;
+}
+
+static int scatter(const float *rows, int64_t stride, int64_t n_rows, int64_t n_features, const double *centres,
+                   const int64_t *cells, double *products) {
+    long d = (long)n_features, width = up_to_panels(d);
+    double *away = calloc((size_t)(ROWS_AT_ONCE * width + width * width + 1), 8), *sums = away + ROWS_AT_ONCE * width;
+    if (!away) return -1;
+    for (int64_t first = 0; first < n_rows; first += ROWS_AT_ONCE) {
+        long here = n_rows - first < ROWS_AT_ONCE ? (long)(n_rows - first) : ROWS_AT_ONCE;
+        for (long r = 0; r < here; r++)
+            for (long j = 0; j < d; j++)
+                away[r * width + j] = (double)rows[(first + r) * stride + j] - centres[cells[first + r] * d + j];
+        for (long j = 0; j < width; j += PANEL) /* what is above the diagonal */
+            chosen()->add_products(j + PANEL < d ? j + PANEL : d, here, away, 1, width, away + j, width, sums + j,
+                                   width);
+    }
+    for (long i = 0; i < d; i++)
+        for (long j = i; j < d; j++) *products++ = sums[i * width + j];
+    free(away);
+    return 0;
+}
+
+static int spread(const void *values, int is_single, int64_t n_rows, int64_t n_features, const double *median,
+                  const double *least, double *found) {
+    for (long first = 0; first < n_features; first += PANEL) {
+        long width = n_features - first < PANEL ? (long)n_features - first : PANEL;
+        double own[7][PANEL] = {{0}}, *rows[5] = {own[2], own[3], own[4], own[5], own[6]};
+        for (long j = 0; j < PANEL; j++) own[5][j] = DBL_MAX, own[6][j] = -DBL_MAX;
+        memcpy(own[0], median + first, (size_t)width * 8), memcpy(own[1], least + first, (size_t)width * 8);
+        const char *start = (const char *)values + first * (is_single ? 4 : 8);
+        chosen()->spread((long)n_rows, start, is_single, (long)n_features, width, own[0], own[1], own[2], own[3],
+                         own[4], own[5], own[6]);
+        for (int i = 0; i < 5; i++) memcpy(found + i * n_features + first, rows[i], (size_t)width * 8);
+    }
+    return 0;
+}
+
+int tolfl_count(const uint32_t *keys, int64_t n_rows, int64_t n_features, const uint32_t *prefixes, int32_t shift,
+                int64_t *counts) {
+    for (int64_t r = 0; r < n_rows; r++, keys += n_features)
+        for (int64_t j = 0; j < n_features; j++) {
+            int64_t *own = counts + j * 258;
+            if (keys[j] == UINT32_MAX) continue; /* missing */
+            uint32_t begun = keys[j] >> shift, above = begun >> 8;
+            own[0]++;
+            if (above < prefixes[j]) own[1]++;
+            else if (above == prefixes[j]) own[2 + (begun & 255)]++;
+        }
+    return 0;
+}
+
 /* Another library may have set flush-to-zero or another rounding in this thread (one that was linked with -ffast-math
  * does): compute in the usual environment, and put theirs back. */
 #ifdef TOLFL_NO_GUARD
@@ -491,4 +650,24 @@ int tolfl_train(const TolflLayer *layers, int64_t n_layers, const TolflSettings 
 int tolfl_score(const TolflLayer *layers, int64_t n_layers, const float *params, const float *rows, int64_t n_rows,
                 float *errors, float *outputs) {
     GUARDED(score(layers, n_layers, params, rows, n_rows, errors, outputs))
+}
+int tolfl_multiply(const double *left, const double *right, int64_t n_rows, int64_t n_k, int64_t n_columns,
+                   double *out) {
+    GUARDED(multiply(left, right, n_rows, n_k, n_columns, out))
+}
+int tolfl_nearest(const double *rows, const double *centres, const double *added, int64_t n_rows, int64_t n_features,
+                  int64_t n_cells, double *least) {
+    GUARDED(nearest(rows, centres, added, n_rows, n_features, n_cells, least))
+}
+int tolfl_sum_by_cell(const float *rows, int64_t stride, int64_t n_rows, int64_t n_features, const double *centres,
+                      const double *norms, int64_t n_cells, int64_t *cells, double *sums, double *squares) {
+    GUARDED(sum_by_cell(rows, stride, n_rows, n_features, centres, norms, n_cells, cells, sums, squares))
+}
+int tolfl_scatter(const float *rows, int64_t stride, int64_t n_rows, int64_t n_features, const double *centres,
+                  const int64_t *cells, double *products) {
+    GUARDED(scatter(rows, stride, n_rows, n_features, centres, cells, products))
+}
+int tolfl_spread(const void *values, int32_t is_single, int64_t n_rows, int64_t n_features, const double *median,
+                 const double *least, double *found) {
+    GUARDED(spread(values, is_single, n_rows, n_features, median, least, found))
 }

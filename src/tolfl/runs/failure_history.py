@@ -167,6 +167,7 @@ class _HistoryBuilder:
     def _close(self, line: RoundClosed) -> None:
         if len(line.included) > 1:  # a device that goes on alone leads nobody
             self._infer(line)
+            self._put_after(line)
             self._lead(line.heads)
             self._included = set(line.included)
         self._rounds_closed = max(self._rounds_closed, 1 + (line.round or 0))
@@ -190,6 +191,18 @@ class _HistoryBuilder:
                 self._take_over(
                     TakenOver(time_s=line.time_s, device=head, round=line.round, cluster=cluster, previous=previous)
                 )
+
+    def _put_after(self, line: RoundClosed) -> None:
+        """Let a device that was found dead have failed after the round that still has its samples.
+
+        Whoever got that round's model late found it dead before, others after: their folders must say the same.
+        """
+        for device in line.included:
+            failure = self._open.get(device)
+            if failure is not None and failure.is_only_found and failure.round == line.round:
+                failure.round += 1
+                for incident in self.incidents:
+                    incident.round = min(one.round for one in incident.failures)
 
     def _fail(self, line: FailureHappened) -> None:
         what, device = line.what, line.device
@@ -249,9 +262,9 @@ def _is_same(one: TakenOver, other: TakenOver) -> bool:
 
 
 def _count_samples(incident: Incident, closed: Sequence[RoundClosed]) -> None:
-    before = [line for line in closed if line.time_s <= incident.time_s and not _is_lost(line, incident)]
     failed = set(incident.devices)
-    later = [line for line in closed if line.time_s > incident.time_s or _is_lost(line, incident)]
+    before = [line for line in closed if _is_before(line, incident)]
+    later = [line for line in closed if not _is_before(line, incident)]
     after = [line for line in later if failed.isdisjoint(line.included)]
     if before:
         newest = max(line.round or 0 for line in before)
@@ -264,9 +277,11 @@ def _count_samples(incident: Incident, closed: Sequence[RoundClosed]) -> None:
         incident.models_after = len({line.included for line in same_round})
 
 
-def _is_lost(line: RoundClosed, incident: Incident) -> bool:
-    """Tell whether a round that was closed at the moment of an incident says itself who is missing."""
-    return line.time_s == incident.time_s and any(str(device) in line.missing for device in incident.devices)
+def _is_before(line: RoundClosed, incident: Incident) -> bool:
+    """Tell whether a round was closed before an incident; one closed at its moment says itself who is missing."""
+    if line.time_s > incident.time_s:  # its model came late, with the samples of those who had failed meanwhile
+        return (line.round or 0) < incident.round and bool(incident.devices) and {*incident.devices} <= {*line.included}
+    return line.time_s < incident.time_s or not any(str(device) in line.missing for device in incident.devices)
 
 
 def _spread_stalls(incidents: Sequence[Incident], closed: Sequence[RoundClosed]) -> float:
@@ -550,6 +565,18 @@ def incident_cells(
         IncidentCell(samples_lost(incident), closed_s),
         IncidentCell(who_came_back(incident, stages), max(back, default=at_s)),
     ]
+
+
+def headline(incident: Incident) -> list[IncidentCell]:
+    """Return the incident as a headline, and then, once somebody took over, a better one."""
+    told = [IncidentCell(what_failed(incident), incident.time_s)]
+    if incident.takeovers:
+        last = incident.takeovers[-1]
+        silent = [one.time_s for one in incident.failures if one.device == last.previous and not one.is_only_found]
+        after = f"{seconds(last.time_s - silent[-1])} after" if silent and silent[-1] < last.time_s else "after"
+        text = f"device {last.device} took over cluster {last.cluster} {after} device {last.previous} fell silent"
+        told.append(IncidentCell(text, last.time_s))
+    return told
 
 
 def sentence(incident: Incident, stages: Sequence[tuple[str, int]] = ()) -> str:

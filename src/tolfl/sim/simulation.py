@@ -215,12 +215,29 @@ def world_of(spec: RunSpec, data: FederatedDataset, learner: Learner) -> World:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """How far a run is, or several jobs of one run each.
 
-    rounds_done: int
-    rounds: int
-    loss: float | None
+    >>> Progress(5, 10, None).done, Progress(5, 10, None, label="fl", jobs_done=2, n_jobs=3).done
+    (5, 2.5)
+    """
+
+    rounds_done: int = 0
+    rounds: int = 1
+    loss: float | None = None
     stages: tuple[tuple[str, int], ...] = ()  #: name and number of rounds of each, where the learner has any
+    label: str = ""  #: of the job at hand
+    jobs_done: int = 0
+    n_jobs: int = 0  #: 0: it is one run
+
+    @property
+    def done(self) -> float:
+        """How much of `total` is done: rounds, or jobs with the part of the one at hand."""
+        return self.jobs_done + self.rounds_done / max(1, self.rounds) if self.n_jobs else self.rounds_done
+
+    @property
+    def total(self) -> int:
+        """How many rounds or jobs there are."""
+        return self.n_jobs or self.rounds
 
     @property
     def text(self) -> str:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 import numpy as np
@@ -28,11 +28,16 @@ import pyarrow.json as pa_json
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, DataFileError, MissingDataError
+from tolfl.tables.array_files import read_arrays
 from tolfl.tables.folders import by_device, device_files, is_capture, is_recording, refuse_pickle, unreadable
 
+if TYPE_CHECKING:
+    from tolfl.signals.captures.records import Tally
+
 STDIN = "-"
+INTERFACE = "interface:"  #: before the name of an interface that is captured on
 MAX_COLUMNS = 10_000
-_STDIN_NAME = "standard input"
+STDIN_NAME = "standard input"
 _BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 8192
 _SEPARATORS = (",", ";", "\t", "|")
@@ -40,8 +45,6 @@ _NUMBER = re.compile(r"^[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?$")
 _INDEX = re.compile(r"__index_level_\d+__")  #: pandas' numbers of rows: no data
 _PCAP = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1", b"\x0a\x0d\x0d\x0a")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-#: Arrays of a NumPy file that are no samples, by the role that they have unless others are named.
-_USUAL_ARRAYS = {"device": "device", "label": "y", "time": "time"}
 
 Errors = dict[int, str]  #: by the row's place in its block
 Tables = Iterator[tuple[pa.Table, Errors]]
@@ -60,6 +63,9 @@ class Block:
     has_names: bool = True  #: False: columns are known by their place alone
     roles: Mapping[str, str] = field(default_factory=dict)  #: role -> column, where the source itself says so
     beside: tuple[str, ...] = ()  #: columns that are never learned from
+    window_s: float = 0.0  #: of captures: how long a window is
+    is_partial: NDArray[np.bool_] | None = None  #: of captures: windows of which only a part is there
+    tally: Tally | None = None  #: of captures: what has been counted so far, over all blocks
 
     @property
     def n_rows(self) -> int:
@@ -71,29 +77,50 @@ class Block:
         return DataFileError(self.source, f"data row {self.first + place}: {problem}")
 
 
-def blocks(source: str | Path, encoding: str = "", grid: tuple[float, float] | None = None) -> Iterator[Block]:
-    """Yield the rows of a file, of a folder with one file per device, or of standard input (`-`).
+def blocks(
+    source: str | Path,
+    encoding: str = "",
+    grid: tuple[float, float] | None = None,
+    *,
+    per: str = "",
+    follow: bool = False,
+) -> Iterator[Block]:
+    """Yield the rows of a file, of a folder with one file per device, of standard input (`-`), or of an interface.
 
     Parameters
     ----------
     source
-        What kind of file it is its first bytes say; gzip and zstd are unpacked.
+        What kind of file it is its first bytes say; gzip and zstd are unpacked. `interface:wlan0` captures there.
     encoding
         Of CSV and JSON lines. (default: UTF-8, or UTF-16 with a byte order mark)
     grid
         Window and step of captures, in seconds. (default: 1 and 1)
+    per
+        `bssid` or `channel`: captures of 802.11 have a row for each.
+    follow
+        Whether a capture file is still being written: it is read as it grows, and so are files that follow it.
     """
+    if str(source).startswith(INTERFACE):
+        yield from _of_signals(str(source).removeprefix(INTERFACE), "", grid, per)
+        return
     if str(source) == STDIN:
-        yield from _of_stream(sys.stdin.buffer, _STDIN_NAME, "", encoding)
+        yield from _of_stream(sys.stdin.buffer, STDIN_NAME, "", encoding, grid, per)
         return
     path = Path(source).expanduser()
     if not path.exists():
         raise MissingDataError(f"{path}: no such file or folder; check the path")
+    if follow and (path.is_dir() or not (is_capture(path) or _begins(path, *_PCAP))):
+        raise DataFileError(
+            path, f"only a capture can be followed; for lines of text: tail -f {path.name} | tolfl score MODEL -"
+        )
+    if follow:
+        yield from _of_signals([path], "", grid, per, follow=True)
+        return
     if not path.is_dir():
-        yield from _of_files([path], "", encoding, grid)
+        yield from _of_files([path], "", encoding, grid, per)
         return
     for device, files in by_device(device_files(path)):
-        yield from _of_files(files, device, encoding, grid)
+        yield from _of_files(files, device, encoding, grid, per)
 
 
 def blocks_of(X: object) -> Iterator[Block]:
@@ -130,25 +157,45 @@ def spooled(source: str) -> Iterator[str]:
         path = Path(folder) / "standard-input"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield str(path)
+        try:
+            yield str(path)
+        except DataFileError as error:
+            if Path(error.path) == path:
+                raise DataFileError("standard input", error.problem) from None
+            raise
 
 
 # -- which reader -----------------------------------------------------------------------------------------------------
 
 
-def _of_files(files: list[Path], device: str, encoding: str, grid: tuple[float, float] | None) -> Iterator[Block]:
+def _of_files(
+    files: list[Path], device: str, encoding: str, grid: tuple[float, float] | None, per: str
+) -> Iterator[Block]:
     path = files[0]
     refuse_pickle(path)
     if is_recording(path) or is_capture(path) or _begins(path, *_PCAP):
-        from tolfl.tables.signal_blocks import capture_blocks, recording_blocks  # noqa: PLC0415  (tables do without)
-
-        yield from recording_blocks(path, device) if is_recording(path) else capture_blocks(files, device, grid)
+        yield from _of_signals(files, device, grid, per)
         return
     try:
         with path.open("rb", buffering=_BLOCK_BYTES) as stream:
             yield from _of_stream(stream, str(path), device, encoding)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as problem:
         raise unreadable(path, problem) from None
+
+
+def _of_signals(
+    source: list[Path] | str | BinaryIO,
+    device: str,
+    grid: tuple[float, float] | None,
+    per: str,
+    *,
+    follow: bool = False,
+) -> Iterator[Block]:
+    from tolfl.tables.signal_blocks import capture_blocks, recording_blocks  # noqa: PLC0415  (tables do without)
+
+    if isinstance(source, list) and is_recording(source[0]):
+        return recording_blocks(source[0], device)
+    return capture_blocks(source, device, grid, per=per, follow=follow)
 
 
 def _begins(path: Path, *magic: bytes) -> bool:
@@ -159,13 +206,20 @@ def _begins(path: Path, *magic: bytes) -> bool:
         raise unreadable(path, problem) from None
 
 
-def _of_stream(stream: BinaryIO, name: str, device: str, encoding: str) -> Iterator[Block]:
+def _of_stream(
+    stream: BinaryIO,
+    name: str,
+    device: str,
+    encoding: str,
+    grid: tuple[float, float] | None = None,
+    per: str = "",
+) -> Iterator[Block]:
     first = 1
     options: dict[str, object] = {}
     try:
         stream = _unpacked(stream, name)
         begin = stream.peek(8)[:8]  # type: ignore[attr-defined]
-        if not begin and name == _STDIN_NAME:
+        if not begin and name == STDIN_NAME:
             return  # a pipe that was closed: there is nothing to say
         if begin.startswith(b"PAR1"):
             tables = _parquet(_seekable(stream))
@@ -176,7 +230,8 @@ def _of_stream(stream: BinaryIO, name: str, device: str, encoding: str) -> Itera
         elif begin.startswith((b"PK", b"\x93NUMPY")):
             tables, options = _arrays(_seekable(stream), name)
         elif begin.startswith(_PCAP):
-            raise DataFileError(name, "a capture is read from a file, not from a pipe; write it to one first")
+            yield from _of_signals(stream, device, grid, per)
+            return
         else:
             tables, options = _text(stream, name, encoding or ("utf-16" if begin.startswith(_UTF16) else ""))
         for table, errors in tables:
@@ -197,7 +252,7 @@ def _unpacked(stream: BinaryIO, name: str) -> BinaryIO:
     begin = stream.peek(4)[:4]
     kind = "gzip" if begin.startswith(b"\x1f\x8b") else "zstd" if begin == b"\x28\xb5\x2f\xfd" else ""
     if not kind:
-        if not begin and name != _STDIN_NAME:
+        if not begin and name != STDIN_NAME:
             raise DataFileError(name, "the file is empty; remove it or fill it")
         return stream
     return io.BufferedReader(_Unpacked(pa.CompressedInputStream(stream, kind)), _BLOCK_BYTES)
@@ -258,48 +313,23 @@ def _without_index(table: pa.Table) -> pa.Table:
 
 
 def _arrays(stream: BinaryIO, name: str) -> tuple[Tables, dict[str, object]]:
-    """Return the samples of an NPY file, or of an NPZ file: `X` and, if there, `names`, `device`, `y` and `time`."""
-    try:
-        loaded = np.load(stream, allow_pickle=False)
-        arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
-    except Exception as problem:  # a damaged header leads numpy to half a dozen kinds of errors
-        if any(word in str(problem) for word in ("allow_pickle", "Object arrays", "Python objects")):
-            raise DataFileError(
-                name, "it holds pickled objects, which are never read, they can run code; save arrays of numbers"
-            ) from None
-        raise DataFileError(name, "cannot be read as a NumPy file; check that it is whole") from None
-    samples = arrays.pop("X", None)
-    if samples is None:
-        raise DataFileError(name, f"there is no array 'X' for the samples; the arrays are {', '.join(sorted(arrays))}")
-    if samples.dtype.kind not in "biuf":
-        raise DataFileError(name, f"the samples are {samples.dtype}, not numbers; convert them")
-    if samples.ndim < 2 or not samples.size:
-        raise DataFileError(name, f"the samples have shape {samples.shape}; give one row per sample, and at least one")
-    n_rows = len(samples)
-    samples = samples.reshape(n_rows, -1)
-    names = [str(one) for one in arrays.pop("names", [])]
-    has_names = len(names) == samples.shape[1]
-    names = names if has_names else [f"x{place}" for place in range(samples.shape[1])]
-    for key, array in arrays.items():
-        if array.shape != (n_rows,):
-            raise DataFileError(name, f"array {key!r} has shape {array.shape}; give one value per sample of X")
-    beside = {key: _array(name, key, array) for key, array in arrays.items() if key not in names}
-    roles = {role: array for role, array in _USUAL_ARRAYS.items() if array in beside}
+    """Return the samples of an NPY or NPZ file, and what stands beside them."""
+    found = read_arrays(stream, name)
+    beside = {key: _array(name, key, array) for key, array in found.beside.items()}
 
     def tables() -> Tables:
-        for first in range(0, n_rows, _BATCH_ROWS):
+        for first in range(0, len(found.samples), _BATCH_ROWS):
             part = slice(first, first + _BATCH_ROWS)
-            columns = dict(zip(names, (pa.array(column) for column in samples[part].T), strict=True))
+            columns = dict(zip(found.columns, (pa.array(column) for column in found.samples[part].T), strict=True))
             yield pa.table({**columns, **{key: column[part] for key, column in beside.items()}}), {}
 
-    return tables(), {"has_names": has_names, "roles": roles, "beside": tuple(beside)}
+    return tables(), {"has_names": found.has_names, "roles": found.roles, "beside": tuple(beside)}
 
 
 def _array(name: str, key: str, array: NDArray[np.generic]) -> pa.Array:
     try:
-        texts = np.char.decode(array.astype(np.bytes_), "utf-8") if array.dtype.kind == "S" else array
-        return pa.array(texts, from_pandas=True)
-    except (pa.ArrowException, UnicodeDecodeError, TypeError):
+        return pa.array(array, from_pandas=True)
+    except (pa.ArrowException, TypeError):
         raise DataFileError(name, f"array {key!r} is {array.dtype}; give names or numbers") from None
 
 
@@ -312,7 +342,7 @@ def _text(stream: BinaryIO, name: str, encoding: str) -> tuple[Tables, dict[str,
     lines = _whole_lines(stream)
     start = next(lines, b"").removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
     if not start.strip():
-        if name == _STDIN_NAME:
+        if name == STDIN_NAME:
             return iter(()), {}
         raise DataFileError(name, "the file is empty; remove it or fill it")
     if b"\0" in start[:4096]:

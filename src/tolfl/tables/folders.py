@@ -73,6 +73,11 @@ def is_capture(path: Path) -> bool:
     return _KINDS.get(_ending(path)) == "capture"
 
 
+def is_of_arrays(path: Path) -> bool:
+    """Tell whether a file holds arrays of NumPy by its name."""
+    return _FAMILIES.get(_KINDS.get(_ending(path), "")) == "arrays"
+
+
 def is_recording(path: Path) -> bool:
     """Tell whether a file is a recording by its name."""
     return _KINDS.get(_ending(path)) == "recording"

@@ -15,6 +15,9 @@ from tolfl.tables.values import hashed, is_number, is_text, names, numbers, plai
 
 Floats32 = NDArray[np.float32]
 
+#: Without a number in its first rows, as many, a column is of another kind; fewer may be bad rows.
+_CERTAIN_ROWS = 10
+
 
 @dataclass(eq=False)
 class Rows:
@@ -57,13 +60,18 @@ def rows_of(schema: Schema, block: Block) -> Rows:
             values[place < 0, at : at + N_HASHES] = np.nan
             values[:, at + N_HASHES] = np.where(codes < 0, np.nan, codes)
         else:
-            _take_numbers(schema, column, array, values[:, at], errors)
+            _take_numbers(schema, block, column, array, values[:, at], errors)
         at += width
     return _with_roles(schema, Rows(block, values, errors), given)
 
 
-def _take_numbers(schema: Schema, column: Column, array: pa.Array, into: Floats32, errors: Errors) -> None:
+def _take_numbers(
+    schema: Schema, block: Block, column: Column, array: pa.Array, into: Floats32, errors: Errors
+) -> None:
     found, is_bad = numbers(array, schema.decimal)
+    if block.first == 1 and len(array) >= _CERTAIN_ROWS and is_bad.all():
+        first = array[0].as_py()
+        raise DataFileError(block.source, f"column {column.name!r} holds words ({first!r}), numbers were trained on")
     with np.errstate(over="ignore"):
         into[:] = found
     is_infinite = np.isinf(into)
@@ -80,7 +88,7 @@ def _match(schema: Schema, block: Block) -> dict[str, pa.Array]:
     """Return the columns that are needed, by the names they have here; or say which are not there."""
     by_name = {name_and_unit(name)[0]: name for name in block.table.column_names}
     wanted = [column.name for column in schema.columns]
-    if not block.has_names:
+    if not block.has_names and not set(wanted) <= by_name.keys():
         features = [name for name in block.table.column_names if name not in block.beside]
         if len(features) != len(wanted):
             raise DataFileError(
@@ -97,10 +105,13 @@ def _match(schema: Schema, block: Block) -> dict[str, pa.Array]:
         )
     found = {name: plain(block.table.column(by_name[name])) for name in wanted if name in by_name}
     for column in schema.columns:
-        if column.kind == "number" and column.name in found:
-            kind = found[column.name].type
-            if not (is_number(kind) or is_text(kind) or pa.types.is_null(kind)):
-                raise DataFileError(block.source, f"column {column.name!r} holds {kind}, numbers were trained on")
+        if column.name not in found:
+            continue
+        kind = found[column.name].type
+        if column.kind == "words" and is_number(kind) and found[column.name].null_count < block.n_rows:
+            raise DataFileError(block.source, f"column {column.name!r} holds numbers ({kind}), words were trained on")
+        if column.kind == "number" and not (is_number(kind) or is_text(kind) or pa.types.is_null(kind)):
+            raise DataFileError(block.source, f"column {column.name!r} holds {kind}, numbers were trained on")
     return found
 
 

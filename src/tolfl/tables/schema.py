@@ -44,12 +44,16 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: Literal["number", "words"] = "number"
     unit: str = ""
+    measure: str = (
+        ""  #: what is measured (a count, a share, ...), where a detector is to know; its values may be missing
+    )
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What its features are called, with the unit in brackets."""
+        """What its features are called, with the unit in brackets, and behind a semicolon what it measures."""
         if self.kind == "number":
-            return (f"{self.name} [{self.unit}]" if self.unit else self.name,)
+            note = f"{self.unit}; {self.measure}" if self.measure else self.unit
+            return (f"{self.name} [{note}]" if note else self.name,)
         return (*(f"{self.name} (hash {place})" for place in range(N_HASHES)), f"{self.name}{RARITY}")
 
 
@@ -103,6 +107,17 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return rows_of(self, block)
 
 
+def note_of(schema: Schema) -> str:
+    """Return one line about what is not learned from, and how to learn from it; nothing if there is nothing to say."""
+    found = {name: why for name, why in schema.left_out.items() if why != "as asked"}
+    if not found:
+        return ""
+    shown = ", ".join(f"{name} ({why})" for name, why in list(found.items())[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    kept = ",".join(column.name for column in schema.columns[:2])
+    return f"not learned from: {shown}{more}; to choose yourself: --columns {kept},..."
+
+
 def word_column(feature: str) -> str | None:
     """Return the column of words that a feature is of; None: of none.
 
@@ -114,7 +129,14 @@ def word_column(feature: str) -> str | None:
     return feature.removesuffix(RARITY) if feature.endswith(RARITY) else None
 
 
-def name_and_unit(name: str) -> tuple[str, Literal["number"], str]:
-    """Return the name and the unit of a column, with its kind unless it holds words."""
+def name_and_unit(name: str) -> tuple[str, Literal["number"], str, str]:
+    """Return the name, the kind (unless it holds words), the unit and the measure of a column.
+
+    >>> name_and_unit("size [bytes; volume]"), name_and_unit("temp [C]"), name_and_unit("x")
+    (('size', 'number', 'bytes', 'volume'), ('temp', 'number', 'C', ''), ('x', 'number', '', ''))
+    """
     found = _WITH_UNIT.fullmatch(name)
-    return (found["name"], "number", found["unit"]) if found else (name, "number", "")
+    if not found:
+        return name, "number", "", ""
+    unit, mark, measure = found["unit"].rpartition(";")
+    return (found["name"], "number", unit.strip(), measure.strip()) if mark else (found["name"], "number", measure, "")

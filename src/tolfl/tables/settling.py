@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tolfl.core.errors import DataFileError, did_you_mean
+from tolfl.tables.array_files import not_a_measurement
 from tolfl.tables.block_reader import Block, check_names
 from tolfl.tables.schema import Column, Roles, Schema, name_and_unit
 from tolfl.tables.values import (
@@ -178,17 +179,6 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     return Schema(tuple(kept), roles, decimal, encoding, fill_missing, left_out)  # type: ignore[arg-type]
 
 
-def note_of(schema: Schema) -> str:
-    """Return one line about what is not learned from, and how to learn from it; nothing if there is nothing to say."""
-    found = {name: why for name, why in schema.left_out.items() if why != "as asked"}
-    if not found:
-        return ""
-    shown = ", ".join(f"{name} ({why})" for name, why in list(found.items())[:5])
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    kept = ",".join(column.name for column in schema.columns[:2])
-    return f"not learned from: {shown}{more}; to choose yourself: --columns {kept},..."
-
-
 def _check_asked(
     source: str, seen: dict[str, _Seen], roles: Roles, columns: Sequence[str], ignore: Sequence[str]
 ) -> None:
@@ -212,14 +202,14 @@ def _column(
     source: str, name: str, seen: _Seen, decimal: str, owners: np.ndarray, is_asked: bool
 ) -> tuple[Column | None, str]:
     """Return a column as it is learned from, or why it is not."""
-    base, _, unit = name_and_unit(name)
+    base, _, unit, _ = name_and_unit(name)
     if seen.kind:
         return _refused(source, name, f"it holds {seen.kind}", is_asked)
     if not seen.n_values:
         return (Column(base, unit=unit), "") if is_asked else (None, "every value is missing")
     n_numbers = seen.n_numbers_with_comma if decimal == "," else seen.n_numbers
     if n_numbers >= seen.n_values:
-        why = _not_a_measurement(seen, owners)
+        why = not_a_measurement(np.concatenate(seen.values), owners)
         if why and is_asked:
             _LOG.warning("%s: column %r is learned from as asked: %s", source, name, why)
         return (None, why) if why and not is_asked else (Column(base, unit=unit), "")
@@ -241,27 +231,6 @@ def _refused(source: str, name: str, why: str, is_asked: bool) -> tuple[None, st
     if is_asked:
         raise DataFileError(source, f"column {name!r} of --columns cannot be learned from: {why}")
     return None, why
-
-
-def _not_a_measurement(seen: _Seen, owners: np.ndarray) -> str:
-    """Return why numbers look like an identifier, a counter or a clock; nothing if they do not."""
-    values = np.concatenate(seen.values)
-    owners = owners[: len(values)]
-    is_there = np.isfinite(values)
-    values, owners = values[is_there], owners[is_there]
-    if len(values) < _LEAST_ROWS:
-        return ""
-    n_different = len(np.unique(values))
-    if n_different >= _NEARLY_ALL * len(values) and (values == np.round(values)).all():
-        return "whole numbers, nearly all different: an identifier or a counter"
-    if n_different < max(10, len(values) // 20):
-        return ""
-    order = np.argsort(owners, kind="stable") if owners.dtype.kind == "U" else np.arange(len(values))
-    of_owner = owners[order]
-    steps = np.diff(values[order])[of_owner[1:] == of_owner[:-1]]
-    if len(steps) >= _LEAST_ROWS // 2 and ((steps >= 0).all() or (steps <= 0).all()):
-        return "it only rises or only falls on every device: a counter or a clock"
-    return ""
 
 
 def _nothing(kept: Sequence[Column], left_out: dict[str, str]) -> str:

@@ -3,34 +3,97 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from tolfl.signals.captures.live_streams import PipeStream, followed_files, heard_on
 from tolfl.signals.captures.records import Tally
-from tolfl.signals.captures.windows import CAPTURE_GRID, names_with_units, window_rows
+from tolfl.signals.captures.windows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
 from tolfl.signals.recordings.reading import open_recording
 from tolfl.signals.recordings.rows import recording_rows
 from tolfl.signals.windows import WindowGrid
-from tolfl.tables.block_reader import Block
+from tolfl.tables.block_reader import STDIN_NAME, Block
 
-LABEL, TIME = "label", "time"  #: what windows have beside their features
+LABEL, TIME, KEY = "label", "time", "key"  #: what windows have beside their features
 _LOG = logging.getLogger(__name__)
 
 
-def capture_blocks(files: Sequence[Path], device: str, grid: tuple[float, float] | None = None) -> Iterator[Block]:
-    """Yield the windows of captures that follow one another; `time` is their start (UTC)."""
-    windows = CAPTURE_GRID if grid is None else WindowGrid(*grid)
-    names, tally, first = names_with_units(windows), Tally(), 1
-    for rows in window_rows(files, windows, tally):
-        columns = {name: pa.array(values) for name, values in zip(names, rows.features.T, strict=True)}
+def capture_blocks(
+    source: list[Path] | str | BinaryIO,
+    device: str = "",
+    grid: tuple[float, float] | None = None,
+    *,
+    per: str = "",
+    follow: bool = False,
+) -> Iterator[Block]:
+    """Yield the windows of a capture as blocks of rows: finished files, or one that is still being made.
+
+    This is what `tolfl score` and whoever watches read. Of each block:
+
+    - `time` (a column beside the features) is when a window starts, UTC; it is over `window_s` later. Windows begin at
+      multiples of their length since 1970, so a restart gives the same rows.
+    - `is_partial` marks windows that the capture holds only a part of: its first and last one, and those at a step of
+      its clock. They are no rows to learn from, and few packets in them mean nothing.
+    - `key` (a column beside the features, with `per` alone) is the network or channel that a row is about.
+    - `tally` has the counts so far: `n_packets`, `left_out` (packets lost, by reason), `n_clock_steps`. It is one
+      object for the whole source, and goes on counting.
+
+    A live source yields at least four times a second; where no window is over, a block without rows: time to look
+    after other things. To stop, leave the loop (or close the generator): a child that captures ends with it.
+
+    Parameters
+    ----------
+    source
+        Files that follow one another; the name of an interface, which a child (dumpcap, else tcpdump) captures on; or a
+        pipe with pcap or pcapng.
+    device
+        Whose rows these are.
+    grid
+        Window and step, in seconds. (default: 1 and 1)
+    per
+        `bssid` or `channel`: a row for each, of 802.11; else one row per window.
+    follow
+        Whether the (one) file is still being written: it is read on as it grows, and so are the files that follow it.
+    """
+    windows, tally = CAPTURE_GRID if grid is None else WindowGrid(*grid), Tally()
+    if isinstance(source, str):
+        with heard_on(source, tally) as stream:
+            yield from _of_rows(live_rows([stream], windows, tally, per), f"interface {source}", device, windows, tally)
+    elif not isinstance(source, list):
+        rows = live_rows([PipeStream(source, STDIN_NAME)], windows, tally, per)
+        yield from _of_rows(rows, STDIN_NAME, device, windows, tally)
+    elif follow:
+        rows = live_rows(followed_files(source[0]), windows, tally, per)
+        yield from _of_rows(rows, str(source[0]), device, windows, tally)
+    else:
+        yield from _of_rows(window_rows(source, windows, tally, per), str(source[0]), device, windows, tally)
+
+
+def _of_rows(found: Iterable[CaptureRows], source: str, device: str, grid: WindowGrid, tally: Tally) -> Iterator[Block]:
+    first = 1
+    for rows in found:
+        columns = {name: pa.array(values) for name, values in zip(rows.names, rows.features.T, strict=True)}
         columns[TIME] = pa.array((rows.start_s * 1e6).astype(np.int64).view("M8[us]"))
-        yield Block(pa.table(columns), first, str(files[0]), device, roles={"time": TIME}, beside=(TIME,))
+        if rows.keys:
+            columns[KEY] = pa.array(rows.keys)
+        yield Block(
+            pa.table(columns),
+            first,
+            source,
+            device,
+            roles={"time": TIME},
+            beside=(TIME, KEY) if rows.keys else (TIME,),
+            window_s=grid.duration_s,
+            is_partial=rows.is_partial,
+            tally=tally,
+        )
         first += len(rows.start_s)
     if tally.sentence:
-        _LOG.warning("%s: %s", files[0], tally.sentence)
+        _LOG.warning("%s: %s", source, tally.sentence)
 
 
 def recording_blocks(path: Path, device: str) -> Iterator[Block]:

@@ -4,7 +4,7 @@ import { Chart } from "./charts.js";
 import { Topology } from "./fleet.js";
 import { element } from "./format.js";
 import * as panels from "./panels.js";
-import { lossOf, Run } from "./run_state.js";
+import { lossOf, metricNames, Run } from "./run_state.js";
 import { Player } from "./timeline.js";
 
 const byId = (id) => document.getElementById(id);
@@ -25,13 +25,15 @@ class RunView {
     this.topology = new Topology(run, (id) => { this.selected = id; this.told = ""; this.show(this.seconds, this.isLive); });
     this.buttons = run.hasControls ? new panels.Buttons(say) : null;
     this.facts = element("div");
+    this.title = element("h3", { class: `name run-${run.index % 6}` }, run.name);
+    this.headline = element("p", { class: "headline" });
     this.device = element("div", { class: "device", "aria-live": "off" });
     this.deviceTitle = element("h4", {}, "No device chosen");
     this.deviceText = element("p", {}, "Choose a device in the picture.");
     this.device.append(this.deviceTitle, this.deviceText, ...(this.buttons ? [this.buttons.box] : []));
     const swatches = LEGEND.map(([name, words]) => element("li", {}, element("i", { class: `swatch ${name}`, "aria-hidden": "true" }), words));
     this.fleet = element("section", { class: "card fleet-card", "aria-label": `Fleet of ${run.name}` },
-      element("h3", { class: `name run-${run.index % 6}` }, run.name),
+      this.title, this.headline,
       element("div", { class: "fleet-body" },
         element("div", {}, this.topology.box, element("ul", { class: "legend" }, ...swatches)),
         element("div", { class: "beside" }, this.facts, this.device)));
@@ -66,6 +68,8 @@ class RunView {
     const told = `${count} ${this.run.lines.length}`;
     if (told === this.told) return state;
     this.told = told;
+    this.title.textContent = titleOf(this.run);
+    this.headline.textContent = panels.headline(this.run, state);
     this.facts.replaceChildren(panels.facts(this.run, state));
     this.inside.replaceChildren(panels.inside(state));
     this.failures.replaceChildren(panels.failures(this.run, state));
@@ -98,7 +102,6 @@ class Page {
     byId("fleets").append(...this.views.map((view) => view.fleet));
     byId("details").append(...this.views.map((view) => view.details));
     document.body.classList.toggle("many", runs.length > 1);
-    document.title = `${runs.map((run) => run.name).join(", ")} · tolfl`;
     this.charts = [
       new Chart(byId("loss"), "Training loss", this.runs, { main: (s) => s.rounds, others: (s) => s.others, y: lossOf, span: 0.1 }),
       new Chart(byId("auroc"), "AUROC", this.runs, { main: (s) => s.mainEvaluations, others: (s) => s.otherEvaluations, y: (one) => one.auroc, span: 0.04 }),
@@ -168,10 +171,24 @@ class Page {
     states.forEach((state, i) => { state.told = `${this.runs[i].lines.length}/${this.runs[i].countAt(nowS)}`; });
     const axis = byId("axis").value;
     const maxX = axis === "seconds" ? this.player.endS : Math.max(1, ...this.runs.map(roundsOf));
-    byId("loss").parentElement.hidden = !states.some(panels.hasLoss);
-    for (const chart of this.charts) chart.show(states, maxX);
     const hasScores = states.some((state) => state.evaluations.length);
-    byId("marks").textContent = `Dashed: a failure. Dots: other branches, in the mean.${hasScores ? "" : " No AUROC so far: runs with --evaluate-every write it while they go on."}`;
+    byId("loss").parentElement.hidden = !states.some(panels.hasLoss);
+    byId("auroc").parentElement.hidden = !hasScores;
+    for (const name of states.flatMap(metricNames)) this.addMetric(name);
+    byId("charts").hidden = byId("loss").parentElement.hidden && !hasScores && this.charts.length === 2;
+    document.title = `${this.runs.map(titleOf).join(", ")} · tolfl`;
+    for (const chart of this.charts) chart.show(states, maxX);
+    byId("marks").textContent = "Dashed: a failure. Dots: other branches, in the mean.";
+  }
+
+  /** Draw a metric of a learner, once a round has it. */
+  addMetric(name) {
+    if (this.charts.some((chart) => chart.title === name)) return;
+    const place = element("div", { role: "img", "aria-label": name });
+    byId("loss").parentElement.parentElement.append(element("figure", { class: "metric" }, element("figcaption", {}, name), place));
+    const chart = new Chart(place, name, this.runs, { main: (s) => s.rounds, others: (s) => s.others, y: (one) => one.metrics?.[name] ?? null, span: 0.1 });
+    chart.build(byId("axis").value);
+    this.charts.push(chart);
   }
 
   restyle() {
@@ -200,6 +217,12 @@ class Page {
     const found = step > 0 ? moments.find((one) => one > now + 1e-6) : moments.findLast((one) => one < now - 1e-6);
     return found ?? (step > 0 ? this.player.endS : 0);
   }
+}
+
+/** What the run is, in its own words; its folder's name until they are known. */
+function titleOf(run) {
+  const { started } = run;
+  return started ? `${started.scheme} on ${started.data} (${run.name})` : run.name;
 }
 
 function roundsOf(run) {

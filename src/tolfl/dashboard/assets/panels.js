@@ -1,12 +1,23 @@
 // What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
 
 import { bytes, element, number, ranges, seconds, statusOf } from "./format.js";
-import { costOf, lossOf, stageOf } from "./run_state.js";
+import { costOf, lossOf, metricNames, stageOf } from "./run_state.js";
 
 const LOG_LINES = 250;
 const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all", per_cluster: "model once per cluster", hops: "heads only hop", paper: "as in the paper" };
 
 const fact = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
+
+/** One sentence: how many train, and what the last failure came to, as far as it is known at the moment. */
+export function headline(run, state) {
+  if (!state.started) return "Waiting for the first message of the fleet.";
+  const living = [...state.devices.values()].filter((one) => one.status === "alive").length;
+  const count = `${living} of ${state.devices.size} devices ${state.ended ? "are left" : "train"}`;
+  const last = state.incidents.at(-1);
+  if (!last) return `${count}; no failure so far.`;
+  const told = last.headline.findLast(([, knownS]) => knownS <= state.untilS);
+  return `${count}; ${told[0]}.`;
+}
 
 /** The numbers beside the picture. */
 export function facts(run, state) {
@@ -19,7 +30,8 @@ export function facts(run, state) {
     fact("Rounds done", `${current ? current.round + 1 : 0}${roundsIn(started)}`),
     fact("Training now", `${living} of ${state.devices.size}`),
     ...(hasLoss(state) ? [fact("Loss", number(lossOf(current)))] : []),
-    fact("AUROC", number(lastAuroc, 3)),
+    ...(lastAuroc == null ? [] : [fact("AUROC", number(lastAuroc, 3))]),
+    ...metricNames(state).map((name) => fact(name, number(state.rounds.findLast((one) => name in (one.metrics ?? {}))?.metrics[name]))),
     fact("Stalled by failures", seconds(state.stallS)));
   if (state.ended) list.append(fact("Ended", state.ended.reason));
   return list;
@@ -79,7 +91,7 @@ function table(head, rows, empty) {
 /** What each failure cost, in the words of the report; what was not known at the moment is left out. */
 export function failures(run, state) {
   const rows = state.incidents.map((one) => one.cells.map(([text, knownS]) => (knownS <= state.untilS ? text : "–")));
-  return table(run.history.columns, rows.reverse(), "Nothing has failed so far.");
+  return table(run.history.columns, rows.reverse(), state.started ? "Nothing has failed so far." : "Nothing is known yet.");
 }
 
 /** Bytes on the wire beside the ways to count messages. */

@@ -269,6 +269,14 @@ function settleBranches(state) {
 /** The loss of a round; of the only device that told of it, where its closer did not. */
 export const lossOf = (round) => round?.loss ?? round?.own_loss ?? null;
 
+const N_METRICS = 6; // more than this are in the records only
+
+/** The metrics of a learner that are shown: a training loss is there already. */
+export function metricNames(state) {
+  const names = new Set(state.all.flatMap((one) => Object.keys(one.metrics ?? {}).filter((name) => one.metrics[name] !== one.loss)));
+  return [...names].slice(0, N_METRICS);
+}
+
 /** Messages and bytes of a round: as counted, or as its devices told so far. */
 export function costOf(round, state) {
   const told = state.traffic.get(round.parent) ?? { messages: 0, bytes: 0 };

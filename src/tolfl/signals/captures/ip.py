@@ -25,18 +25,12 @@ class Opaque(IntEnum):
     NO_IP = 1
     CUT = 2
     DAMAGED = 3
-    ENCRYPTED = 4
-    NO_DATA = 5
-    BUNDLED = 6
 
 
 REASONS = {
     Opaque.NO_IP: "without IP",
     Opaque.CUT: "cut before the protocol",
     Opaque.DAMAGED: "with an impossible IP header",
-    Opaque.ENCRYPTED: "encrypted",
-    Opaque.NO_DATA: "802.11 frames without data",
-    Opaque.BUNDLED: "802.11 frames of several packets",
 }
 
 

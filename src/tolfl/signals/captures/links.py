@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tolfl.signals.captures.ip import IPV4, IPV6, Internet, Opaque, read_ip
 from tolfl.signals.captures.numbers import Int64, Numbers
 from tolfl.signals.captures.records import Records
-from tolfl.signals.captures.wlan import read_radiotap, read_wlan
 
 _ETHERNET_BYTES = 14
 _TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)  #: VLAN, and VLAN in VLAN under its several numbers
@@ -51,28 +50,6 @@ def _ethernet(records: Records) -> Links:
     wire_bytes = _measured(internet, header, records.original)
     source, destination = (numbers.at(at + place, 6).astype(np.uint64) for place in (6, 0))
     return Links(source, destination, wire_bytes, internet.protocol, internet.opaque, is_there)
-
-
-def _wlan(records: Records) -> Links:
-    numbers, at, end = _opened(records)
-    zero = np.zeros(len(records), np.int64)
-    return _of_wlan(numbers, at, end, records.original, zero)
-
-
-def _radiotap(records: Records) -> Links:
-    numbers, at, end = _opened(records)
-    front, flags = read_radiotap(numbers, at, records.captured)
-    found = _of_wlan(numbers, at + front, end, records.original - front, flags)
-    return found._replace(is_there=found.is_there & (front > 0))
-
-
-def _of_wlan(numbers: Numbers, at: Int64, end: Int64, original: Int64, flags: Int64) -> Links:
-    frames = read_wlan(numbers, at, end, flags)
-    internet = read_ip(numbers, frames.ip_at, end, frames.kind)
-    opaque = np.where(frames.opaque == Opaque.NOT, internet.opaque, frames.opaque).astype(np.uint8)
-    wire_bytes = original - 4 * (flags & 0x10 > 0)
-    source = np.where(frames.has_source, frames.source, NOBODY)
-    return Links(source, frames.destination, wire_bytes, internet.protocol, opaque, frames.is_there)
 
 
 def _raw(records: Records) -> Links:
@@ -124,11 +101,49 @@ READERS: dict[int, Callable[[Records], Links]] = {
     12: _raw,
     14: _raw,
     101: _raw,
-    105: _wlan,
     108: _loopback,
     113: _cooked,
-    127: _radiotap,
     228: _raw,
     229: _raw,
     276: _cooked_2,
 }
+
+#: Link types that are not understood, by the names that people know.
+_NAMES = {
+    119: "802.11 with a Prism header",
+    163: "802.11 with an AVS header",
+    187: "Bluetooth HCI",
+    189: "USB",
+    192: "802.11 with a PPI header",
+    195: "802.15.4",
+    201: "Bluetooth HCI",
+    215: "802.15.4",
+    220: "USB",
+    230: "802.15.4",
+    249: "USB",
+    251: "Bluetooth Low Energy",
+    254: "Bluetooth",
+    256: "Bluetooth Low Energy",
+    272: "nRF Bluetooth Low Energy",
+    283: "802.15.4",
+}
+_AS_TABLE = (
+    "there are no features for it; make a table: tshark -r FILE -T fields -E header=y -E separator=, "
+    "-e frame.time_epoch -e frame.len > frames.csv"
+)
+#: What would help, by a part of the name.
+ADVICE = (
+    ("802.11 with", "capture with radiotap: tcpdump -y IEEE802_11_RADIO, or dumpcap -y IEEE802_11_RADIO"),
+    ("Bluetooth", _AS_TABLE),
+    ("802.15.4", _AS_TABLE),
+    ("USB", _AS_TABLE),
+)
+
+
+def link_name(link: int) -> str:
+    """Return what a link type is called.
+
+    >>> link_name(195), link_name(999)
+    ('link type 195 (802.15.4)', 'link type 999')
+    """
+    return f"link type {link} ({_NAMES[link]})" if link in _NAMES else f"link type {link}"

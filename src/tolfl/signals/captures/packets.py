@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.signals.captures.ip import REASONS
-from tolfl.signals.captures.links import READERS
+from tolfl.signals.captures.links import READERS, link_name
 from tolfl.signals.captures.numbers import Int64
 from tolfl.signals.captures.records import NS, Records, Tally
 from tolfl.signals.packets import TCP, Packets
@@ -41,8 +41,8 @@ class Heard:
             self.protocol[which],
         )
 
-    def packets(self, start_ns: int) -> Packets:
-        """Return the packets as the statistics want them, with times since `start_ns`.
+    def packets(self, start_ns: int | Int64) -> Packets:
+        """Return the packets as the statistics want them, with times since `start_ns`, which each may have its own.
 
         `Packets` adds headers to a payload. What is measured is both together, so the headers are taken off here; a
         frame of 802.11 may be shorter than they are, and its payload negative.
@@ -64,7 +64,7 @@ def heard_in(records: Records, tally: Tally) -> Heard:
     for link in links:
         is_own = records.link == link
         if link not in READERS:
-            tally.left_out[f"of link type {link}"] += int(is_own.sum())
+            tally.left_out[f"of {link_name(link)}"] += int(is_own.sum())
             continue
         own = records if len(links) == 1 else records.take(is_own)
         found = READERS[link](own)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tolfl.signals.captures.numbers import Numbers
 from tolfl.signals.captures.pcapng_reading import SECTION, pcapng_records
-from tolfl.signals.captures.records import NS, CaptureFileError, Cutter, Readable, Records, Tally, cut_short
+from tolfl.signals.captures.records import NS, CaptureFileError, Cutter, Readable, Records, Tally, cut_short, exactly
 
 _GZIP = b"\x1f\x8b"
 _FILE_HEADER_BYTES, _RECORD_BYTES = 24, 16
@@ -41,10 +41,12 @@ _KINDS = {
 
 
 class OpenCapture:
-    """A capture, open and unpacked; whatever goes wrong with the file becomes a sentence."""
+    """A capture file, open and unpacked; whatever goes wrong with the file becomes a sentence."""
+
+    is_live = False
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.is_over, self.is_cut = path, False, False
         try:
             with path.open("rb") as file:
                 is_packed = file.read(2) == _GZIP
@@ -60,35 +62,51 @@ class OpenCapture:
     ) -> None:
         self._file.close()
 
-    def read(self, n_bytes: int) -> bytes:
-        """Return so many bytes, fewer only at the end."""
+    def some(self, n_bytes: int) -> bytes:
+        """Return at most so many bytes, nothing at the end; what a gzip file lacks at its end is no error."""
         try:
-            return self._file.read(n_bytes)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise CaptureFileError(self.path, "the gzip file is damaged or cut short; copy it again") from None
+            found = self._file.read1(n_bytes) if isinstance(self._file, gzip.GzipFile) else self._file.read(n_bytes)
+        except EOFError:
+            found, self.is_cut = b"", True
+        except (zlib.error, gzip.BadGzipFile):
+            raise CaptureFileError(self.path, "the gzip file is damaged; copy it again") from None
         except OSError as error:
             raise CaptureFileError(self.path, f"cannot be read ({error.strerror}); check the disk") from None
+        self.is_over = not found
+        return found
 
 
 def records_in(path: Path, tally: Tally) -> Iterator[Records]:
-    """Yield the packets of a capture, a block at a time; what kind of file it is, its first bytes say."""
+    """Yield the packets of a capture file, a block at a time."""
     with OpenCapture(path) as stream:
-        magic = stream.read(4)
-        if not magic:
-            raise CaptureFileError(path, "the file is empty; capture again")
-        if magic in _KINDS:
-            yield from _pcap_records(stream, _KINDS[magic], tally)
-        elif magic == SECTION:
-            yield from pcapng_records(stream, magic, tally)
-        else:
-            raise CaptureFileError(
-                path, f"is neither pcap nor pcapng (it begins with {magic.hex(' ')}); convert it: editcap {path.name} "
-                "capture.pcap",
-            )  # fmt: skip
+        yield from records_of(stream, tally)
+        if stream.is_cut:
+            tally.notes.append(f"the gzip file is cut short; the {tally.n_packets} whole packets of it are used")
+
+
+def records_of(stream: Readable, tally: Tally) -> Iterator[Records]:
+    """Yield the packets of a stream, a block at a time; what kind of capture it is, its first bytes say.
+
+    Nothing but empty blocks come from a live stream in which nothing happens.
+    """
+    path, magic = stream.path, exactly(stream, 4)
+    if not magic:
+        if stream.is_live:
+            return
+        raise CaptureFileError(path, "the file is empty; capture again")
+    if magic in _KINDS:
+        yield from _pcap_records(stream, _KINDS[magic], tally)
+    elif magic == SECTION:
+        yield from pcapng_records(stream, magic, tally)
+    else:
+        raise CaptureFileError(
+            path, f"is neither pcap nor pcapng (it begins with {magic.hex(' ')}); convert it: editcap {path.name} "
+            "capture.pcap",
+        )  # fmt: skip
 
 
 def _pcap_records(stream: Readable, kind: _Kind, tally: Tally) -> Iterator[Records]:
-    header = stream.read(_FILE_HEADER_BYTES - 4)
+    header = exactly(stream, _FILE_HEADER_BYTES - 4)
     if len(header) < _FILE_HEADER_BYTES - 4:
         raise CaptureFileError(stream.path, "the file ends inside its header; capture or copy it again")
     link = struct.unpack(f"{kind.order}16xI", header)[0] & 0xFFFF  # above: whether frames have a checksum
@@ -107,10 +125,9 @@ def _pcap_records(stream: Readable, kind: _Kind, tally: Tally) -> Iterator[Recor
             )
         tally.n_packets += len(starts)
         cutter.used(block, end)
-        if starts:
-            yield found
+        yield found
     if cutter.n_left:
-        raise cut_short(stream.path, tally.n_packets, cutter.position + cutter.n_left)
+        tally.notes.append(cut_short(cutter.position + cutter.n_left, tally.n_packets))
 
 
 def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:

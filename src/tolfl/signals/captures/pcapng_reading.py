@@ -73,8 +73,7 @@ def pcapng_records(stream: Readable, magic: bytes, tally: Tally) -> Iterator[Rec
         at = 0
         while True:
             starts, at = _walk(_Place(stream.path, block, cutter.position), at, section, tally)
-            if starts:
-                yield _records(block, starts, section, tally)
+            yield _records(block, starts, section, tally)
             if block[at : at + 4] != SECTION:
                 break
             section_or_none, at = _begun(_Place(stream.path, block, cutter.position), at)
@@ -83,7 +82,7 @@ def pcapng_records(stream: Readable, magic: bytes, tally: Tally) -> Iterator[Rec
             section = section_or_none
         cutter.used(block, at)
     if cutter.n_left:
-        raise cut_short(stream.path, tally.n_packets, cutter.position + cutter.n_left)
+        tally.notes.append(cut_short(cutter.position + cutter.n_left, tally.n_packets))
 
 
 class _Place(NamedTuple):

@@ -29,13 +29,30 @@ class CaptureFileError(DataError):
 
 
 class Readable(Protocol):
-    """An open file that has been unpacked, and whose errors are sentences."""
+    """An open file, pipe or child that has been unpacked, and whose errors are sentences."""
 
     path: Path
+    is_live: bool  #: whether more may come later: then `some` may return nothing, and silence is something to hear
 
-    def read(self, n_bytes: int) -> bytes:
-        """Return so many bytes, fewer only at the end."""
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can come; known once `some` has returned nothing."""
         ...
+
+    def some(self, n_bytes: int) -> bytes:
+        """Return at most so many bytes: what there is; nothing at the end, or if nothing came for a while."""
+        ...
+
+
+def exactly(stream: Readable, n_bytes: int) -> bytes:
+    """Return so many bytes, waiting for them; fewer only at the end."""
+    found = b""
+    while len(found) < n_bytes:
+        part = stream.some(n_bytes - len(found))
+        if not part and stream.is_over:
+            break
+        found += part
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
@@ -77,6 +94,11 @@ class Tally:
     """Packets that are in no window."""
     opaque: Counter[str] = field(default_factory=Counter)
     """Packets that are counted and measured, but neither as TCP nor as UDP, for want of a readable IP header."""
+    clock_steps: list[tuple[int, int]] = field(default_factory=list)
+    """Times (ns since 1970) from which, and to which, the clock of the capture stepped; the last hundred."""
+    n_clock_steps: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What else a person should know, in sentences without a full stop."""
 
     @property
     def sentence(self) -> str:
@@ -93,7 +115,17 @@ class Tally:
                 f"{self.opaque.total()} of {self.n_packets} packets count, but neither as TCP nor as UDP "
                 f"({_counts(self.opaque)})"
             )
-        return "; ".join(parts)
+        if self.n_clock_steps:
+            before, after = self.clock_steps[-1]
+            parts.append(
+                f"the clock of the capture stepped {self.n_clock_steps} time(s), last by {(after - before) / NS:+.3f} s"
+            )
+        return "; ".join(parts + self.notes)
+
+    def stepped(self, before_ns: int, after_ns: int) -> None:
+        """Note a step of the clock."""
+        self.n_clock_steps += 1
+        self.clock_steps = [*self.clock_steps[-99:], (before_ns, after_ns)]
 
 
 class Cutter:
@@ -105,9 +137,15 @@ class Cutter:
         self.position = 0  #: of the block in the (unpacked) file
 
     def blocks(self, first: bytes, position: int) -> Iterator[bytes]:
-        """Yield blocks with `SPARE_BYTES` at their end; call `used` for each before asking for the next."""
+        """Yield blocks with `SPARE_BYTES` at their end; call `used` for each before asking for the next.
+
+        A block with nothing new says that nothing came for a while.
+        """
         self._rest, self.position = first, position
-        while chunk := self._stream.read(BLOCK_BYTES):
+        while True:
+            chunk = self._stream.some(BLOCK_BYTES)
+            if not chunk and self._stream.is_over:
+                return
             yield b"".join((self._rest, chunk, bytes(SPARE_BYTES)))
 
     def used(self, block: bytes, n_bytes: int) -> None:
@@ -121,13 +159,9 @@ class Cutter:
         return len(self._rest)
 
 
-def cut_short(path: Path, n_packets: int, position: int) -> CaptureFileError:
-    """Return the error for a file that ends in the middle of something."""
-    return CaptureFileError(
-        path,
-        f"the file ends in the middle of a packet, at byte {position}, after {n_packets} whole ones; copy it again, or "
-        f"keep the whole ones: editcap {path.name} whole.pcap",
-    )
+def cut_short(position: int, n_packets: int) -> str:
+    """Return what to say of a file that ends in the middle of something: whole packets are kept."""
+    return f"the file ends in the middle of a packet, at byte {position}; the {n_packets} whole ones before it are used"
 
 
 def _counts(counter: Counter[str]) -> str:

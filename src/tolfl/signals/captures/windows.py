@@ -1,13 +1,20 @@
-"""Captures as the twelve statistics of windows, whatever their size.
+"""Captures as rows of windows, whatever their size, and while they are being made.
 
 All packets of a capture count, in both directions: a capture is what one receiver heard, and in the simulation the
-statistics are those of all packets in the region, too. The rules:
+statistics are those of all packets in the region, too. The rules, which give the same rows for any batches:
 
-- The first window starts at the first packet. A packet that is older than that, or that comes after its window was
-  closed, is left out and counted.
-- A window is closed when a packet comes that is more than `LATENESS_S` younger than its end, and at the end of the
-  capture if it goes on until the window's end. The last window is left out if it is not whole.
-- A window without a packet gives no row.
+- Windows that follow one another without a pause begin at multiples of their length since 1970, so that a restart
+  changes nothing. With a pause between them, the first one starts at the first packet, as in the simulation.
+- A window is closed when a packet comes that is more than `LATENESS_S` younger than its end; a packet that comes for it
+  later is left out and counted. Of a live capture, it is closed in silence by the monotonic clock, too.
+- The first and the last window of such a grid are not whole, and marked as partial.
+- A packet that is more than `JUMP_S` off the newest time waits for the next three. If they go on as before, its time
+  is wrong: it is left out and counted. If they agree with it, time has passed (up to an hour), or the clock stepped:
+  what is open is closed as partial, and windows begin anew there.
+- A window without a packet gives a row if the capture is of 802.11 (somebody may be jamming), else none.
+
+The first packet that is understood says which features there are: those of 802.11 (`wlan_features`), or the twelve
+statistics of all other links. Packets of the other family are then left out and counted.
 
 Memory holds the packets of the windows that are open and one block of the file.
 """
@@ -16,6 +23,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -25,55 +33,140 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
+from tolfl.signals.captures.links import ADVICE, READERS, link_name
+from tolfl.signals.captures.numbers import Int64
 from tolfl.signals.captures.packets import Heard, heard_in, joined
-from tolfl.signals.captures.pcap_reading import records_in
-from tolfl.signals.captures.records import NS, CaptureFileError, Tally
+from tolfl.signals.captures.pcap_reading import records_in, records_of
+from tolfl.signals.captures.records import NS, CaptureFileError, Readable, Records, Tally
+from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, WlanFrames, frames_in
+from tolfl.signals.captures.wlan_features import FEATURES, WlanRows
 from tolfl.signals.statistics import STATISTICS, window_statistics
 from tolfl.signals.windows import WindowGrid, numbered_windows
 
 Float = NDArray[np.float64]
+Captured = Heard | WlanFrames
+
+WLAN_LINKS = (WLAN, RADIOTAP)
 
 #: Every packet counts. The simulation looks at one second of each minute: `WindowGrid(1, 60)`.
 CAPTURE_GRID = WindowGrid(1.0, 1.0)
 LATENESS_S = 1.0  #: several network queues, or several interfaces, write packets a little out of order
+JUMP_S = 10.0  #: a packet that is further off the newest time waits for others to say the same
+_LATENESS_NS, _JUMP_NS, _SILENCE_NS = round(LATENESS_S * NS), round(JUMP_S * NS), 3600 * NS
+_WITNESSES = 3  #: packets that are asked about one whose time is far off
+_CHECKED_AT_ONCE = 16_384  #: times; one that is far off costs no more than these
 _PACKETS_AT_ONCE = 65_536  #: windows are looked for when so many have come
+_WINDOWS_AT_ONCE = 1024  #: rows of a long silence
+_AT_MOST_S = 0.25  #: or, of a live capture, after so long
 _UNITS = {"gap_min_s": "s", "gap_max_s": "s", "gap_mean_s": "s"} | {
     f"wire_{what}_bytes": "bytes" for what in ("min", "max", "mean")
 }
-_WITH_GRID = re.compile(r"\w+ \((?P<window>[^ ]+) s every (?P<step>[^ ]+) s\)")
+_WITH_GRID = re.compile(r"\w+ \((?P<window>[^ ]+) s every (?P<step>[^ ]+) s(, per \w+)?\)")
+_WITH_KEY = re.compile(r"\w+ \((.*, )?per (?P<per>bssid|channel)\)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
 class CaptureRows:
-    """Some windows in order of time."""
+    """Some windows in order of time; none, where a live capture has nothing to tell but that it goes on."""
 
+    names: tuple[str, ...]
+    """Of the features, with units in brackets."""
     start_s: Float
     """When each window starts, in seconds since 1970."""
     features: Float
-    """Shape `(n_windows, 12)`."""
+    """Shape `(n_windows, n_features)`."""
+    is_partial: NDArray[np.bool_]
+    """Which windows the capture holds only a part of."""
+    keys: tuple[str, ...] = ()
+    """The network or channel that each row is about, where rows are per network or channel."""
 
 
 def window_rows(
-    paths: Sequence[Path], grid: WindowGrid = CAPTURE_GRID, tally: Tally | None = None
+    paths: Sequence[Path], grid: WindowGrid = CAPTURE_GRID, tally: Tally | None = None, per: str = ""
 ) -> Iterator[CaptureRows]:
     """Yield the windows of a capture, which may be several files that follow one another.
 
-    What was not understood is counted in `tally`.
+    What was not understood is counted in `tally`. `per` is `bssid` or `channel`: a row for each, of 802.11.
     """
     tally = Tally() if tally is None else tally
-    _check(grid)
-    blocks = chain.from_iterable(records_in(path, tally) for path in paths)
-    cutter = _Windows(grid, tally)
     n_rows = 0
-    for heard in _gathered(heard_in(records, tally) for records in blocks):
-        for rows in cutter.add(heard):
-            n_rows += len(rows.start_s)
-            yield rows
-    for rows in cutter.close():
+    for rows in _rows_of(chain.from_iterable(records_in(path, tally) for path in paths), grid, tally, per):
         n_rows += len(rows.start_s)
         yield rows
     if not n_rows:
-        raise CaptureFileError(paths[0], _nothing(cutter.span_s, grid, tally))
+        raise CaptureFileError(paths[0], _nothing(tally))
+
+
+def live_rows(streams: Iterable[Readable], grid: WindowGrid, tally: Tally, per: str = "") -> Iterator[CaptureRows]:
+    """Yield the windows of captures that are still being made, at most a second after each is over.
+
+    At least four times a second something comes: where no window is over, rows that are none.
+    """
+    blocks = chain.from_iterable(records_of(stream, tally) for stream in streams)
+    yield from _rows_of(blocks, grid, tally, per, is_live=True)
+
+
+def _rows_of(
+    blocks: Iterable[Records], grid: WindowGrid, tally: Tally, per: str, is_live: bool = False
+) -> Iterator[CaptureRows]:
+    """Yield rows of packets, taken by the ten thousand: small steps would cost more than the packets."""
+    check_grid(grid)
+    windows: CaptureWindows | None = None
+    waiting: list[Captured] = []
+    told_s = packet_s = time.monotonic()
+    for records in blocks:
+        now_s = time.monotonic()
+        if windows is None:
+            windows = _windows_for(records, grid, tally, per)
+        if len(records):
+            waiting.append(_read(records, tally, windows))
+            packet_s = now_s
+        if windows is None:
+            waiting = []
+            if is_live:
+                yield CaptureRows((), np.empty(0), np.empty((0, 0)), np.empty(0, np.bool_))
+            continue
+        is_due = is_live and (not len(records) or now_s - told_s >= _AT_MOST_S)
+        if waiting and (is_due or sum(map(len, waiting)) >= _PACKETS_AT_ONCE):
+            yield from windows.add(_together(waiting))
+            waiting, told_s = [], now_s
+        elif is_due:
+            yield from windows.silence(round((now_s - packet_s) * NS))
+            told_s = now_s
+        if is_due:
+            yield windows.no_rows
+    if windows is not None:
+        yield from windows.add(_together(waiting or [windows.nothing]), is_end=True)
+        yield from windows.close()
+
+
+def _windows_for(records: Records, grid: WindowGrid, tally: Tally, per: str) -> CaptureWindows | None:
+    """Return windows for what the first packet that is understood is; None: there is none yet."""
+    known = np.isin(records.link, list(READERS) + list(WLAN_LINKS))
+    if not known.any():
+        return None
+    is_wlan = int(records.link[np.argmax(known)]) in WLAN_LINKS
+    if per and not is_wlan:
+        raise SpecError(f"rows per {per} are of 802.11, and this capture is of another link; leave --per out")
+    return CaptureWindows(grid, tally, is_wlan=is_wlan, per=per)
+
+
+def _read(records: Records, tally: Tally, windows: CaptureWindows | None) -> Captured:
+    """Return the headers of packets that belong to the windows; others are counted."""
+    is_wlan = windows is not None and windows.is_wlan
+    is_own = np.isin(records.link, WLAN_LINKS) == is_wlan
+    if not is_own.all():
+        for link, count in zip(*np.unique(records.link[~is_own], return_counts=True), strict=True):
+            beside = "of" if int(link) not in READERS and int(link) not in WLAN_LINKS else "beside others of"
+            tally.left_out[f"{beside} {link_name(int(link))}"] += int(count)
+        records = records.take(is_own)
+    return frames_in(records, tally) if is_wlan else heard_in(records, tally)
+
+
+def _together(parts: Sequence[Captured]) -> Captured:
+    if isinstance(parts[0], WlanFrames):
+        return WlanFrames(np.concatenate([part.rows for part in parts if isinstance(part, WlanFrames)]))
+    return joined([part for part in parts if isinstance(part, Heard)])
 
 
 def feature_names(grid: WindowGrid = CAPTURE_GRID) -> tuple[str, ...]:
@@ -87,6 +180,18 @@ def feature_names(grid: WindowGrid = CAPTURE_GRID) -> tuple[str, ...]:
     if grid == CAPTURE_GRID:
         return STATISTICS
     return tuple(f"{name} ({grid.duration_s:.12g} s every {grid.interval_s:.12g} s)" for name in STATISTICS)
+
+
+def wlan_names(grid: WindowGrid = CAPTURE_GRID, per: str = "") -> tuple[str, ...]:
+    """Return what the features of 802.11 are called: with units and what they measure, and what each row is about.
+
+    >>> wlan_names()[0], wlan_names(WindowGrid(10, 10), "bssid")[-1]
+    ('frames [; count]', 'clock_jumps_10s (10 s every 10 s, per bssid) [; count]')
+    """
+    about = [] if grid == CAPTURE_GRID else [f"{grid.duration_s:.12g} s every {grid.interval_s:.12g} s"]
+    about += [f"per {per}"] if per else []
+    note = f" ({', '.join(about)})" if about else ""
+    return tuple(f"{one.name}{note} [{one.unit}; {one.measure}]" for one in FEATURES)
 
 
 def names_with_units(grid: WindowGrid = CAPTURE_GRID) -> tuple[str, ...]:
@@ -107,90 +212,176 @@ def grid_of(names: Iterable[str]) -> WindowGrid:
     return CAPTURE_GRID
 
 
-class _Windows:
+def per_of(names: Iterable[str]) -> str:
+    """Return what the rows behind features are about, by their names: a network, a channel, or (nothing) everything.
+
+    >>> per_of(["frames (per bssid)"]), per_of(["frames"])
+    ('bssid', '')
+    """
+    return next((match["per"] for name in names if (match := _WITH_KEY.fullmatch(name))), "")
+
+
+class CaptureWindows:
     """Packets go in as they come, windows come out when they are over."""
 
-    def __init__(self, grid: WindowGrid, tally: Tally) -> None:
-        self._grid, self._tally = grid, tally
+    def __init__(self, grid: WindowGrid, tally: Tally, *, is_wlan: bool = False, per: str = "") -> None:
+        self._grid, self._tally, self.is_wlan = grid, tally, is_wlan
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
-        self._start_ns = self._last_ns = 0
+        self._is_seamless = self._window_ns == self._step_ns
+        self._names = wlan_names(grid, per) if is_wlan else names_with_units(grid)
+        self._wlan = WlanRows(per, self._window_ns, self._step_ns)
+        self.nothing: Captured = WlanFrames(np.empty(0, FRAME)) if is_wlan else joined([])
+        self._now_ns: int | None = None  #: the newest time; None: no packet yet
+        self._heard_ns = 0  #: the newest time of a packet; silence adds to it
+        self._origin_ns: int | None = None  #: where window 0 starts
         self._next = 0  #: windows with smaller numbers are closed
-        self._open: Heard | None = None
+        self._partial: int | None = None  #: the number of a window whose beginning the capture does not hold
+        self._open: list[Captured] = []
+        self._waiting = self.nothing  #: a packet whose time is far off, and those behind it
 
     @property
-    def span_s(self) -> float | None:
-        """From the first to the last packet; None if there was none."""
-        return None if self._open is None else (self._last_ns - self._start_ns) / NS
+    def no_rows(self) -> CaptureRows:
+        """Rows that are none."""
+        return CaptureRows(self._names, np.empty(0), np.empty((0, len(self._names))), np.empty(0, np.bool_))
 
-    def add(self, heard: Heard) -> Iterator[CaptureRows]:
-        if not len(heard):
+    def add(self, heard: Captured, *, is_end: bool = False) -> Iterator[CaptureRows]:
+        """Yield the windows that are over with these packets."""
+        if len(self._waiting):
+            heard, self._waiting = _together([self._waiting, heard]), self.nothing
+        times, at = heard.time_ns, 0
+        while at < len(heard):
+            if self._now_ns is None:
+                self._begin(int(times[at]))
+            assert self._now_ns is not None
+            some = times[at : at + _CHECKED_AT_ONCE]
+            newest = np.maximum.accumulate(np.concatenate([[self._now_ns], some]))[:-1]
+            far = np.flatnonzero(np.abs(some - newest) > _JUMP_NS)
+            n_good = int(far[0]) if len(far) else len(some)
+            if n_good:
+                self._take(heard.take(np.arange(at, at + n_good)), newest[:n_good])
+                yield from self._closed(self._now_ns - _LATENESS_NS)
+            at += n_good
+            if not len(far):
+                continue
+            behind = times[at + 1 : at + 1 + _WITNESSES]
+            if len(behind) < _WITNESSES and not is_end:
+                self._waiting = heard.take(np.arange(at, len(heard)))
+                return
+            yield from self._far(heard.take(np.arange(at, at + 1)), behind)
+            at += 1
+
+    def silence(self, silent_ns: int) -> Iterator[CaptureRows]:
+        """Yield the windows that are over because nothing has come for so long."""
+        if self._now_ns is None:
             return
-        if self._open is None:
-            self._start_ns = self._last_ns = int(heard.time_ns[0])
-            self._open = heard.take(np.zeros(len(heard), np.bool_))
-        self._last_ns = max(self._last_ns, int(heard.time_ns.max()))
+        if len(self._waiting) and silent_ns > self._window_ns + _LATENESS_NS:
+            yield from self.add(self.nothing, is_end=True)
+        self._now_ns = max(self._now_ns, self._heard_ns + silent_ns)
+        yield from self._closed(self._now_ns - _LATENESS_NS)
+
+    def close(self) -> Iterator[CaptureRows]:
+        """Yield the windows that are open; the last one is partial, unless the capture goes on to its end."""
+        if self._now_ns is None:
+            return
+        yield from self._closed(self._now_ns)
+        last = (self._now_ns - self._start_ns) // self._step_ns
+        if last >= self._next:
+            yield from self._closed(self._start_ns + last * self._step_ns + self._window_ns, cut=last)
+
+    @property
+    def _start_ns(self) -> int:
+        """Where window 0 starts."""
+        return self._origin_ns or 0
+
+    def _begin(self, time_ns: int) -> None:
+        if self._origin_ns is None:
+            self._origin_ns = 0 if self._is_seamless else time_ns
+        self._now_ns = self._heard_ns = time_ns
+        self._next, since_ns = divmod(time_ns - self._origin_ns, self._step_ns)
+        self._partial = self._next if 0 < since_ns < self._window_ns else None
+
+    def _take(self, heard: Captured, newest: Int64) -> None:
         since = heard.time_ns - self._start_ns
         number = since // self._step_ns
         is_inside = since - number * self._step_ns < self._window_ns
-        self._count("older than the first packet", since < 0)
-        self._count("later than their window", is_inside & (since >= 0) & (number < self._next))
-        self._open = joined([self._open, heard.take(is_inside & (number >= self._next))])
-        yield from self._closed(self._last_ns - round(LATENESS_S * NS))
+        is_closed = number * self._step_ns + (self._window_ns + _LATENESS_NS + self._start_ns) <= newest
+        is_late = is_inside & (is_closed | (number < self._next))
+        if is_late.any():
+            self._tally.left_out["later than their window"] += int(is_late.sum())
+        self._open.append(heard.take(is_inside & ~is_late))
+        self._heard_ns = max(self._heard_ns, int(heard.time_ns.max()))
+        self._now_ns = max(self._now_ns or 0, self._heard_ns)
 
-    def close(self) -> Iterator[CaptureRows]:
-        yield from self._closed(self._last_ns)
-
-    def _count(self, reason: str, is_so: NDArray[np.bool_]) -> None:
-        if is_so.any():
-            self._tally.left_out[reason] += int(is_so.sum())
-
-    def _closed(self, until_ns: int) -> Iterator[CaptureRows]:
-        """Yield the windows that end at `until_ns` or before."""
-        end = (until_ns - self._start_ns - self._window_ns) // self._step_ns + 1
-        if self._open is None or end <= self._next:
+    def _far(self, one: Captured, behind: Int64) -> Iterator[CaptureRows]:
+        """Decide about a packet whose time is far from the newest: a wrong time, time that has passed, or a step."""
+        assert self._now_ns is not None
+        new_ns, now_ns = int(one.time_ns[0]), self._now_ns
+        goes_on = np.abs(behind - now_ns) < np.abs(behind - new_ns)
+        is_long = new_ns < now_ns or new_ns - now_ns > _SILENCE_NS
+        if goes_on.mean() > 0.5 if len(behind) else is_long:
+            self._tally.left_out["with a time far from their neighbours'"] += 1
             return
-        self._next = end
-        number = (self._open.time_ns - self._start_ns) // self._step_ns
-        is_over = number < end
-        over = self._open.take(is_over)
-        self._open = self._open.take(~is_over)
-        if len(over):
-            yield self._rows(over)
+        if is_long:
+            self._tally.stepped(now_ns, new_ns)
+            yield from self.close()
+            self._begin(new_ns)
+            self._wlan.forget()
+            now_ns = new_ns
+        self._take(one, np.array([now_ns]))
+        yield from self._closed(self._now_ns - _LATENESS_NS)
 
-    def _rows(self, over: Heard) -> CaptureRows:
+    def _closed(self, until_ns: int, cut: int | None = None) -> Iterator[CaptureRows]:
+        """Yield the windows that end at `until_ns` or before; the number of one that is cut there may be given."""
+        end = (until_ns - self._start_ns - self._window_ns) // self._step_ns + 1
+        if end <= self._next:
+            return
+        heard = _together(self._open or [self.nothing])
+        number = (heard.time_ns - self._start_ns) // self._step_ns
+        is_over = number < end
+        over = heard.take(is_over)
+        first, self._open, self._next = self._next, [heard.take(~is_over)], end
         # Stable, so that packets of the same instant stay in the order of the file.
         over = over.take(np.argsort(over.time_ns, kind="stable"))
-        since = over.time_ns - self._start_ns
-        windows = numbered_windows(over.packets(self._start_ns), since // self._step_ns, 0.0, self._grid.interval_s)
-        start_ns = self._start_ns + since[windows.first] // self._step_ns * self._step_ns
+        if isinstance(over, WlanFrames):
+            for start in range(first, end, _WINDOWS_AT_ONCE):
+                yield self._wlan_rows(over, start, min(start + _WINDOWS_AT_ONCE, end), cut)
+        elif len(over):
+            yield self._rows(over, cut)
+
+    def _wlan_rows(self, over: WlanFrames, first: int, end: int, cut: int | None) -> CaptureRows:
+        number = (over.time_ns - self._start_ns) // self._step_ns
+        is_here = (number >= first) & (number < end)
+        numbers = np.arange(first, end)
+        features, which, keys = self._wlan.rows(
+            over.take(is_here), number[is_here] - first, self._start_ns + numbers * self._step_ns
+        )
+        start_ns = self._start_ns + numbers[which] * self._step_ns
+        is_partial = np.isin(numbers[which], [one for one in (self._partial, cut) if one is not None])
+        return CaptureRows(self._names, start_ns // NS + start_ns % NS / NS, features, is_partial, tuple(keys))
+
+    def _rows(self, over: Heard, cut: int | None) -> CaptureRows:
+        number = (over.time_ns - self._start_ns) // self._step_ns
+        # Times since the beginning of each window: how packets were batched does not show in the last bit.
+        packets = over.packets(self._start_ns + number * self._step_ns)
+        windows = numbered_windows(packets, number - number[0], 0.0, self._grid.interval_s)
+        numbers = number[windows.first]
+        start_ns = self._start_ns + numbers * self._step_ns
+        is_partial = np.isin(numbers, [one for one in (self._partial, cut) if one is not None])
         # In two parts: nanoseconds since 1970 have more digits than a float.
-        return CaptureRows(start_ns // NS + start_ns % NS / NS, window_statistics(windows))
+        start_s = start_ns // NS + start_ns % NS / NS
+        return CaptureRows(self._names, start_s, window_statistics(windows), is_partial)
 
 
-def _gathered(parts: Iterable[Heard]) -> Iterator[Heard]:
-    """Yield packets by the ten thousand: small steps would cost more than the packets."""
-    waiting: list[Heard] = []
-    for part in parts:
-        waiting.append(part)
-        if sum(map(len, waiting)) >= _PACKETS_AT_ONCE:
-            yield joined(waiting)
-            waiting = []
-    if waiting:
-        yield joined(waiting)
-
-
-def _check(grid: WindowGrid) -> None:
+def check_grid(grid: WindowGrid) -> None:
+    """Say what is wrong with windows that cannot be."""
     if not (1e-9 <= grid.duration_s <= grid.interval_s < math.inf):
         raise SpecError(
             f"windows of {grid.duration_s:g} s every {grid.interval_s:g} s; the step must be at least the window"
         )
 
 
-def _nothing(span_s: float | None, grid: WindowGrid, tally: Tally) -> str:
-    if span_s is None:
-        why = f": {tally.sentence}" if tally.n_packets else ""
-        return f"there is no packet that could be used{why}; capture again"
-    return (
-        f"the {span_s:g} s from the first packet to the last hold no whole window of {grid.duration_s:g} s; "
-        "use a longer capture or shorter windows"
-    )
+def _nothing(tally: Tally) -> str:
+    if not tally.n_packets:
+        return "there is no packet that could be used; capture again"
+    advice = next((advice for name, advice in ADVICE if any(name in why for why in tally.left_out)), "capture again")
+    return f"there is no packet that could be used: {tally.sentence}; {advice}"

@@ -1,83 +1,157 @@
-"""Frames of 802.11, and the radiotap header that capture programs put in front of them."""
+"""Frames of 802.11 in monitor mode: their headers, what the receiver says of them (radiotap), and names in beacons."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.captures.ip import Opaque
 from tolfl.signals.captures.numbers import Int64, Numbers
+from tolfl.signals.captures.records import Records, Tally
 
-_MANAGEMENT, _CONTROL, _DATA = 0, 1, 2
+WLAN, RADIOTAP = 105, 127  #: link types, as tcpdump.org numbers them
+MANAGEMENT, CONTROL, DATA = 0, 1, 2
+#: Of a frame; `kind` is 16 times the type plus the subtype, `flags` the second byte of the frame control.
+FRAME = np.dtype(
+    [
+        ("time_ns", "i8"), ("n_bytes", "i4"), ("kind", "u1"), ("flags", "u1"), ("receiver", "u8"), ("sender", "u8"),
+        ("bssid", "u8"), ("sequence", "i2"), ("signal_dbm", "f4"), ("channel_mhz", "u2"), ("rate_mbps", "f4"),
+        ("name", "u8"), ("timestamp_us", "u8"), ("is_bad", "?"),
+    ]
+)  # fmt: skip
+
 #: Control frames that name no sender: the wrapper, clear to send, acknowledgement.
 _WITHOUT_SENDER = (7, 12, 13)
-_TO_DS, _FROM_DS, _PROTECTED, _ORDER = 1, 2, 0x40, 0x80  #: second byte of the frame control
-_HAS_CHECKSUM, _IS_PADDED = 0x10, 0x20  #: radiotap's flags
-_SNAP = 0xAAAA03000000  #: in front of the type of what a data frame carries
+_HAS_CHECKSUM, _HAS_BAD_CHECKSUM = 0x10, 0x40  #: radiotap's flags
+#: Radiotap's fields in the order of their bits: alignment and size.
+_FIELDS = (
+    (8, 8), (1, 1), (1, 1), (2, 4), (2, 2), (1, 1), (1, 1), (2, 2), (2, 2), (2, 2), (1, 1), (1, 1), (1, 1), (1, 1),
+    (2, 2), (2, 2), (1, 1), (1, 1), (4, 8), (1, 3),
+)  # fmt: skip
+_FLAGS, _RATE, _CHANNEL, _SIGNAL, _MCS = 1, 2, 3, 5, 19
+_MCS_MBPS = np.array([6.5, 13, 19.5, 26, 39, 52, 58.5, 65])
 _MOST_WORDS = 8  #: of radiotap's list of fields
+_HASH_START, _HASH_STEP = np.uint64(1469598103934665603), np.uint64(1099511628211)  #: FNV-1a
+_LONGEST_NAME = 32
 
 
-class Frames(NamedTuple):
-    """Headers of 802.11 frames."""
+@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
+class WlanFrames:
+    """Frames in the order of the file, as records of `FRAME`."""
 
-    source: NDArray[np.uint64]
-    destination: NDArray[np.uint64]
-    has_source: NDArray[np.bool_]
-    ip_at: Int64
-    kind: Int64
-    """What is carried, as Ethernet numbers it; 0 if that cannot be read."""
-    opaque: NDArray[np.uint8]
-    is_there: NDArray[np.bool_]
+    rows: NDArray[np.void]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def time_ns(self) -> Int64:
+        """When each came."""
+        return np.asarray(self.rows["time_ns"])
+
+    def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> WlanFrames:
+        """Return some of the frames, by mask or by index."""
+        return WlanFrames(self.rows[which])
 
 
-def read_radiotap(numbers: Numbers, at: Int64, captured: Int64) -> tuple[Int64, Int64]:
-    """Return the length of each radiotap header, 0 for a damaged one, and its flags.
+def frames_in(records: Records, tally: Tally) -> WlanFrames:
+    """Read the headers of a block; what cannot be read is counted."""
+    numbers, at, end = Numbers(records.data), records.start, records.start + records.captured
+    found = np.zeros(len(records), FRAME)
+    found["time_ns"] = records.time_ns
+    found["rate_mbps"] = found["signal_dbm"] = np.nan
+    is_radiotap = records.link == RADIOTAP
+    front, flags = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+    if is_radiotap.any():
+        front, flags = _read_radiotap(Numbers(records.data, "<"), at, records.captured, is_radiotap, found)
+    is_there = ~is_radiotap | (front > 0)
+    at = at + front
+    control, more = numbers.at(at, 1), numbers.at(at + 1, 1)
+    kind, subtype = (control >> 2) & 3, control >> 4
+    has_sender = (kind != CONTROL) | ~np.isin(subtype, _WITHOUT_SENDER)
+    needed = np.select([kind == CONTROL, kind == 3], [np.where(has_sender, 16, 10), 10], 24)
+    is_there &= end - at >= needed
+    found["n_bytes"] = records.original - front - 4 * (flags & _HAS_CHECKSUM > 0)
+    found["is_bad"] = flags & _HAS_BAD_CHECKSUM > 0
+    found["kind"], found["flags"] = kind * 16 + subtype, more
+    first, second, third = (numbers.at(at + place, 6).astype(np.uint64) for place in (4, 10, 16))
+    found["receiver"], found["sender"] = first, np.where(has_sender, second, 0)
+    to_ds, from_ds = more & 1 > 0, more & 2 > 0
+    is_data = kind == DATA
+    of_network = [
+        kind == MANAGEMENT,
+        is_data & ~to_ds & ~from_ds,
+        is_data & to_ds & ~from_ds,
+        is_data & from_ds & ~to_ds,
+    ]
+    found["bssid"] = np.select(of_network, [third, third, first, second], np.uint64(0))
+    little = Numbers(records.data, "<")
+    found["sequence"] = np.where(kind != CONTROL, little.at(at + 22, 2) >> 4, -1)
+    _read_names(little, at, end, np.flatnonzero((kind == MANAGEMENT) & np.isin(subtype, (5, 8)) & is_there), found)
+    if not is_there.all():
+        tally.left_out["cut before the addresses"] += int((~is_there).sum())
+    return WlanFrames(found[is_there])
 
-    Radiotap is little-endian, whoever captured. Its fields come in the order of their bits in a list that may have
-    several words; the flags are the second of them, behind a time of eight bytes that is aligned to eight.
+
+def _read_radiotap(
+    numbers: Numbers, at: Int64, captured: Int64, is_own: NDArray[np.bool_], found: NDArray[np.void]
+) -> tuple[Int64, Int64]:
+    """Return the length of each radiotap header (0: damaged, or none) and its flags; take what else it says.
+
+    Radiotap is little-endian, whoever captured. Where a field is follows from the list of fields alone, so it is worked
+    out once for each list that occurs.
     """
-    little = Numbers(numbers.data, "<")
-    length = little.at(at + 2, 2)
-    present = little.at(at + 4, 4)
-    fields, word = np.full(len(at), 8, np.int64), present
+    length, present = numbers.at(at + 2, 2), numbers.at(at + 4, 4)
+    is_good = is_own & (captured >= 8) & (numbers.at(at, 1) == 0) & (length >= 8) & (length <= captured)
+    n_words, word = np.ones(len(at), np.int64), present
     for _ in range(_MOST_WORDS):
         goes_on = (word >> 31) & 1 > 0
         if not goes_on.any():
             break
-        word = np.where(goes_on, little.at(at + fields, 4), 0)
-        fields = np.where(goes_on, fields + 4, fields)
-    has_time, has_flags = (present & 1) > 0, (present & 2) > 0
-    place = np.where(has_time, (fields + 7) // 8 * 8 + 8, fields)
-    is_good = (captured >= 8) & (numbers.at(at, 1) == 0) & (length >= 8) & (length <= captured)
-    flags = np.where(is_good & has_flags & (place < length), little.at(at + place, 1), 0)
+        word = np.where(goes_on, numbers.at(at + 4 + 4 * n_words, 4), 0)
+        n_words += goes_on
+    flags = np.zeros(len(at), np.int64)
+    lists = present * 16 + n_words
+    for listed in np.unique(lists[is_good]).tolist():
+        rows = np.flatnonzero(is_good & (lists == listed))
+        place, bits = 4 + 4 * (listed % 16), listed // 16
+        for bit, (alignment, size) in enumerate(_FIELDS):
+            if not bits >> bit & 1:
+                continue
+            place = -(-place // alignment) * alignment
+            inside = rows[place + size <= length[rows]]
+            _take_field(numbers, at[inside] + place, bit, inside, flags, found)
+            place += size
     return np.where(is_good, length, 0), flags
 
 
-def read_wlan(numbers: Numbers, at: Int64, end: Int64, flags: Int64) -> Frames:
-    """Read the headers of frames; `flags` are radiotap's, 0 without it.
+def _take_field(numbers: Numbers, at: Int64, bit: int, rows: Int64, flags: Int64, found: NDArray[np.void]) -> None:
+    if bit == _FLAGS:
+        flags[rows] = numbers.at(at, 1)
+    elif bit == _RATE:
+        rate = numbers.at(at, 1) * 0.5
+        found["rate_mbps"][rows] = np.where(rate > 0, rate, np.nan)
+    elif bit == _CHANNEL:
+        found["channel_mhz"][rows] = numbers.at(at, 2)
+    elif bit == _SIGNAL:
+        found["signal_dbm"][rows] = numbers.at(at, 1).astype(np.int8)
+    elif bit == _MCS:
+        is_wide, index = numbers.at(at + 1, 1) & 3 == 1, numbers.at(at + 2, 1)
+        found["rate_mbps"][rows] = _MCS_MBPS[index % 8] * (index // 8 + 1) * np.where(is_wide, 2.08, 1.0)
 
-    Sender and receiver are the first and the last on the way, not the access point between: which of the addresses
-    these are depends on whether the frame goes to the distribution system, comes from it, or both.
-    """
-    control, more = numbers.at(at, 1), numbers.at(at + 1, 1)
-    kind, subtype = (control >> 2) & 3, control >> 4
-    is_data = kind == _DATA
-    to_ds, from_ds = is_data & (more & _TO_DS > 0), is_data & (more & _FROM_DS > 0)
-    first, second, third = (numbers.at(at + place, 6).astype(np.uint64) for place in (4, 10, 16))
-    fourth = numbers.at(at + 24, 6).astype(np.uint64)
-    source = np.select([to_ds & from_ds, from_ds], [fourth, third], second)
-    has_source = (kind != _CONTROL) | ~np.isin(subtype, _WITHOUT_SENDER)
-    is_qos = is_data & (subtype & 8 > 0)
-    header = 24 + 6 * (to_ds & from_ds) + 2 * is_qos + 4 * (is_qos & (more & _ORDER > 0))
-    needed = np.select([(kind == _CONTROL) & ~has_source, kind == _CONTROL], [10, 16], 24 + 6 * (to_ds & from_ds))
-    is_bundled = is_qos & (numbers.at(at + header - 2 - 4 * (is_qos & (more & _ORDER > 0)), 1) & 0x80 > 0)
-    body = at + np.where(flags & _IS_PADDED > 0, (header + 3) // 4 * 4, header)
-    has_snap = (body + 8 <= end) & (numbers.at(body, 6) == _SNAP)
-    reasons = [~is_data | (subtype & 4 > 0), more & _PROTECTED > 0, is_bundled, body + 8 > end, ~has_snap]
-    codes = [Opaque.NO_DATA, Opaque.ENCRYPTED, Opaque.BUNDLED, Opaque.CUT, Opaque.NO_IP]
-    opaque = np.select(reasons, [int(code) for code in codes], int(Opaque.NOT)).astype(np.uint8)
-    carried = np.where(opaque == Opaque.NOT, numbers.at(body + 6, 2), 0)
-    destination = np.where(to_ds, third, first)
-    return Frames(source, destination, has_source, body + 8, carried, opaque, end - at >= needed)
+
+def _read_names(numbers: Numbers, at: Int64, end: Int64, rows: Int64, found: NDArray[np.void]) -> None:
+    """Take the clock and the hash of the name of beacons and probe responses; 0: no name is said."""
+    rows = rows[(end - at)[rows] >= 38]
+    body = at[rows]
+    found["timestamp_us"][rows] = numbers.words(body + 24)
+    length = numbers.at(body + 37, 1)
+    is_said = (
+        (numbers.at(body + 36, 1) == 0) & (length > 0) & (length <= _LONGEST_NAME) & (body + 38 + length <= end[rows])
+    )
+    hashed = np.full(len(rows), _HASH_START)
+    for place in range(int(length[is_said].max(initial=0))):
+        letter = numbers.at(body + 38 + place, 1).astype(np.uint64)
+        hashed = np.where(place < length, (hashed ^ letter) * _HASH_STEP, hashed)
+    found["name"][rows] = np.where(is_said, hashed, np.uint64(0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -10,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError
+from tolfl.tables.schema import Column, name_and_unit
 
 Rows = NDArray[np.floating]
 
-_WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]\s*")
 
-
-class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Names and units, one each per feature; a unit that is not known is empty.
 
     >>> Features.named(["rssi [dBm]", "packets"]).units
@@ -25,15 +23,16 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     names: tuple[str, ...]
     units: tuple[str, ...]
+    measures: tuple[str, ...] = ()  #: what each measures, where the source of any knows: see `measures`
 
     @classmethod
     def named(cls, names: Sequence[str], units: Mapping[str, str] | Sequence[str] | None = None) -> Features:
         """Return features with these names; a unit is given, or stands in brackets behind the name."""
-        found = [_WITH_UNIT.fullmatch(name) for name in names]
-        plain = tuple(match["name"] if match else name for name, match in zip(names, found, strict=True))
-        in_names = tuple(match["unit"] if match else "" for match in found)
+        found = [name_and_unit(name) for name in names]
+        plain, in_names = tuple(one[0] for one in found), tuple(one[2] for one in found)
+        measures = tuple(one[3] for one in found)
         if units is None:
-            return cls(plain, in_names)
+            return cls(plain, in_names, measures if any(measures) else ())
         if isinstance(units, Mapping):
             if unknown := sorted(set(units) - set(plain)):
                 raise DataError(f"a unit is given for {unknown[0]!r}, which is no feature; known are: {_some(plain)}")
@@ -48,6 +47,14 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the features of a table: its columns' names, and units from Arrow's field metadata."""
         names = column_names(X) or tuple(f"x{place}" for place in range(n_features))
         return cls.named(names, units if units is not None else _units_of_fields(X))
+
+    @property
+    def full(self) -> tuple[str, ...]:
+        """The names with units and measures in brackets; just the names where nothing is measured."""
+        if not self.measures:
+            return self.names
+        parts = zip(self.names, self.units, self.measures, strict=True)
+        return tuple(Column(name, "number", unit, measure).features[0] for name, unit, measure in parts)
 
     @property
     def n(self) -> int:

@@ -1,0 +1,185 @@
+"""Attacks put into a real capture of 802.11: how many attacked windows raise an alarm, and how many others.
+
+`python -m benchmarks.field`; the capture `pmkid-not-recognized.cap` is looked for in `captures` of --data-dir or
+TOLFL_DATA. It holds floods of its own: the fit takes seconds 0 to 190 less what is near them, the attack and the count
+lie in seconds 208 to 275. Ten seeds move the attack. The ten seconds behind a flood, ours or the capture's own, are not
+counted: sums echo it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect.feature_names import Features
+from tolfl.detect.fitted import Detector
+from tolfl.signals.captures.bursts import bursts_in
+from tolfl.signals.captures.records import Tally
+from tolfl.signals.captures.windows import window_rows
+
+CAPTURE = "pmkid-not-recognized.cap"
+FIT_S, COUNT_S, ATTACK_S, ECHO_S = (0, 190), (208, 275), 20, 10
+_HEADER, _RECORD = 24, 16
+_STATION, _NETWORK = bytes.fromhex("a4c3f0112233"), bytes.fromhex("0018e7aabbcc")
+
+Frames = list[tuple[float, bytes]]  #: seconds since the capture began, and the frame
+Attack = Callable[[np.random.Generator, float], Frames]
+
+
+def deauthentications(per_second: float) -> Attack:
+    """Return a flood: both directions, as tools send it."""
+
+    def frames(rng: np.random.Generator, start_s: float) -> Frames:
+        times = np.arange(0, ATTACK_S, 1 / per_second) + rng.uniform(0, 0.2 / per_second)
+        return [
+            (start_s + float(one), _management(12, *pair, number) + b"\x07\x00")
+            for number, one in enumerate(times)
+            for pair in [((_STATION, _NETWORK) if number % 2 else (_NETWORK, _STATION))]
+        ]
+
+    return frames
+
+
+def twin(rng: np.random.Generator, start_s: float) -> Frames:
+    """Return beacons of two networks under one name, ten a second each."""
+    other = bytes.fromhex("02deadbeef01")
+    found = []
+    for number, one in enumerate(np.arange(0, ATTACK_S, 0.1) + rng.uniform(0, 0.05)):
+        for place, own in enumerate((_NETWORK, other)):
+            body = struct.pack("<QHH", round((start_s + one) * 1e6) + place, 100, 0x0411) + b"\x00\x05tests"
+            found.append((start_s + float(one) + place * 0.001, _management(8, b"\xff" * 6, own, number) + body))
+    return found
+
+
+def _management(subtype: int, receiver: bytes, sender: bytes, number: int) -> bytes:
+    bssid = _NETWORK if subtype == 12 else sender
+    return bytes([subtype << 4, 0]) + bytes(2) + receiver + sender + bssid + struct.pack("<H", (number % 4096) << 4)
+
+
+def with_frames(content: bytes, frames: Frames) -> bytes:
+    """Return a capture (pcap, little-endian, microseconds) with further frames at their times."""
+    records, at = [], _HEADER
+    while at + _RECORD <= len(content):
+        seconds, micros, captured, _ = struct.unpack_from("<IIII", content, at)
+        if at + _RECORD + captured > len(content):
+            break
+        records.append((seconds * 10**6 + micros, content[at : at + _RECORD + captured]))
+        at += _RECORD + captured
+    first = records[0][0]
+    for when_s, data in frames:
+        when = first + round(when_s * 1e6)
+        records.append((when, struct.pack("<IIII", when // 10**6, when % 10**6, len(data), len(data)) + data))
+    return content[:_HEADER] + b"".join(record for _, record in sorted(records, key=lambda one: one[0]))
+
+
+def without_frames(content: bytes, start_s: float) -> bytes:
+    """Return a capture in which nothing was heard while somebody jams."""
+    kept, at, first = [content[:_HEADER]], _HEADER, None
+    while at + _RECORD <= len(content):
+        seconds, micros, captured, _ = struct.unpack_from("<IIII", content, at)
+        when = seconds * 10**6 + micros
+        first = when if first is None else first
+        if not start_s <= (when - first) / 1e6 < start_s + ATTACK_S:
+            kept.append(content[at : at + _RECORD + captured])
+        at += _RECORD + captured
+    return b"".join(kept)
+
+
+def rows_of(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
+    """Return names, features and seconds since the first whole window of a capture."""
+    parts = list(window_rows([path]))
+    features, starts = np.concatenate([one.features for one in parts]), np.concatenate([one.start_s for one in parts])
+    return parts[0].names, features, starts - starts[0]
+
+
+def fitted(path: Path, seed: int) -> Detector:
+    """Return a detector of the quiet seconds of the capture."""
+    names, features, second = rows_of(path)
+    is_used = (second > FIT_S[0]) & (second < FIT_S[1]) & ~bursts_in(names, features, second).is_near
+    return fit_detector({"all": features[is_used].astype(np.float32)}, DetectorSpec(seed=seed), Features.named(names))
+
+
+def measured(path: Path, seed: int, attack: Attack | None) -> tuple[float, float, int]:
+    """Return the shares of attacked and of other windows that raise an alarm, and how many others; None: a jammer."""
+    detector = fitted(path, seed)
+    rng = np.random.default_rng(seed)
+    start_s = float(rng.integers(COUNT_S[0] + 2, COUNT_S[1] - ATTACK_S - 2))
+    content = path.read_bytes()
+    changed = without_frames(content, start_s) if attack is None else with_frames(content, attack(rng, start_s))
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(changed)
+        file.flush()
+        names, features, second = rows_of(Path(file.name))
+    del names
+    alarms = detector.verdicts(features.astype(np.float32))
+    offset = _first_packet_s(content) % 1.0
+    begin = start_s + offset  # windows begin at whole seconds, the attack counts from the first packet
+    is_attacked = (second + 1 > begin + 0.5) & (second < begin + ATTACK_S - 0.5)
+    is_echo = (second >= begin - 1) & (second < begin + ATTACK_S + ECHO_S + 1) & ~is_attacked
+    own_names, own, own_second = rows_of(path)
+    echoes = own_second[bursts_in(own_names, own, own_second).is_near]
+    is_counted = (second >= COUNT_S[0]) & (second < COUNT_S[1]) & ~np.isin(second, echoes)
+    others = alarms[is_counted & ~is_attacked & ~is_echo]
+    return float(alarms[is_attacked].mean()), float(others.mean()) if len(others) else 0.0, int(others.sum())
+
+
+def _first_packet_s(content: bytes) -> float:
+    seconds, micros = struct.unpack_from("<II", content, _HEADER)
+    return float(seconds + micros / 1e6)
+
+
+def packets_per_second(path: Path, n_copies: int = 40) -> float:
+    """Return how many packets of a capture become rows in a second of the processor."""
+    content = path.read_bytes()[:-1000]
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(content[:_HEADER])
+        body, shift = with_frames(content, [])[_HEADER:], 0
+        for _ in range(n_copies):
+            moved, at = bytearray(body), 0
+            while at < len(moved):
+                seconds, captured = struct.unpack_from("<I4xI", moved, at)
+                struct.pack_into("<I", moved, at, seconds + shift)
+                at += _RECORD + captured
+            file.write(moved)
+            shift += 381
+        file.flush()
+        began = time.process_time()
+        tally = Tally()
+        for _ in window_rows([Path(file.name)], tally=tally):
+            pass
+        return tally.n_packets / (time.process_time() - began)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", default=os.environ.get("TOLFL_DATA", "../shared/data"))
+    parser.add_argument("--seeds", type=int, default=10)
+    asked = parser.parse_args()
+    path = Path(asked.data_dir) / "captures" / CAPTURE
+    if not path.exists():
+        sys.exit(f"{path}: no such file; name the folder with --data-dir")
+    attacks: dict[str, Attack | None] = {
+        f"de-authentication, {rate:g}/s": deauthentications(rate) for rate in (64, 10, 2)
+    }
+    attacks |= {"twin": twin, "jammer": None}
+    print(f"{'attack':<24}{'attacked windows, mean (worst)':<34}other windows, most of one seed")
+    for name, attack in attacks.items():
+        found = [measured(path, seed, attack) for seed in range(asked.seeds)]
+        hits, others = [one[0] for one in found], [one[2] for one in found]
+        print(f"{name:<24}{f'{np.mean(hits):.1%} ({min(hits):.1%})':<34}{max(others)}")
+    print(f"{packets_per_second(path):,.0f} packets per second of the processor, from a file into rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""`tolfl watch`: a detector on a source that goes on; alarms grouped, kept on disk, and sent where operators look."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tolfl.cli import flags
+from tolfl.cli.inspect_model import Model
+from tolfl.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from tolfl.watch.watcher import Watcher
+
+_SAID_EVERY_S = 0.5
+
+
+def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+    model: Model,
+    source: Annotated[
+        str | None, typer.Argument(help="A capture, a table, or - for standard input (pcap, pcapng, JSON lines, CSV).")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading a capture file that grows.")] = False,
+    interface: Annotated[
+        str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
+    ] = None,
+    state: Annotated[Path, typer.Option(help="The folder of the queue: what was not sent is sent after a restart.")] = (
+        Path("tolfl-watch")
+    ),
+    json: Annotated[
+        str, typer.Option(help="Alarms as JSON lines: a file, or - for standard output. (default: -, if no other)")
+    ] = "",
+    syslog: Annotated[
+        str, typer.Option(help="Alarms by RFC 5424, at most once: udp://HOST:514, tcp://HOST:601, unix:///dev/log.")
+    ] = "",
+    mqtt: Annotated[str, typer.Option(help="Alarms to a broker: mqtt://USER:PASSWORD@HOST:1883, mqtts://...")] = "",
+    webhook: Annotated[str, typer.Option(help="Alarms by HTTP POST: https://HOST/PATH.")] = "",
+    device: Annotated[str, typer.Option(help="The name of this device in alarms; its own threshold is used.")] = "",
+    device_column: Annotated[str | None, typer.Option(help="Whose row it is: alarms are grouped by it.")] = None,
+    time_column: flags.TimeColumn = None,
+) -> None:
+    """Watch a source with a detector, and send alarms: a group of windows opens, goes on, closes.
+
+    A group opens when a window reaches twice its limit, or 2 of 3 windows reach it, and closes after 10 windows below
+    half of it. Alarms lie in a queue on disk until every place has taken them: a kill loses none. What fails is said on
+    standard error, and tried again; watching goes on.
+
+    Example: tolfl watch model november.csv --device-column building --json alarms.jsonl
+
+    Example: tolfl watch model --interface wlan0 --mqtt mqtt://broker.example:1883 --device gate
+
+    Example: tcpdump -i wlan0 -U -w - | tolfl watch model - --syslog unix:///dev/log
+    """
+    if interface is not None and source is not None:
+        raise SpecError(f"--interface {interface} and {source}; leave one of them out")
+    if source is None and interface is None:
+        raise SpecError("say what to watch: a file, - for standard input, or --interface")
+    from tolfl.tables import Roles
+    from tolfl.watch.sinks import sinks_of
+    from tolfl.watch.watcher import Watcher
+
+    is_silent = not (json or syslog or mqtt or webhook)
+    sinks = sinks_of("-" if is_silent else json, syslog, mqtt, webhook, device)
+    where = source if source is not None else f"interface:{interface}"
+    watcher = Watcher(
+        where, state, sinks, device, follow=follow, roles=Roles(device_column or "", "", time_column or "")
+    )
+    ended = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    saying = threading.Thread(target=_say_troubles, args=(watcher, ended), daemon=True)
+    try:
+        watcher.load(model)
+        saying.start()
+        watcher.run()
+    finally:
+        watcher.close()
+        ended.set()
+        signal.signal(signal.SIGTERM, before)
+    if watcher.closed_output is not None:
+        raise watcher.closed_output
+    if watcher.n_known:
+        typer.echo(
+            f"tolfl: {watcher.n_known} window(s) had been watched before; --state with another folder begins anew",
+            err=True,
+        )
+    n_waiting = sum(watcher.queue.n_waiting().values())
+    rest = f"; {n_waiting} event(s) wait in {state} for the next start" if n_waiting else ""
+    typer.echo(
+        f"tolfl: {watcher.n_rows} window(s), {watcher.n_alarms} above the limit, {watcher.n_events} event(s){rest}",
+        err=True,
+    )
+
+
+def _say_troubles(watcher: Watcher, ended: threading.Event) -> None:
+    """Say each new trouble once, and when it is over."""
+    said = ""
+    while not ended.wait(_SAID_EVERY_S):
+        if watcher.trouble != said:
+            said = watcher.trouble
+            typer.echo(f"tolfl: {said or 'alarms get through again'}", err=True)

@@ -1,0 +1,271 @@
+"""Windows of 802.11 frames as rows: what floods, twins, jammers and strangers change.
+
+A frame with a wrong checksum counts as such and in nothing else. A window without frames is a row, too: its counts are
+0, and the rest is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.signals.captures.numbers import Int64
+from tolfl.signals.captures.records import NS
+from tolfl.signals.captures.wlan import DATA, MANAGEMENT, WlanFrames
+
+Float = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SUMMED_S = 10.0  #: rare frames are summed over so long: slow attacks
+_LEAST_FRAMES = 10  #: that a share or a spread is taken of
+_MOST_KEYS = 256  #: networks or channels that have rows of their own at once
+#: Frames by what they are: 16 times the type plus the subtype.
+_KINDS = {
+    "beacons": (8,),
+    "probe_requests": (4,),
+    "probe_responses": (5,),
+    "authentications": (11,),
+    "associations": (0, 1, 2, 3),
+    "deauthentications": (12,),
+    "disassociations": (10,),
+    "actions": (13, 14),
+    "rts_cts": (27, 28),
+    "acks": (29,),
+    "block_acks": (24, 25),
+    "data_frames": (32, 33, 34, 35, 40, 41, 42, 43),
+    "null_frames": (36, 44),
+}
+_QOS_DATA = (40, 41, 42, 43, 44)
+_RETRY, _PROTECTED = 8, 0x40  #: of the frame control
+_CLOCK_OFF_US = 100_000
+_PAIR = np.uint64(0x9E3779B97F4A7C15)
+_COUNTS = (
+    "frames", *_KINDS, "channels", "bad_checksums", "largest_talker", "transmitters", "receivers", "networks", "names",
+    "twins", "sequence_steps_back", "clock_jumps",
+)  # fmt: skip
+_SHARES = ("retry_share", "protected_share", "random_address_share")
+_SUMMED = (
+    "beacons", "probe_requests", "probe_responses", "authentications", "associations", "deauthentications",
+    "disassociations", "actions", "clock_jumps",
+)  # fmt: skip
+
+
+class WlanFeature(NamedTuple):
+    """What a feature is called, its unit, and what it measures."""
+
+    name: str
+    unit: str
+    measure: str
+
+
+FEATURES = (
+    *(WlanFeature(name, "", "count") for name in _COUNTS),
+    *(WlanFeature(name, "", "share") for name in _SHARES),
+    WlanFeature("signal_mean", "dBm", "level"),
+    WlanFeature("signal_max", "dBm", "level"),
+    WlanFeature("signal_spread", "dB", "level"),
+    WlanFeature("data_bytes", "bytes", "volume"),
+    WlanFeature("rate_mean", "Mb/s", "rate"),
+    WlanFeature("longest_wait", "s", "duration"),
+    *(WlanFeature(f"{name}_{SUMMED_S:g}s", "", "count") for name in _SUMMED),
+)
+
+
+class WlanRows:
+    """Turns frames of windows that follow one another into rows; what a window carries over to the next is kept.
+
+    Parameters
+    ----------
+    per
+        Nothing: one row per window. `bssid`, `channel`: one row per window and network, or channel, that was heard in
+        the last ten seconds.
+    window_ns, step_ns
+        Of the grid.
+    """
+
+    def __init__(self, per: str, window_ns: int, step_ns: int) -> None:
+        self._per, self._window_ns, self._step_ns = per, window_ns, step_ns
+        self._n_summed = max(1, round(SUMMED_S * NS / step_ns))
+        self._keys = np.zeros(0 if per else 1, np.uint64)
+        self._last_ns = np.full(len(self._keys), -1, np.int64)  #: of each key's newest frame; -1: none
+        self._before = np.zeros((self._n_summed - 1, len(self._keys), len(_SUMMED)))  #: counts of the last windows
+
+    def forget(self) -> None:
+        """Begin anew, as after a step of the clock."""
+        self._last_ns[:] = -1
+        self._before[:] = 0
+
+    def rows(self, frames: WlanFrames, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
+        """Return features of frames in order of time, the window of each row, and its key.
+
+        `window` is the place of each frame's window in `starts_ns`.
+        """
+        heard = frames.rows
+        place = np.zeros(len(heard), np.int64)
+        if self._per:
+            key = heard["bssid"] if self._per == "bssid" else heard["channel_mhz"].astype(np.uint64)
+            self._meet(key[key > 0])
+            place = np.searchsorted(self._keys, key)
+            is_kept = (key > 0) & (place < len(self._keys))
+            is_kept[is_kept] = self._keys[place[is_kept]] == key[is_kept]
+            heard, place, window = heard[is_kept], place[is_kept], window[is_kept]
+        n_windows, n_keys = len(starts_ns), len(self._keys)
+        group = window * n_keys + place
+        found = features_of(heard, group, n_windows * n_keys)
+        waits, newest = self._waits(heard, group, starts_ns)
+        found["longest_wait"] = waits
+        self._sum(found, n_windows)
+        table = np.column_stack([found[feature.name] for feature in FEATURES])
+        which = np.arange(n_windows * n_keys)
+        if self._per:
+            ends = np.repeat(starts_ns + self._window_ns, n_keys)
+            which = which[(newest >= 0) & (ends - newest <= SUMMED_S * NS)]
+        keys = [self._name(one) for one in self._keys[which % max(n_keys, 1)].tolist()] if self._per else []
+        return table[which], which // max(n_keys, 1), keys
+
+    def _meet(self, keys: NDArray[np.uint64]) -> None:
+        """Make room for keys that are new, and forget those that have been silent for long; at most `_MOST_KEYS`."""
+        own, counts = np.unique(keys, return_counts=True)
+        is_recent = (self._last_ns >= self._last_ns.max(initial=0) - SUMMED_S * NS) & (self._last_ns >= 0)
+        new = np.setdiff1d(own[np.argsort(-counts, kind="stable")][:_MOST_KEYS], self._keys[is_recent])
+        room = max(_MOST_KEYS - int(is_recent.sum()), 0)
+        kept = np.concatenate([self._keys[is_recent], new[:room]])
+        order = np.argsort(kept, kind="stable")
+        n_new = len(kept) - int(is_recent.sum())
+        self._last_ns = np.concatenate([self._last_ns[is_recent], np.full(n_new, -1, np.int64)])[order]
+        nothing = np.zeros((len(self._before), n_new, len(_SUMMED)))
+        self._before = np.concatenate([self._before[:, is_recent], nothing], axis=1)[:, order]
+        self._keys = kept[order]
+
+    def _name(self, key: int) -> str:
+        return key.to_bytes(6, "big").hex(":") if self._per == "bssid" else f"{key} MHz"
+
+    def _waits(self, heard: NDArray[np.void], group: Int64, starts_ns: Int64) -> tuple[Float, Int64]:
+        """Return the longest wait in each group, counted from its true beginning, and the newest frame so far."""
+        n_windows, n_keys = len(starts_ns), len(self._keys)
+        times, key = heard["time_ns"], group % max(n_keys, 1)
+        order = np.lexsort((np.arange(len(times)), key))
+        before = np.empty(len(times), np.int64)
+        before[order[1:]] = times[order[:-1]]
+        is_first = np.ones(len(times), np.bool_)
+        is_first[1:] = key[order][1:] != key[order][:-1]
+        before[order[is_first]] = self._last_ns[key[order[is_first]]]
+        before = np.where(before < 0, times, before)
+        waits = np.zeros(n_windows * n_keys)
+        np.maximum.at(waits, group, (times - before) / NS)
+        newest = np.full((n_windows, n_keys), -1, np.int64)
+        np.maximum.at(newest.ravel(), group, times)
+        newest[:1] = np.maximum(newest[:1], self._last_ns)
+        newest = np.maximum.accumulate(newest, axis=0)
+        self._last_ns = newest[-1].copy()
+        ends = (starts_ns + self._window_ns)[:, None]
+        still = np.where(newest >= 0, (ends - newest) / NS, np.nan)
+        return np.fmax(waits, still.ravel()), newest.ravel()
+
+    def _sum(self, found: dict[str, Float], n_windows: int) -> None:
+        counts = np.stack([found[name].reshape(n_windows, -1) for name in _SUMMED], axis=2)
+        all_counts = np.concatenate([self._before, counts])
+        total = np.cumsum(np.concatenate([np.zeros((1, *counts.shape[1:])), all_counts]), axis=0)
+        summed = total[self._n_summed :] - total[: -self._n_summed]
+        self._before = all_counts[len(all_counts) - (self._n_summed - 1) :]
+        for place, name in enumerate(_SUMMED):
+            found[f"{name}_{SUMMED_S:g}s"] = summed[:, :, place].ravel()
+
+
+def features_of(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[str, Float]:
+    """Return the features of groups of frames, but for those that look at other windows."""
+    found = {"bad_checksums": np.bincount(group[heard["is_bad"]], minlength=n_groups).astype(float)}
+    if heard["is_bad"].any():  # nothing in them can be trusted
+        heard, group = heard[~heard["is_bad"]], group[~heard["is_bad"]]
+
+    def count(is_counted: Bools) -> Float:
+        return np.bincount(group[is_counted], minlength=n_groups).astype(float)
+
+    def share(of: Bools, among: Bools) -> Float:
+        n_all = count(among)
+        return np.where(n_all >= _LEAST_FRAMES, count(of & among) / np.maximum(n_all, 1), np.nan)
+
+    kind, flags, sender = heard["kind"], heard["flags"], heard["sender"]
+    is_data, is_management = np.isin(kind, _KINDS["data_frames"]), kind >> 4 == MANAGEMENT
+    assert DATA == 2  # `_KINDS` has its subtypes
+    found["frames"] = count(np.ones(len(heard), np.bool_))
+    found |= {name: count(np.isin(kind, kinds)) for name, kinds in _KINDS.items()}
+    has_sender = sender > 0
+    found["transmitters"], found["largest_talker"] = _different(group, sender, n_groups, has_sender)
+    is_unicast = (heard["receiver"] >> np.uint64(40)) & np.uint64(1) == 0
+    found["receivers"] = _different(group, heard["receiver"], n_groups, is_unicast)[0]
+    found["channels"] = _different(group, heard["channel_mhz"], n_groups, heard["channel_mhz"] > 0)[0]
+    is_beacon = np.isin(kind, (*_KINDS["beacons"], *_KINDS["probe_responses"]))
+    is_named = is_beacon & (heard["name"] > 0)
+    found["networks"] = _different(group, heard["bssid"], n_groups, is_beacon)[0]
+    found["names"] = _different(group, heard["name"], n_groups, is_named)[0]
+    pair = (heard["name"] * _PAIR) ^ heard["bssid"]
+    found["twins"] = _different(group, pair, n_groups, is_named)[0] - found["names"]
+    found["clock_jumps"] = _clock_jumps(heard, group, n_groups, is_beacon)
+    found["sequence_steps_back"] = _steps_back(heard, group, n_groups)
+    is_either = is_data | is_management
+    found["retry_share"] = share(flags & _RETRY > 0, is_either)
+    found["protected_share"] = share(flags & _PROTECTED > 0, is_data)
+    found["random_address_share"] = share((sender >> np.uint64(41)) & np.uint64(1) > 0, has_sender)
+    found |= _signal(heard, group, n_groups)
+    found["data_bytes"] = np.bincount(group[is_data], heard["n_bytes"][is_data], n_groups)
+    has_rate = np.isfinite(heard["rate_mbps"]) & is_either
+    n_rates = count(has_rate)
+    rates = np.bincount(group[has_rate], heard["rate_mbps"][has_rate], n_groups)
+    found["rate_mean"] = np.where(n_rates > 0, rates / np.maximum(n_rates, 1), np.nan)
+    return found
+
+
+def _different(group: Int64, values: NDArray[np.generic], n_groups: int, mask: Bools) -> tuple[Float, Float]:
+    """Return how many different values each group has, and how often it has the most frequent one."""
+    group, values = group[mask], values[mask]
+    largest = np.zeros(n_groups)
+    if not len(group):
+        return np.zeros(n_groups), largest
+    order = np.lexsort((values, group))
+    group, values = group[order], values[order]
+    first = np.flatnonzero(np.concatenate([[True], (group[1:] != group[:-1]) | (values[1:] != values[:-1])]))
+    np.maximum.at(largest, group[first], np.diff(np.append(first, len(group))))
+    return np.bincount(group[first], minlength=n_groups).astype(float), largest
+
+
+def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int64, Int64]:
+    """Return the places of frames and of those before them with the same keys."""
+    order = places[np.lexsort((places, *(key[places] for key in keys)))]
+    is_same = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
+    return order[1:][is_same], order[:-1][is_same]
+
+
+def _clock_jumps(heard: NDArray[np.void], group: Int64, n_groups: int, is_beacon: Bools) -> Float:
+    """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
+    later, earlier = _neighbours([heard["bssid"], group], np.flatnonzero(is_beacon & (heard["timestamp_us"] > 0)))
+    ticks = (heard["timestamp_us"][later] - heard["timestamp_us"][earlier]).view(np.int64)
+    passed = (heard["time_ns"][later] - heard["time_ns"][earlier]) // 1000
+    is_off = np.abs(ticks - passed) > _CLOCK_OFF_US
+    return np.bincount(group[later][is_off], minlength=n_groups).astype(float)
+
+
+def _steps_back(heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
+    """Count sequence numbers of a sender that go back: somebody else uses its address."""
+    is_counted = (heard["sequence"] >= 0) & ~np.isin(heard["kind"], _QOS_DATA) & (heard["flags"] & _RETRY == 0)
+    later, earlier = _neighbours([heard["sender"], group], np.flatnonzero(is_counted & (heard["sender"] > 0)))
+    back = (heard["sequence"][earlier].astype(np.int64) - heard["sequence"][later]) % 4096
+    return np.bincount(group[later][(back > 0) & (back < 2048)], minlength=n_groups).astype(float)
+
+
+def _signal(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[str, Float]:
+    has_signal = np.isfinite(heard["signal_dbm"])
+    level, own = heard["signal_dbm"][has_signal].astype(float), group[has_signal]
+    n = np.bincount(own, minlength=n_groups)
+    mean = np.where(n > 0, np.bincount(own, level, n_groups) / np.maximum(n, 1), np.nan)
+    square = np.bincount(own, level**2, n_groups) / np.maximum(n, 1) - mean**2
+    highest = np.full(n_groups, -np.inf)
+    np.maximum.at(highest, own, level)
+    return {
+        "signal_mean": mean,
+        "signal_max": np.where(n > 0, highest, np.nan),
+        "signal_spread": np.where(n >= _LEAST_FRAMES, np.sqrt(np.maximum(square, 0)), np.nan),
+    }

@@ -1,0 +1,68 @@
+"""Novelty: ranges that one odd row does not make, in units that are known before a row is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect.feature_names import Features
+from tolfl.detect.fitted import Detector
+from tolfl.detect.measures import restored, transformed
+
+NAMES = ["deauthentications [; count]", "beacons [; count]", "signal [dBm; level]"]
+
+
+def rows(seed: int, n_rows: int = 60) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.column_stack([np.zeros(n_rows), rng.poisson(10, n_rows), rng.normal(-60, 2, n_rows)]).astype(np.float32)
+
+
+def fitted(fail: str = "") -> Detector:
+    return fit_detector(
+        {name: rows(place) for place, name in enumerate("abc")}, DetectorSpec(fail=fail), Features.named(NAMES)
+    )
+
+
+def test_a_flood_in_a_constant_column_is_novel_and_says_what_is_usual(tmp_path: Path) -> None:
+    detector = Detector.load(fitted().save(tmp_path / "model"))
+    assert detector.novelty is not None
+    flood = np.array([[64, 10, -60]], np.float32)
+
+    assert detector.verdicts(flood).tolist() == [True]
+    assert str(detector.novelty.top(detector.features, flood, 1)[0][0]) == "deauthentications 64, usual 0 to 0"
+
+
+def test_one_odd_row_does_not_make_the_range() -> None:
+    odd = rows(0)
+    odd[7, 0] = 500
+    detector = fit_detector({"a": odd, "b": rows(1)}, DetectorSpec(), Features.named(NAMES))
+    assert detector.novelty is not None
+
+    assert detector.novelty.scores(np.array([[64, 10, -60]], np.float32))[0] > 3
+
+
+@pytest.mark.parametrize("round_index", range(0, 24, 4))
+def test_ranges_survive_the_loss_of_a_device_in_any_round(round_index: int) -> None:
+    detector = fitted(f"device:2@{round_index}")
+    assert detector.novelty is not None
+
+    assert detector.novelty.scores(np.array([[64, 10, -60], [0, 10, -60]], np.float32)).round(1)[1] == 0
+
+
+def test_a_missing_value_is_not_novel_and_of_a_partial_row_only_more_is() -> None:
+    novelty = fitted().novelty
+    assert novelty is not None
+    given = np.array([[0, np.nan, np.nan], [0, 0, -60]], np.float32)
+
+    assert novelty.scores(given)[0] == 0
+    assert novelty.scores(given, is_partial=np.array([True, True])).tolist() == [0, 0]
+
+
+def test_transformations_are_undone() -> None:
+    values = np.array([[0.0, 10.0, -60.0], [3.0, 400.0, -20.0]])
+    measures = np.array([1, 4, 3])
+
+    assert np.allclose(restored(transformed(values, measures), measures), values)

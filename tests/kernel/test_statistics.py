@@ -1,0 +1,202 @@
+"""A detector's statistics have the same bits from every compiler, instruction set and processor, and from NumPy."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.kernel.cases import numbers
+from tests.kernel.test_digests import BUILDS, X86
+from tolfl.core.logarithm import exp, log
+from tolfl.kernel import Statistics, kernel
+from tolfl.kernel.building import FLAGS, BuildError, built_when_used, compile_to
+from tolfl.kernel.cell_statistics import NumpyStatistics
+from tolfl.kernel.compiled import CompiledKernel
+
+HERE = Path(__file__).parent
+#: Rows, columns and cells; the last with sums that are not exact.
+SHAPES = {"small": (37, 5, 3, 1.0), "odd": (401, 37, 9, 1.0), "wide": (300, 130, 32, 1.0), "far": (250, 19, 7, 100.0)}
+DIGESTS = {
+    "small": "8535056e3d40a8e6",
+    "odd": "819f6a29af238c73",
+    "wide": "f80db581fa0e1d78",
+    "far": "48b607e1e0dd3dc2",
+}
+
+
+class Inputs:
+    """Rows on the grid of scaled values, and what goes with them; exact, and without any library's generator."""
+
+    def __init__(self, name: str) -> None:
+        self.n_rows, n_features, self.n_cells, far = SHAPES[name]
+        n_numbers = self.n_rows * n_features
+        values = (numbers(n_numbers, 1) - numbers(n_numbers, 2)).astype(np.float64) * 6 * far
+        self.rows = (np.rint(values * 2**16) / 2**16).astype(np.float32).reshape(self.n_rows, n_features)
+        self.centres = self.rows[: self.n_cells].astype(np.float64)
+        half = (numbers(n_features**2, 3) - np.float32(0.5)).reshape(n_features, n_features)
+        self.root = (half + half.T).astype(np.float64)
+        self.added = np.arange(self.n_cells) / 8
+        self.median, self.least = self.rows[-1].astype(np.float64), np.full(n_features, 2.0**-10)
+        self.wide = self.rows.astype(np.float64)
+        self.wide[::7, 0] = np.nan
+        self.finite = self.rows.astype(np.float64)
+        self.prefixes = (self.rows[0].view(np.uint32) >> np.uint32(16)).astype(np.uint32)
+        self.shift = 8
+
+
+def results(found: Statistics, given: Inputs) -> list[NDArray[np.generic]]:
+    cells, sums, squares = found.sums_by_cell(given.rows, given.centres, has_squares=True)
+    assert squares is not None
+    turned, about = found.product(given.finite, given.root), found.product(given.centres, given.root)
+    return [
+        *(cells, sums, squares * 2.0**16, found.scatter(given.rows, given.centres, cells)),
+        found.spread(given.wide, given.median, given.least),
+        *(turned, found.least_distances(turned, about, given.added)),
+        found.counts(given.rows.view(np.uint32), given.prefixes, given.shift),
+    ]
+
+
+def digest(arrays: Sequence[NDArray[np.generic]]) -> str:
+    return hashlib.sha256(b"".join(one.tobytes() for one in arrays)).hexdigest()[:16]
+
+
+def known(found: Statistics) -> dict[str, str]:
+    return {name: digest(results(found, Inputs(name))) for name in SHAPES}
+
+
+def test_the_kernel_in_use_and_numpy_give_the_known_bits() -> None:
+    assert known(kernel().statistics) == DIGESTS
+    assert known(NumpyStatistics()) == DIGESTS
+
+
+@pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
+def test_every_instruction_set_gives_the_known_bits(variant: str) -> None:
+    path = built_when_used()
+    try:
+        found = CompiledKernel(path, variant)
+    except BuildError as error:
+        pytest.skip(str(error))
+
+    try:
+        assert known(found.statistics) == DIGESTS
+    finally:
+        CompiledKernel(path)  # the choice is the library's, not the object's
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_every_compiler_gives_the_known_bits(build: str, tmp_path: Path) -> None:
+    compiler, flags = BUILDS[build]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed: make tools installs it")
+    if not X86 and any("x86" in flag for flag in flags):
+        pytest.skip("for x86-64")
+    compile_to(tmp_path / "kernel.so", [compiler], flags)
+
+    assert known(CompiledKernel(tmp_path / "kernel.so").statistics) == DIGESTS
+
+
+def replayed(given: Inputs, folder: Path, compiler: Sequence[str], run: Sequence[str] = (), variant: str = "") -> bytes:
+    for tool in (compiler[0], *run[:1]):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed: make tools installs it")
+    flags = [flag for flag in FLAGS if flag not in {"-fPIC", "-shared"}]
+    program = folder / "replay"
+    if not program.exists():
+        subprocess.run([*compiler, *flags, str(HERE / "replay_statistics.c"), "-o", str(program), "-lm"], check=True)
+    norms = np.cumsum(np.square(given.centres), axis=1)[:, -1]
+    sizes = struct.pack("<4q", *given.rows.shape, given.n_cells, given.shift)
+    arrays = (given.rows, given.centres, norms, given.root, given.added, given.median, given.least)
+    recording = b"".join([sizes, *(one.tobytes() for one in (*arrays, given.finite, given.prefixes))])
+    found = subprocess.run(
+        [*run, str(program), *filter(None, [variant])], input=recording, capture_output=True, check=False
+    )
+    assert found.returncode == 0, found.stderr.decode(errors="replace")[-2000:]
+    return found.stdout
+
+
+def expected(given: Inputs) -> bytes:
+    given.wide = given.finite
+    return b"".join(one.tobytes() for one in results(kernel().statistics, given))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["aarch64-linux-gnu-gcc", "clang --target=aarch64-linux-gnu"])
+def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: str, tmp_path: Path) -> None:
+    for name in SHAPES:
+        found = replayed(Inputs(name), tmp_path, [*compiler.split(), "-static"], ["qemu-aarch64"])
+
+        assert found == expected(Inputs(name)), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
+@pytest.mark.timeout(900)  # the compiler takes minutes
+def test_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
+    try:
+        CompiledKernel(built_when_used(), variant)
+    except BuildError as error:
+        pytest.skip(str(error))
+    finally:
+        CompiledKernel(built_when_used())
+    flags = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    for name in SHAPES:
+        assert replayed(Inputs(name), tmp_path, ["gcc", *flags], variant=variant) == expected(Inputs(name)), name
+
+
+@given(st.lists(st.floats(2.0**-1074, 1.7e308), min_size=1, max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_logarithms_are_off_by_one_unit_in_the_last_place_at_most(values: list[float]) -> None:
+    found = log(values)
+
+    right = np.array([math.log(value) for value in values])
+    assert (np.abs(found - right) <= 2 * np.spacing(np.abs(right))).all()
+    moved = kernel().statistics.spread(np.array(values)[:, None], np.zeros(1), np.zeros(1))
+    assert moved[2, 0] == np.rint(found * 2.0**30).sum()
+
+
+@given(st.floats(-700, 700))
+def test_exponentials_are_those_of_the_library_nearly(value: float) -> None:
+    assert float(exp(value)) == pytest.approx(math.exp(value), rel=1e-14)
+
+
+def test_statistics_are_right() -> None:
+    given, found = Inputs("odd"), kernel().statistics
+    cells, sums, squares = found.sums_by_cell(given.rows, given.centres, has_squares=True)
+    distances = np.square(given.finite[:, None] - given.centres).sum(axis=2)
+    is_own = cells == np.arange(given.n_cells)[:, None]
+
+    np.testing.assert_array_equal(cells, distances.argmin(axis=1))
+    np.testing.assert_allclose(sums, is_own @ given.finite)
+    np.testing.assert_allclose(squares, is_own @ np.square(given.finite), atol=1e-3)  # type: ignore[arg-type]
+    away = given.finite - given.centres[cells]
+    np.testing.assert_allclose(found.scatter(given.rows, given.centres, cells), (away.T @ away)[np.triu_indices(37)])
+    counts, moved, logs, low, high = found.spread(given.wide, given.median, given.least)
+    off = np.abs(given.wide - given.median)
+    np.testing.assert_array_equal(counts, (~np.isnan(given.wide)).sum(axis=0))
+    np.testing.assert_array_equal(moved, (off > given.least).sum(axis=0))
+    wanted = np.log(np.where(off > given.least, off, 1.0)).sum(axis=0)
+    np.testing.assert_allclose(logs / 2.0**30, wanted, atol=1e-6)
+    np.testing.assert_array_equal((low, high), (np.nanmin(given.wide, axis=0), np.nanmax(given.wide, axis=0)))
+
+
+@pytest.mark.parametrize("found", [NumpyStatistics(), kernel().statistics], ids=["NumPy", "in use"])
+def test_no_rows_and_one_column_are_no_special_case(found: Statistics) -> None:
+    empty, centres = np.empty((0, 1), np.float32), np.zeros((2, 1))
+    cells, sums, _ = found.sums_by_cell(empty, centres, has_squares=False)
+
+    assert (len(cells), sums.tolist(), found.scatter(empty, centres, cells).tolist()) == (0, [[0.0], [0.0]], [0.0])
+    assert found.spread(empty, np.zeros(1), np.zeros(1))[:3].tolist() == [[0.0]] * 3
+    assert found.counts(empty.view(np.uint32), np.zeros(1, np.uint32), 24).sum() == 0
+    assert found.product(np.empty((0, 3)), np.ones((3, 2))).shape == (0, 2)
+    assert len(found.least_distances(np.empty((0, 1)), centres, np.zeros(2))) == 0

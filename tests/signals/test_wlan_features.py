@@ -1,0 +1,85 @@
+"""Frames of 802.11 as rows: by hand, damaged, in silence, per network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.signals.capture_files import RADIOTAP, WLAN, A, B, C, Frame, pcap, radiotap
+from tolfl.signals.captures.bursts import bursts_in
+from tolfl.signals.captures.records import Tally
+from tolfl.signals.captures.windows import window_rows
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+
+
+def management(subtype: int, sender: bytes = B, number: int = 0) -> bytes:
+    return bytes([subtype << 4, 0, 0, 0]) + A + sender + C + (number << 4).to_bytes(2, "little") + bytes(2)
+
+
+def rows_of(folder: Path, frames: list[Frame], link: int = WLAN, per: str = "") -> tuple[list[dict[str, float]], Tally]:
+    path, tally = folder / "x.pcap", Tally()
+    path.write_bytes(pcap(frames, link))
+    found = []
+    for part in window_rows([path], tally=tally, per=per):
+        names = [name.split(" ")[0] for name in part.names]
+        found += [dict(zip(names, row, strict=True)) for row in part.features.tolist()]
+    return found, tally
+
+
+def test_a_flood_is_counted_and_echoes_in_the_sums_and_silence_is_a_row(tmp_path: Path) -> None:
+    flood = [Frame(management(12, number=place), START + SECOND + place * SECOND // 64) for place in range(64)]
+    frames = [Frame(management(8), START), *flood, Frame(management(8), START + 5 * SECOND)]
+    found, tally = rows_of(tmp_path, frames)
+
+    assert [row["deauthentications"] for row in found] == [0, 64, 0, 0, 0, 0]
+    assert [row["deauthentications_10s"] for row in found] == [0, 64, 64, 64, 64, 64]
+    assert [row["frames"] for row in found] == [1, 64, 0, 0, 0, 1]
+    assert found[1]["transmitters"] == found[1]["receivers"] == 1
+    assert found[3]["longest_wait"] == pytest.approx(2 + 1 / 64)
+    assert np.isnan(found[3]["retry_share"])
+    assert tally.sentence == ""
+
+
+def test_a_wrong_checksum_counts_as_such_and_in_nothing_else(tmp_path: Path) -> None:
+    frames = [radiotap(management(12), 0x40), radiotap(management(12), 0), b"\x01\0\x08\0\0\0\0\0"]
+    found, tally = rows_of(tmp_path, [Frame(data, START) for data in frames], RADIOTAP)
+
+    assert (found[0]["bad_checksums"], found[0]["deauthentications"]) == (1, 1)
+    assert tally.left_out == {"cut before the addresses": 1}
+
+
+def test_rows_per_network_have_the_frames_of_their_network(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    other = management(8)[:16] + bytes.fromhex("02000000000f") + management(8)[22:]
+    path.write_bytes(pcap([Frame(management(8), START), Frame(other, START + 1), Frame(other, START + 2)], WLAN))
+    (part,) = window_rows([path], per="bssid")
+
+    assert dict(zip(part.keys, part.features[:, 0].tolist(), strict=True)) == {
+        "02:00:00:00:00:0c": 1,
+        "02:00:00:00:00:0f": 2,
+    }
+
+
+@given(st.sampled_from([WLAN, RADIOTAP]), st.lists(st.binary(max_size=120), min_size=1, max_size=8))
+def test_any_bytes_are_a_frame_or_counted(link: int, frames: list[bytes]) -> None:
+    good = management(8) if link == WLAN else radiotap(management(8), 0)
+    with TemporaryDirectory() as folder:
+        found, tally = rows_of(Path(folder), [Frame(data, START) for data in [*frames, good]], link)
+
+    assert sum(row["frames"] + row["bad_checksums"] for row in found) + tally.left_out.total() == len(frames) + 1
+
+
+def test_bursts_are_found_with_what_sums_echo() -> None:
+    counts = np.zeros((40, 1))
+    counts[10] = 500
+    found = bursts_in(["deauthentications [; count]"], counts, np.arange(40.0))
+
+    assert np.flatnonzero(found.is_near).tolist() == list(range(9, 22))
+    assert "deauthentications up to 500" in found.sentence

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.net.nodes import SMALL, Fleet, fleet_of, held_back, is_same, small
 from tests.sim.fleets import params
 from tolfl.core.errors import SpecError
 from tolfl.core.records import Joined
+from tolfl.net.addresses import split_address
 from tolfl.net.client import ask
 from tolfl.net.tls import Credentials
 from tolfl.sim.simulation import run
@@ -60,6 +63,52 @@ def test_a_fleet_finds_itself_by_one_seed(tmp_path: Path) -> None:
             assert all(is_same(fleet.params(device), expected) for device in range(4))
 
     asyncio.run(live())
+
+
+def test_two_devices_whose_hellos_cross_at_a_third_find_each_other(tmp_path: Path) -> None:
+    """1 has said hello to 0, whose answer is on its way, when 2 says hello to 1: neither hello names the third."""
+
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(devices=3, rounds=2)) as fleet:
+            answer_may_pass = asyncio.Event()
+            async with slow_answers(fleet.addresses[0], answer_may_pass) as way_to_0:
+                fleet.prepare(0, peers={})
+                fleet.prepare(1, peers={}, seeds=(way_to_0,))
+                fleet.prepare(2, peers={}, seeds=(fleet.addresses[1],))
+                fleet.launch(0, 1)
+                await fleet.until(lambda: 1 in fleet.nodes[0].links.connected)
+                fleet.launch(2)
+                await fleet.until(lambda: 1 in fleet.nodes[2].links.connected)
+                assert [set(fleet.nodes[device].addresses) for device in (0, 2)] == [{0, 1}, {1, 2}]
+                answer_may_pass.set()
+
+                await fleet.until(
+                    lambda: fleet.nodes[0].addresses.keys() & fleet.nodes[2].addresses.keys() == {0, 1, 2}
+                )
+
+    asyncio.run(live())
+
+
+@asynccontextmanager
+async def slow_answers(address: str, may_pass: asyncio.Event) -> AsyncIterator[str]:
+    """Give an address that leads to another one, from which nothing comes back until it may."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while content := await reader.read(1 << 16):
+                writer.write(content)
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        beyond, to_beyond = await asyncio.open_connection(*split_address(address))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(forward(reader, to_beyond))
+            await may_pass.wait()
+            group.create_task(forward(beyond, writer))
+
+    async with await asyncio.start_server(connect, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
 
 
 def test_whoever_waits_in_vain_starts_alone(tmp_path: Path) -> None:

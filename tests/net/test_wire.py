@@ -22,6 +22,7 @@ from tolfl.net.wire import (
     LENGTH,
     MAX_FRAME_BYTES,
     WIRE_VERSION,
+    Addresses,
     Assembler,
     Chunk,
     Codec,
@@ -276,6 +277,7 @@ def test_the_order_of_a_state_is_kept() -> None:
         Pong(3),
         Chunk(b"ab"),
         Receipt(7),
+        Addresses({4: "radio:7004"}),
         RevocationList(b"{"),
         Rejection("stranger", "this is device 3", b"{}"),
         StatusRequest(),
@@ -913,6 +915,10 @@ GOLDEN_FRAMES: list[tuple[Frame, str]] = [
     (
         Receipt(300),
         "1800000082a474797065a772656365697074a66e756d626572cd012c",
+    ),
+    (
+        Addresses({4: "radio:7004"}),
+        "2700000082a474797065a9616464726573736573a96164647265737365738104aa726164696f3a37303034",
     ),
     (
         RevocationList(b"{}"),

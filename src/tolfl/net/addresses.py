@@ -53,6 +53,11 @@ class AddressBook(dict[int, str]):
         self[device], self._words[device] = address, word
         return True
 
+    def learn_all(self, addresses: Mapping[int, str], word: Word) -> dict[int, str]:
+        """Take in where devices are; return those of which nothing was known."""
+        known = set(self)
+        return {one: at for one, at in addresses.items() if self.learn(one, at, word) and one not in known}
+
 
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port`, `[v6]:port`."""

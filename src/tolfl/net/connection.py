@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +15,7 @@ from tolfl.net.wire import (
     CHUNK_BYTES,
     LENGTH,
     MAX_FRAME_BYTES,
+    Addresses,
     Assembler,
     Chunk,
     Envelope,
@@ -133,6 +134,9 @@ class Receiver(Protocol):
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message."""
+
+    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
+        """Take in where a peer says that others are."""
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations; refuse one that the authority has not signed."""
@@ -256,6 +260,8 @@ class Connection:
                 self._hand_on(self._assembler.add(frame.content))
             case Receipt():
                 self._take_receipt(frame)
+            case Addresses():
+                self._receiver.learn_addresses(self.peer, frame.addresses)
             case RevocationList():
                 self._receiver.learn(frame.content)
             case Rejection():

@@ -24,6 +24,7 @@ from tolfl.net.tls import Credentials, Identity
 from tolfl.net.wire import (
     CHUNK_BYTES,
     WIRE_VERSION,
+    Addresses,
     Chunk,
     CommandRequest,
     Done,
@@ -182,7 +183,7 @@ class Links:
         self.expect(to)
         return self._peer(to).queue.add(message)
 
-    def tell_all(self, frame: RevocationList) -> None:
+    def tell_all(self, frame: Addresses | RevocationList) -> None:
         """Send a frame to everybody to whom a connection stands."""
         for one in self._peers.values():
             if one.connection is not None:

@@ -10,7 +10,7 @@ import secrets
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +40,7 @@ from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import (
     WIRE_VERSION,
+    Addresses,
     Codec,
     CommandRequest,
     Hello,
@@ -552,11 +553,10 @@ class Node:
     def greeted(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of a peer: where others are, and that an earlier life of it is over."""
         before, process = self._lives.get(peer), self._processes.get(peer)
-        for device, address in hello.addresses.items():
-            if device != peer:
-                self.addresses.learn(device, address, Word.OTHERS)
-            elif before is None or hello.incarnation >= before:
-                self.addresses.learn(device, address, Word.OWN)
+        is_old = before is not None and hello.incarnation < before  # and may have moved since
+        own = {} if is_old or peer not in hello.addresses else {peer: hello.addresses[peer]}
+        news = self.addresses.learn_all(own, Word.OWN)
+        self._pass_on(news | self.addresses.learn_all(_without(hello.addresses, peer), Word.OTHERS))
         try:
             self.learn(hello.revocations)
         except RefusedMessageError as error:  # a list that nobody signed teaches nothing
@@ -617,6 +617,15 @@ class Node:
         """Return what there is to know of this device."""
         return status_of(self)
 
+    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
+        """Take in where a peer says that others are."""
+        self._pass_on(self.addresses.learn_all(_without(addresses, peer), Word.OTHERS))
+
+    def _pass_on(self, news: dict[int, str]) -> None:
+        """Tell everybody where a device is that was not known: hellos that cross name it in neither direction."""
+        if news:
+            self.links.tell_all(Addresses(news))
+
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations that somebody sent."""
         try:
@@ -653,6 +662,10 @@ class Node:
 def _arrays(record: ClosedRound) -> dict[str, Vector]:
     """Return the state of a record."""
     return cast("dict[str, Vector]", record.state)
+
+
+def _without(addresses: Mapping[int, str], peer: int) -> dict[int, str]:
+    return {device: address for device, address in addresses.items() if device != peer}
 
 
 def _kind_of(message: AnyMessage) -> Kind:

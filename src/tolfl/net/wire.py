@@ -122,6 +122,12 @@ class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
     number: _Count  #: of the message; those with arrays count from 1 on each connection and side
 
 
+class Addresses(msgspec.Struct, frozen=True, tag="addresses"):
+    """Where devices are of which the sender has just heard for the first time: its hello could not name them."""
+
+    addresses: dict[int, str]  #: host:port by device
+
+
 class RevocationList(msgspec.Struct, frozen=True, tag="revocations"):
     """A newer signed list of revocations."""
 
@@ -205,6 +211,7 @@ Frame = (
     | Envelope
     | Chunk
     | Receipt
+    | Addresses
     | RevocationList
     | Rejection
     | StatusRequest

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.kernel.cases import bits
 from tolfl.core.spec import TrainSettings
 from tolfl.kernel import Kernel, Network, TrainJob
-from tolfl.kernel.building import FLAGS
 from tolfl.kernel.compiled import layers_of, settings_of, table_of
 from tolfl.kernel.jobs import Floats
-
-HERE = Path(__file__).parent
 
 
 @dataclass
@@ -79,20 +72,3 @@ class RecordingKernel:
             errors, outputs = self.kernel.score(network, jobs[0].start, rows)
             parts += [bits(array).tobytes() for array in (deltas, losses, total, errors, outputs)]
         return b"".join(parts)
-
-
-def replayed(
-    recording: bytes, folder: Path, compiler: Sequence[str], run: Sequence[str] = (), variant: str = ""
-) -> bytes:
-    """Compile `replay.c`, run it on a recording, and return what it computed; skip where a tool is missing."""
-    for tool in (compiler[0], *run[:1]):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed: make tools installs it")
-    program = folder / "replay"
-    flags = [flag for flag in FLAGS if flag not in {"-fPIC", "-shared"}]
-    subprocess.run([*compiler, *flags, str(HERE / "replay.c"), "-o", str(program), "-lm"], check=True)
-    found = subprocess.run(
-        [*run, str(program), *filter(None, [variant])], input=recording, capture_output=True, check=False
-    )
-    assert found.returncode == 0, found.stderr.decode(errors="replace")[-2000:]
-    return found.stdout

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.kernel.building import PORTABLE, Builds, library_in_use
 from tests.kernel.cases import CASES, DIGESTS, digests, jobs_of, start_of
-from tests.kernel.replaying import RecordingKernel, replayed
+from tests.kernel.replaying import RecordingKernel
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.kernel import compiled, kernel
-from tolfl.kernel.building import BuildError, built_when_used, compile_to
+from tolfl.kernel import Kernel, compiled, kernel
+from tolfl.kernel.building import BuildError
 from tolfl.kernel.compiled import CompiledKernel
 from tolfl.kernel.fallback import NumpyKernel
 from tolfl.learners import autoencoder
 from tolfl.sim.simulation import run
 
 X86 = platform.machine() == "x86_64"
-#: Name, compiler and flags of further builds.
+#: Compiler and flags of further builds, by name; but for the first, they take the compiler long.
 BUILDS = {
-    "clang": ("clang", ()),
-    "clang -O3": ("clang", ("-O3",)),
-    "gcc -O3": ("gcc", ("-O3",)),
-    "gcc without the flag against contraction": ("gcc", ("-O3", "-ffp-contract=fast")),
-    "gcc, software FMA": ("gcc", ("-DTOLFL_PORTABLE", "-DTOLFL_SOFT_FMA")),
-    "clang, software FMA": ("clang", ("-DTOLFL_PORTABLE", "-DTOLFL_SOFT_FMA")),
-    "gcc, vectors of 8": ("gcc", ("-DTOLFL_PORTABLE", "-march=x86-64-v3", "-DTOLFL_WIDTH=8")),
-    "gcc, vectors of 16": ("gcc", ("-DTOLFL_PORTABLE", "-march=x86-64-v3", "-DTOLFL_WIDTH=16")),
-    "clang, native": ("clang", ("-march=native", "-O3")),
+    "gcc, software FMA": ("gcc", PORTABLE, "-DTOLFL_SOFT_FMA"),
+    "gcc, vectors of 8": ("gcc", PORTABLE, "-march=x86-64-v3", "-DTOLFL_WIDTH=8"),
+    "gcc, vectors of 16": ("gcc", PORTABLE, "-march=x86-64-v3", "-DTOLFL_WIDTH=16"),
+    "gcc -O3": ("gcc", "-O3"),
+    "gcc without the flag against contraction": ("gcc", "-O3", "-ffp-contract=fast"),
+    "clang": ("clang",),
+    "clang -O3": ("clang", "-O3"),
+    "clang, software FMA": ("clang", PORTABLE, "-DTOLFL_SOFT_FMA"),
+    "clang, native": ("clang", "-march=native", "-O3"),
 }
+KNOWN_AFTER_FIVE = {
+    name: {done: digest for done, digest in known.items() if done <= 5} for name, known in DIGESTS.items()
+}
+QUICK = "gcc, software FMA"
+every_build = pytest.mark.parametrize(
+    "build", [name if name == QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BUILDS]
+)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -43,52 +50,53 @@ def test_the_kernel_in_use_gives_the_known_bits(name: str) -> None:
 
 @pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
 def test_every_instruction_set_gives_the_known_bits(variant: str) -> None:
-    path = built_when_used()
+    path = library_in_use()
     try:
         found = CompiledKernel(path, variant)
     except BuildError as error:
         pytest.skip(str(error))
 
     try:
-        assert {name: digests(found, case, case.rounds) for name, case in CASES.items()} == DIGESTS
+        assert after_five_rounds(found) == KNOWN_AFTER_FIVE
     finally:
         CompiledKernel(path)  # the choice is the library's, not the object's
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_numpy_gives_the_known_bits(name: str) -> None:
-    rounds = 1 if name in {"paper, sgd", "784 features"} else 5
+def after_five_rounds(found: Kernel) -> dict[str, dict[int, str]]:
+    return {name: digests(found, case, min(case.rounds, 5)) for name, case in CASES.items()}
 
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_numpy_gives_the_known_bits(name: str, rounds: int) -> None:
     found = digests(NumpyKernel(), CASES[name], rounds)
 
     assert found == {done: digest for done, digest in DIGESTS[name].items() if done <= rounds}
 
 
-@pytest.mark.parametrize("build", BUILDS)
-def test_every_compiler_gives_the_known_bits(build: str, tmp_path: Path) -> None:
-    compiler, flags = BUILDS[build]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed: make tools installs it")
-    if not X86 and any("x86" in flag for flag in flags):
+def library_of(build: str, builds: Builds) -> Path:
+    """Return a build, unless it is for another processor."""
+    if not X86 and any("x86" in flag for flag in BUILDS[build]):
         pytest.skip("for x86-64")
-    path = tmp_path / "kernel.so"
-    compile_to(path, [compiler], flags)
+    return builds.library(*BUILDS[build])
 
-    found = CompiledKernel(path)
 
-    assert {name: digests(found, case, min(case.rounds, 5)) for name, case in CASES.items()} == {
-        name: {done: digest for done, digest in known.items() if done <= 5} for name, known in DIGESTS.items()
-    }
+@every_build
+def test_every_compiler_gives_the_known_bits(build: str, builds: Builds) -> None:
+    found = CompiledKernel(library_of(build, builds))
+
+    assert after_five_rounds(found) == KNOWN_AFTER_FIVE
 
 
 @pytest.mark.skipif(not X86, reason="for x86-64")
 @pytest.mark.parametrize("is_guarded", [True, False])
-def test_a_library_that_flushes_small_numbers_to_zero_changes_nothing(is_guarded: bool, tmp_path: Path) -> None:
+def test_a_library_that_flushes_small_numbers_to_zero_changes_nothing(
+    is_guarded: bool, builds: Builds, tmp_path: Path
+) -> None:
     """Control: without the guard, the digests of small numbers differ, so the test sees what it should."""
     rude = tmp_path / "rude.so"
     subprocess.run(["gcc", "-ffast-math", "-shared", "-x", "c", "/dev/null", "-o", str(rude)], check=True)
-    path = tmp_path / "kernel.so"
-    compile_to(path, None, () if is_guarded else ("-DTOLFL_NO_GUARD",))
+    path = builds.library("gcc", PORTABLE, *([] if is_guarded else ["-DTOLFL_NO_GUARD"]))
     case = "denormal numbers, sgd"
     program = (
         "import ctypes, sys\nfrom pathlib import Path\n"
@@ -112,36 +120,38 @@ def _recorded() -> RecordingKernel:
     return recorder
 
 
-def test_a_program_of_its_own_replays_recorded_trainings(tmp_path: Path) -> None:
+def test_a_program_of_its_own_replays_recorded_trainings(builds: Builds) -> None:
     recorder = _recorded()
 
-    assert replayed(recorder.recording(), tmp_path, ["gcc"]) == recorder.expected()
+    assert builds.replay("replay.c", recorder.recording(), ["gcc", PORTABLE]) == recorder.expected()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["aarch64-linux-gnu-gcc", "clang --target=aarch64-linux-gnu"])
 @pytest.mark.parametrize("flags", ["", "-DTOLFL_PORTABLE -O3", "-march=armv8.2-a+sve -DTOLFL_PORTABLE"])
-def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: str, flags: str, tmp_path: Path) -> None:
+def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: str, flags: str, builds: Builds) -> None:
     recorder = _recorded()
 
-    found = replayed(recorder.recording(), tmp_path, [*compiler.split(), "-static", *flags.split()], ["qemu-aarch64"])
+    command = [*compiler.split(), "-static", *flags.split()]
+    found = builds.replay("replay.c", recorder.recording(), command, ["qemu-aarch64"])
 
     assert found == recorder.expected()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not X86, reason="for x86-64")
-def test_an_emulated_processor_without_fma_gives_the_same_bits(tmp_path: Path) -> None:
+def test_an_emulated_processor_without_fma_gives_the_same_bits(builds: Builds) -> None:
     recorder = _recorded()
 
-    found = replayed(recorder.recording(), tmp_path, ["gcc", "-static"], ["qemu-x86_64", "-cpu", "Nehalem"])
+    emulator = ["qemu-x86_64", "-cpu", "Nehalem"]
+    found = builds.replay("replay.c", recorder.recording(), ["gcc", "-static"], emulator)
 
     assert found == recorder.expected()
 
 
 @pytest.mark.slow
 def test_the_rounds_of_a_run_end_with_the_same_bits_on_an_emulated_arm_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    builds: Builds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every training of a simulated run, whose model real devices have to the bit (tests/net/test_agreement.py)."""
     recorder = RecordingKernel(kernel())
@@ -149,7 +159,8 @@ def test_the_rounds_of_a_run_end_with_the_same_bits_on_an_emulated_arm_processor
     blobs = BlobsSpec(samples_per_device=20, n_features=32)
     run(RunSpec(data="blobs", devices=6, clusters=3, rounds=6, fail="head@3", blobs=blobs))
 
-    found = replayed(recorder.recording(), tmp_path, ["aarch64-linux-gnu-gcc", "-static"], ["qemu-aarch64"])
+    compiler = ["aarch64-linux-gnu-gcc", "-static"]
+    found = builds.replay("replay.c", recorder.recording(), compiler, ["qemu-aarch64"])
 
     assert len(recorder.calls) >= 6
     assert found == recorder.expected()
@@ -158,17 +169,19 @@ def test_the_rounds_of_a_run_end_with_the_same_bits_on_an_emulated_arm_processor
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
 @pytest.mark.timeout(900)  # the compiler takes minutes
-def test_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
+def test_sanitizers_find_nothing(variant: str, builds: Builds) -> None:
     try:
-        CompiledKernel(built_when_used(), variant)
+        CompiledKernel(library_in_use(), variant)
     except BuildError as error:
         pytest.skip(str(error))
     finally:
-        CompiledKernel(built_when_used())
+        CompiledKernel(library_in_use())
     recorder = _recorded()
     flags = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
-    assert replayed(recorder.recording(), tmp_path, ["gcc", *flags], variant=variant) == recorder.expected()
+    found = builds.replay("replay.c", recorder.recording(), ["gcc", *flags], variant=variant)
+
+    assert found == recorder.expected()
 
 
 def test_the_structures_of_both_sides_have_one_layout() -> None:

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kernel.building import PORTABLE, Builds
 from tests.kernel.cases import bits, numbers, weights_of
 from tests.kernel.reference import trained
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import TrainSettings
 from tolfl.kernel import Kernel, Layer, Network, TrainJob, kernel
-from tolfl.kernel.building import BuildError, compile_to
+from tolfl.kernel.building import BuildError
 from tolfl.kernel.compiled import CompiledKernel
 from tolfl.kernel.fallback import NumpyKernel, fma
 from tolfl.kernel.jobs import Floats
@@ -255,7 +256,7 @@ def test_an_old_compiler_leads_to_numpy(tmp_path: Path) -> None:
 
 def test_a_compiler_that_computes_other_numbers_is_not_believed(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong-cc"
-    wrong.write_text('#!/bin/sh\nexec cc -D__builtin_sqrtf=__builtin_fabsf "$@"\n')
+    wrong.write_text('#!/bin/sh\nexec cc -DTOLFL_PORTABLE -D__builtin_sqrtf=__builtin_fabsf "$@"\n')
     wrong.chmod(0o755)
 
     found = chosen_with(CC=str(wrong), XDG_CACHE_HOME=str(tmp_path))
@@ -288,9 +289,8 @@ def test_where_it_is_required_its_absence_is_an_error(tmp_path: Path) -> None:
     assert "TOLFL_KERNEL_REQUIRED is set and there is no compiled kernel: there is no C compiler" in found.stderr
 
 
-def test_a_library_from_another_source_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "stale.so"
-    compile_to(path, None, ('-DTOLFL_SOURCE="of yesterday"',))
+def test_a_library_from_another_source_is_refused(builds: Builds) -> None:
+    path = builds.library("gcc", PORTABLE, "-O0", '-DTOLFL_SOURCE="of yesterday"')
 
     with pytest.raises(BuildError, match="made from another source"):
         CompiledKernel(path)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.kernel.building import Builds, library_in_use
 from tests.kernel.cases import numbers
-from tests.kernel.test_digests import BUILDS, X86
+from tests.kernel.test_digests import every_build, library_of
 from tolfl.core.logarithm import exp, log
 from tolfl.kernel import Statistics, kernel
-from tolfl.kernel.building import FLAGS, BuildError, built_when_used, compile_to
+from tolfl.kernel.building import BuildError
 from tolfl.kernel.cell_statistics import NumpyStatistics
 from tolfl.kernel.compiled import CompiledKernel
 
-HERE = Path(__file__).parent
 #: Rows, columns and cells; the last with sums that are not exact.
 SHAPES = {"small": (37, 5, 3, 1.0), "odd": (401, 37, 9, 1.0), "wide": (300, 130, 32, 1.0), "far": (250, 19, 7, 100.0)}
 DIGESTS = {
@@ -82,7 +79,7 @@ def test_the_kernel_in_use_and_numpy_give_the_known_bits() -> None:
 
 @pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
 def test_every_instruction_set_gives_the_known_bits(variant: str) -> None:
-    path = built_when_used()
+    path = library_in_use()
     try:
         found = CompiledKernel(path, variant)
     except BuildError as error:
@@ -94,35 +91,17 @@ def test_every_instruction_set_gives_the_known_bits(variant: str) -> None:
         CompiledKernel(path)  # the choice is the library's, not the object's
 
 
-@pytest.mark.parametrize("build", BUILDS)
-def test_every_compiler_gives_the_known_bits(build: str, tmp_path: Path) -> None:
-    compiler, flags = BUILDS[build]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed: make tools installs it")
-    if not X86 and any("x86" in flag for flag in flags):
-        pytest.skip("for x86-64")
-    compile_to(tmp_path / "kernel.so", [compiler], flags)
-
-    assert known(CompiledKernel(tmp_path / "kernel.so").statistics) == DIGESTS
+@every_build
+def test_every_compiler_gives_the_known_bits(build: str, builds: Builds) -> None:
+    assert known(CompiledKernel(library_of(build, builds)).statistics) == DIGESTS
 
 
-def replayed(given: Inputs, folder: Path, compiler: Sequence[str], run: Sequence[str] = (), variant: str = "") -> bytes:
-    for tool in (compiler[0], *run[:1]):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed: make tools installs it")
-    flags = [flag for flag in FLAGS if flag not in {"-fPIC", "-shared"}]
-    program = folder / "replay"
-    if not program.exists():
-        subprocess.run([*compiler, *flags, str(HERE / "replay_statistics.c"), "-o", str(program), "-lm"], check=True)
+def recording_of(given: Inputs) -> bytes:
+    """Return what `replay_statistics.c` reads."""
     norms = np.cumsum(np.square(given.centres), axis=1)[:, -1]
     sizes = struct.pack("<4q", *given.rows.shape, given.n_cells, given.shift)
     arrays = (given.rows, given.centres, norms, given.root, given.added, given.median, given.least)
-    recording = b"".join([sizes, *(one.tobytes() for one in (*arrays, given.finite, given.prefixes))])
-    found = subprocess.run(
-        [*run, str(program), *filter(None, [variant])], input=recording, capture_output=True, check=False
-    )
-    assert found.returncode == 0, found.stderr.decode(errors="replace")[-2000:]
-    return found.stdout
+    return b"".join([sizes, *(one.tobytes() for one in (*arrays, given.finite, given.prefixes))])
 
 
 def expected(given: Inputs) -> bytes:
@@ -132,9 +111,10 @@ def expected(given: Inputs) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["aarch64-linux-gnu-gcc", "clang --target=aarch64-linux-gnu"])
-def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: str, tmp_path: Path) -> None:
+def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: str, builds: Builds) -> None:
     for name in SHAPES:
-        found = replayed(Inputs(name), tmp_path, [*compiler.split(), "-static"], ["qemu-aarch64"])
+        command = [*compiler.split(), "-static"]
+        found = builds.replay("replay_statistics.c", recording_of(Inputs(name)), command, ["qemu-aarch64"])
 
         assert found == expected(Inputs(name)), name
 
@@ -142,16 +122,19 @@ def test_a_64_bit_arm_processor_under_emulation_gives_the_same_bits(compiler: st
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["avx512", "avx2", "base"])
 @pytest.mark.timeout(900)  # the compiler takes minutes
-def test_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
+def test_sanitizers_find_nothing(variant: str, builds: Builds) -> None:
     try:
-        CompiledKernel(built_when_used(), variant)
+        CompiledKernel(library_in_use(), variant)
     except BuildError as error:
         pytest.skip(str(error))
     finally:
-        CompiledKernel(built_when_used())
+        CompiledKernel(library_in_use())
     flags = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     for name in SHAPES:
-        assert replayed(Inputs(name), tmp_path, ["gcc", *flags], variant=variant) == expected(Inputs(name)), name
+        given = recording_of(Inputs(name))
+        found = builds.replay("replay_statistics.c", given, ["gcc", *flags], variant=variant)
+
+        assert found == expected(Inputs(name)), name
 
 
 @given(st.lists(st.floats(2.0**-1074, 1.7e308), min_size=1, max_size=40))

@@ -16,7 +16,8 @@ from tolfl.protocol.messages import AnyMessage
 from tolfl.runs.outcome import fleet_of
 from tolfl.sim.deferred import DeferredState
 from tolfl.sim.simulation import world_of
-from tolfl.sim.timeline import Timeline, World
+from tolfl.sim.timeline import Timeline
+from tolfl.sim.world import World
 
 #: Names of what a device is, as `tolfl status` says them.
 DEAD = "dead"
@@ -55,7 +56,7 @@ class Watched(Timeline):
     """A timeline with a memory."""
 
     def __init__(self, world: World, plan: FailurePlan) -> None:
-        super().__init__(world, plan, DeferredState(None, None, None))
+        super().__init__(world, plan, DeferredState(None, None, None), by_events=True)
         self.entries: list[Entry] = []
         self.changes: set[tuple[str, str]] = set()
         self._states = {device: state_of(injector.device) for device, injector in self.devices.items()}

@@ -1,21 +1,23 @@
-"""Undisturbed runs without events give the lines, the ledger and the models of the event player."""
+"""Undisturbed rounds without events give the lines, the ledger and the models of the event player."""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.sim.fleets import params, some_data
+from tolfl.core.errors import TolFLError
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import blobs
+from tolfl.learners.layouts import failure_plan
 from tolfl.sim import simulation
-from tolfl.sim.quiet_rounds import QuietTimeline
 from tolfl.sim.simulation import Result, Runs
 from tolfl.sim.timeline import Timeline
 
@@ -55,27 +57,44 @@ def runs(draw: st.DrawFn) -> tuple[RunSpec, list[int]]:
     return spec, sizes
 
 
-def played(spec: RunSpec, sizes: list[int], by_events: bool) -> tuple[Result, bool]:
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[RunSpec, list[int]]:
+    """A run of many rounds with failures, returns and cuts here and there."""
+    spec, sizes = draw(runs())
+    rounds = draw(st.integers(2, 14))
+
+    def entry() -> str:
+        first = draw(st.integers(0, rounds - 1))
+        last = draw(st.one_of(st.just(""), st.integers(first + 1, rounds).map("-{}".format)))
+        phase = draw(st.sampled_from(["", "", "/report", "/chain", "/distribute"]))
+        device = draw(st.integers(0, spec.devices - 1))
+        who = draw(st.sampled_from([f"device:{device}", "server", "closer", "head", f"cut:{device}"]))
+        if who.startswith("cut") and spec.devices > 1:
+            return f"{who}@{first}{last}"
+        return f"device:{device}@{first}{last}{phase}" if who.startswith("cut") else f"{who}@{first}{last}{phase}"
+
+    fail = "; ".join(entry() for _ in range(draw(st.integers(1, 3))))
+    policies = {"tol-fl": ["elect", "drop"], "fl": ["elect", "drop", "isolate", "freeze"], "sbt": ["elect", "drop"]}
+    policy = draw(st.sampled_from(policies[spec.scheme]))
+    return msgspec.structs.replace(spec, rounds=rounds, fail=fail, on_head_failure=policy, liars=""), sizes
+
+
+def played(spec: RunSpec, sizes: list[int], by_events: bool) -> tuple[Result, int]:
     with pytest.MonkeyPatch.context() as patch:
         if by_events:
-            patch.setattr(simulation, "is_quiet", lambda world, plan: False)
+            patch.setattr(simulation, "Timeline", partial(Timeline, by_events=True))
         one = Runs(spec, some_data(sizes))
         for _ in one:
             pass
-    timeline = one.simulations[0].timeline
-    assert isinstance(timeline, Timeline if by_events else QuietTimeline | Timeline)
-    return one.results[0], isinstance(timeline, QuietTimeline)
+    return one.results[0], one.simulations[0].timeline.n_quiet_rounds
 
 
-@given(run=runs())
-@settings(max_examples=150, deadline=None, derandomize=True)
-def test_both_ways_give_the_same_lines_ledger_and_models(run: tuple[RunSpec, list[int]]) -> None:
-    spec, sizes = run
+def check_both_ways(spec: RunSpec, sizes: list[int]) -> int:
+    """Play a run with and without events, compare everything, and return how many rounds needed none."""
+    quiet, n_quiet = played(spec, sizes, by_events=False)
+    events, n_none = played(spec, sizes, by_events=True)
 
-    quiet, is_quiet = played(spec, sizes, by_events=False)
-    events, _ = played(spec, sizes, by_events=True)
-
-    assert is_quiet
+    assert n_none == 0
     assert msgspec.to_builtins(quiet.records) == msgspec.to_builtins(events.records)
     assert quiet.ledger.totals() == events.ledger.totals()
     assert quiet.ledger.total_bytes == events.ledger.total_bytes
@@ -88,25 +107,54 @@ def test_both_ways_give_the_same_lines_ledger_and_models(run: tuple[RunSpec, lis
     assert {k: v for k, v in quiet.summary.items() if k not in timed} == {
         k: v for k, v in events.summary.items() if k not in timed
     }
-    np.testing.assert_array_equal(params(quiet).view(np.uint32), params(events).view(np.uint32))
+    if quiet.state is not None and events.state is not None:
+        np.testing.assert_array_equal(params(quiet).view(np.uint32), params(events).view(np.uint32))
+    return n_quiet
+
+
+@given(run=runs())
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_both_ways_give_the_same_lines_ledger_and_models(run: tuple[RunSpec, list[int]]) -> None:
+    assert check_both_ways(*run) == run[0].rounds
+
+
+@given(run=plans())
+def test_both_ways_are_the_same_whatever_fails(run: tuple[RunSpec, list[int]]) -> None:
+    spec, sizes = run
+    try:
+        spec.check()
+        failure_plan(spec)
+    except TolFLError:
+        assume(False)
+
+    check_both_ways(spec, sizes)
 
 
 @pytest.mark.parametrize(
-    "disturbed",
+    ("fail", "n_by_events"),
     [
-        {"fail": "client@1"},
-        {"fail": "cut:0,1|2,3@1-2"},
-        {"deadline_s": 5.0},
-        {"min_samples": 10_000},
-        {"scheme": "batch"},
+        ("client@20", 4),
+        ("head@20/chain", 4),
+        ("closer@20/distribute", 5),
+        ("client@20-25", 8),
+        ("cut:0,1,2|3,4,5@20-22", 16),
     ],
 )
-def test_whatever_disturbs_a_round_is_played_by_events(disturbed: dict[str, object]) -> None:
+def test_only_the_rounds_around_a_failure_have_events(fail: str, n_by_events: int) -> None:
+    spec = RunSpec(data="arrays", devices=6, clusters=3, rounds=40, fail=fail, model=ModelSpec(hidden=(3,), code=2))
+
+    assert check_both_ways(spec, [5] * 6) >= 40 - n_by_events
+
+
+@pytest.mark.parametrize("disturbed", [{"deadline_s": 5.0}, {"min_samples": 10_000}, {"scheme": "batch"}])
+def test_rounds_that_end_by_the_clock_or_never_are_played_by_events(disturbed: dict[str, object]) -> None:
     spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=3)
 
     one = Runs(msgspec.structs.replace(spec, **disturbed))
+    for _ in one:
+        pass
 
-    assert isinstance(one.simulations[0].timeline, Timeline)
+    assert one.simulations[0].timeline.n_quiet_rounds == 0
 
 
 def test_rows_drawn_piece_by_piece_are_the_same_whenever_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tolfl.core.records import FailureHappened, Joined
 from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Result, Runs
-from tolfl.sim.timeline import training_speeds
+from tolfl.sim.world import training_speeds
 
 N = 6
 EVERYBODY = tuple(range(N))

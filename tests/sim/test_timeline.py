@@ -16,7 +16,8 @@ from tolfl.core.topology import Topology
 from tolfl.protocol.device import Rules
 from tolfl.protocol.history import Roster
 from tolfl.sim.deferred import DeferredState
-from tolfl.sim.timeline import LinkClock, Timeline, World
+from tolfl.sim.timeline import Timeline
+from tolfl.sim.world import LinkClock, World
 
 N = 12
 DATA = some_data([4] * N)
@@ -144,7 +145,7 @@ def test_a_heartbeat_to_a_device_that_is_not_in_the_world_is_lost() -> None:
     rules = Rules(Topology.contiguous(3, 1), 2, deferred_merge(DefenceSpec()))
     nbytes = ((24, 24), (24, 24))
     world = World(rules, (4,) * 3, (4,) * 3, (C,) * 3, nbytes, LINKS, Timing.preset("lan"), "tolfl")
-    timeline = Timeline(world, FailurePlan(), DeferredState(None, None, None), Roster({0: 0, 1: 0}))
+    timeline = Timeline(world, FailurePlan(), DeferredState(None, None, None), Roster({0: 0, 1: 0}), by_events=True)
     timeline._tick_everybody()
 
     assert [record.reason for record in timeline.play() if isinstance(record, RunEnded)] == ["over"]

@@ -24,11 +24,11 @@ class DeferredSum:
     ) -> None:
         self.upstream, self.defence = upstream, defence
         self.parts = tuple(cluster) if upstream is None else (upstream, *cluster)
-        bits = n_samples = 0
-        for part in self.parts:
-            bits |= part.included.bits
+        included, n_samples = DeviceSet(), 0
+        for n_parts, part in enumerate(self.parts):
+            included = included | part.included if n_parts else part.included
             n_samples += part.n_samples if defence is None else counted(defence, part.n_samples, len(part.included))
-        self.included, self.n_samples = DeviceSet(bits), n_samples
+        self.included, self.n_samples = included, n_samples
 
     def resolve(self) -> Contribution:
         """Merge now, device by device in the order in which the devices merged; under a defence hop by hop."""

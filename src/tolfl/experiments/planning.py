@@ -25,7 +25,8 @@ from tolfl.learners.layouts import failure_plan, layout, protocol_policy, wiring
 from tolfl.protocol.device import Rules
 from tolfl.runs.ledger import Ledger
 from tolfl.sim.deferred import DeferredState
-from tolfl.sim.timeline import ClosedStep, Timeline, World, training_speeds
+from tolfl.sim.timeline import ClosedStep, Timeline
+from tolfl.sim.world import World, training_speeds
 
 #: What may happen in a training, as exclusive cases: nobody fails, only clients do, a head does.
 SCENARIOS = {"none": "nobody lost", "client": "client lost", "server": "head lost"}

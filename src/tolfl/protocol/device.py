@@ -178,6 +178,19 @@ class Device:
         """Whether it could close the round, but for those who must come in first."""
         return self.round.is_held_back and self.stopped is None
 
+    def is_settled_with(self, fleet: Membership, version: Version) -> bool:
+        """Tell whether it takes part in a round of a fleet and knows of nothing that the fleet does not know."""
+        own = self.fleet
+        is_same = own.roster == fleet.roster and own.dead == fleet.dead and not own.joiners
+        is_waiting = self._newer or self._beats_to_wait or self.is_private or self.stopped
+        return own.is_inside and self.version == version and is_same and not is_waiting
+
+    def skip_to(self, record: ClosedRound) -> None:
+        """Stand where undisturbed rounds lead to: with a record that everybody has, before the next one is closed."""
+        self.record, self.round = record, RoundState()
+        self.fleet.enter(record.roster)
+        self._n_enforced = 0
+
     def clone(self) -> Self:
         """Return an independent copy; records and messages are immutable and shared."""
         other = copy(self)

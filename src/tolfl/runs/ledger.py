@@ -12,6 +12,9 @@ from itertools import pairwise
 
 from tolfl.core.topology import Topology
 
+#: The devices that take part, cluster by cluster, each with its head first.
+Clusters = tuple[tuple[int, ...], ...]
+
 
 class Kind(StrEnum):
     """What a message with a model inside is."""
@@ -32,6 +35,21 @@ class Entry:
     n_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuietRound:
+    """All messages of an undisturbed round."""
+
+    round_index: int
+    up_bytes: int  #: of a contribution
+    down_bytes: int  #: of a closed round
+    clusters: Clusters
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices took part."""
+        return sum(map(len, self.clusters))
+
+
 @dataclass
 class Ledger:
     """All messages of a run that carry a model, by round of each history; the small ones are only counted."""
@@ -39,8 +57,7 @@ class Ledger:
     topology: Topology
     scheme: str
     by_history: dict[str, list[Entry]] = field(default_factory=dict)  #: by the history that the round extends
-    quiet: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Undisturbed rounds by history: the round, the bytes of a contribution and of a closed round."""
+    quiet: dict[str, QuietRound] = field(default_factory=dict)  #: undisturbed rounds by history
     control_messages: int = 0
     control_bytes: int = 0
 
@@ -48,37 +65,26 @@ class Ledger:
         """Write down one message of the round that extends a history."""
         self.by_history.setdefault(history, []).append(entry)
 
-    def add_quiet_round(self, history: str, round_index: int, up_bytes: int, down_bytes: int) -> None:
+    def add_quiet_round(
+        self, history: str, round_index: int, up_bytes: int, down_bytes: int, clusters: Clusters
+    ) -> None:
         """Write down the messages of an undisturbed round: members to heads, heads to heads, and back to everybody."""
-        self.quiet[history] = (round_index, up_bytes, down_bytes)
+        self.quiet[history] = QuietRound(round_index, up_bytes, down_bytes, clusters)
 
     @property
     def entries(self) -> Iterable[Entry]:
         """Every message, round by round."""
-        for history in (*self.quiet, *self.by_history):
-            yield from self._quiet_entries(history)
-            yield from self.by_history.get(history, ())
-
-    def _quiet_entries(self, history: str) -> Iterator[Entry]:
-        """Yield the messages of an undisturbed round."""
-        if history not in self.quiet:
-            return
-        round_index, up_bytes, down_bytes = self.quiet[history]
-        clusters = self.topology.clusters
-        heads = [cluster[0] for cluster in clusters]
-        for head, *members in clusters:
-            yield from (Entry(round_index, member, head, Kind.REPORT, up_bytes) for member in members)
-        for head, following in pairwise(heads):
-            yield Entry(round_index, head, following, Kind.MEAN, up_bytes)
-        yield from (Entry(round_index, heads[-1], head, Kind.MODEL, down_bytes) for head in heads[:-1])
-        for head, *members in clusters:
-            yield from (Entry(round_index, head, member, Kind.MODEL, down_bytes) for member in members)
+        for one in self.quiet.values():
+            yield from reports_and_means(one.clusters, one.round_index, one.up_bytes)
+            yield from closed_rounds(one.clusters, one.round_index, one.down_bytes)
+        for entries in self.by_history.values():
+            yield from entries
 
     def bytes_of(self, history: str) -> int:
         """Return the bytes of the models moved in a round."""
         if history in self.quiet:
-            _, up_bytes, down_bytes = self.quiet[history]
-            return (self.topology.n_devices - 1) * (up_bytes + down_bytes)
+            one = self.quiet[history]
+            return (one.n_devices - 1) * (one.up_bytes + one.down_bytes)
         return sum(entry.n_bytes for entry in self.by_history.get(history, ()))
 
     def counts(self, history: str) -> dict[str, int]:
@@ -90,7 +96,7 @@ class Ledger:
         among its heads.
         """
         if history in self.quiet:
-            return self._quiet_counts()
+            return self._quiet_counts(self.quiet[history])
         entries = self.by_history.get(history, [])
         cluster = self.topology.cluster_of
         up = sum(entry.kind is not Kind.MODEL for entry in entries)
@@ -106,8 +112,8 @@ class Ledger:
             "paper": hops + self._paper_extra(bool(entries)),
         }
 
-    def _quiet_counts(self) -> dict[str, int]:
-        n_devices, n_clusters = self.topology.n_devices, self.topology.n_clusters
+    def _quiet_counts(self, one: QuietRound) -> dict[str, int]:
+        n_devices, n_clusters = one.n_devices, len(one.clusters)
         up, is_any = n_devices - 1, n_devices > 1
         hops = up + n_devices - n_clusters
         return {
@@ -135,3 +141,19 @@ class Ledger:
     def total_bytes(self) -> int:
         """The bytes of all models moved."""
         return sum(self.bytes_of(history) for history in (*self.quiet, *self.by_history))
+
+
+def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[Entry]:
+    """Yield what goes up in an undisturbed round: members to their head, heads to the next."""
+    for head, *members in clusters:
+        yield from (Entry(round_index, member, head, Kind.REPORT, n_bytes) for member in members)
+    for (head, *_), (following, *_) in pairwise(clusters):
+        yield Entry(round_index, head, following, Kind.MEAN, n_bytes)
+
+
+def closed_rounds(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[Entry]:
+    """Yield what comes back: the last head to all heads, each head to its members."""
+    closer = clusters[-1][0]
+    yield from (Entry(round_index, closer, head, Kind.MODEL, n_bytes) for head, *_ in clusters[:-1])
+    for head, *members in clusters:
+        yield from (Entry(round_index, head, member, Kind.MODEL, n_bytes) for member in members)

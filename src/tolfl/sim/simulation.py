@@ -41,8 +41,8 @@ from tolfl.runs.summary import (
 )
 from tolfl.sim.batch_trainer import BatchTrainer, Work
 from tolfl.sim.deferred import DeferredState
-from tolfl.sim.quiet_rounds import QuietTimeline, is_quiet
-from tolfl.sim.timeline import ClosedStep, Timeline, World, training_speeds
+from tolfl.sim.timeline import ClosedStep, Timeline
+from tolfl.sim.world import World, training_speeds
 
 
 class Simulation:
@@ -56,7 +56,7 @@ class Simulation:
         first = DeferredState(None, None, None)
         first.finish(first_state(learner), Account())
         world, plan = world_of(spec, data, learner), failure_plan(spec, learner.all_stages())
-        self.timeline = QuietTimeline(world, first) if is_quiet(world, plan) else Timeline(world, plan, first)
+        self.timeline = Timeline(world, plan, first)
         self._items: Iterator[AnyRecord | ClosedStep] | None = self.timeline.play()
         self._unwritten: list[AnyRecord | ClosedStep] = [self._started()]
         self._next: ClosedStep | None = None  #: pulled, but its parent is not computed yet

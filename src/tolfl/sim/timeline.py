@@ -1,6 +1,8 @@
 """A run in virtual time: the devices' events in order, failures inside rounds, closed rounds with deferred states.
 
-No aggregation and no failure policy here: the devices decide, this is the world around them.
+No aggregation and no failure policy here: the devices decide, this is the world around them. Rounds in which nothing
+happens but training are closed without events (`quiet_rounds`), from one disturbance to the next; the record lines, the
+ledger and the clock are the same to the last bit.
 """
 
 from __future__ import annotations
@@ -8,16 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import msgspec
 
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.failures import Cut, Failure, FailurePlan
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed, RunEnded
-from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.spec import LinkModel, Timing
-from tolfl.protocol.device import Device, Rules
+from tolfl.protocol.device import Device
 from tolfl.protocol.events import (
     Announce,
     Applied,
@@ -38,62 +37,15 @@ from tolfl.protocol.events import (
 )
 from tolfl.protocol.history import ClosedRound, Life, Roster, Version
 from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
-from tolfl.protocol.messages import AnyMessage, Closed, Mean, Report
+from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
-from tolfl.runs.ledger import Entry, Kind, Ledger
+from tolfl.runs.ledger import Entry, Kind, Ledger, closed_rounds, reports_and_means
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, apply
+from tolfl.sim.quiet_rounds import QuietFleet, has_closed_form, quiet_durations
+from tolfl.sim.world import CONTROL_BYTES, LinkClock, World
 
 #: Heartbeats in a row without any progress after which nobody can be helped any more.
 _PATIENCE = 50
-
-#: Bytes of a message without a model.
-CONTROL_BYTES = 64
-
-
-@dataclass(frozen=True)
-class World:
-    """What a timeline needs to know of devices, links and data; no sample and no model."""
-
-    rules: Rules
-    n_samples: tuple[int, ...]  #: as devices claim them
-    counted: tuple[int, ...]  #: as they count in a mean
-    train_s: tuple[float, ...]  #: duration of local training, by device
-    nbytes: tuple[tuple[int, int], ...]  #: of a contribution and of a closed round, by round
-    links: LinkModel
-    timing: Timing
-    scheme: str
-    deadline_s: float | None = None
-    has_defence: bool = False
-
-    @cached_property
-    def is_one_machine(self) -> bool:
-        """Whether all rows are on one machine, and nothing travels in any round."""
-        return not any(up for up, _ in self.nbytes)
-
-
-def training_speeds(links: LinkModel, n_devices: int, seed: int) -> list[float]:
-    """Return how fast each device trains; 1 is the nominal speed."""
-    if not links.speed_spread:
-        return [1.0] * n_devices
-    draws = rng_for(seed, Purpose.COMPUTE_SPEED).uniform(0, links.speed_spread, n_devices)
-    return [float(1 / (1 + draw)) for draw in draws]
-
-
-class LinkClock:
-    """Arrival times. With serial uplinks a receiver takes one model at a time; small messages pass between them."""
-
-    def __init__(self, links: LinkModel) -> None:
-        self._links = links
-        self._free_at: dict[int, float] = {}
-
-    def arrival(self, now: float, destination: int, n_bytes: int, has_model: bool) -> float:
-        """Return when a message of this size, sent now, is with its receiver."""
-        transfer_s = n_bytes * 8 / self._links.bandwidth_bps
-        if self._links.uplink == "parallel" or not has_model:
-            return now + transfer_s + self._links.latency_s
-        start = max(now, self._free_at.get(destination, 0.0))
-        self._free_at[destination] = start + transfer_s
-        return start + transfer_s + self._links.latency_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +100,24 @@ class ClosedStep:
 class Timeline:
     """One run of the protocol in virtual time."""
 
-    def __init__(self, world: World, plan: FailurePlan, first: DeferredState, roster: Roster | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        plan: FailurePlan,
+        first: DeferredState,
+        roster: Roster | None = None,
+        by_events: bool = False,
+    ) -> None:
         self.world, self.plan = world, plan
         self.now = 0.0
         self.ledger = Ledger(world.rules.topology, world.scheme)
         self.dead: dict[int, tuple[int, ClosedRound]] = {}  #: what each dead device left on its disk
         everybody = roster or Roster(dict.fromkeys(sorted(world.rules.topology.cluster_of), 0))
-        record = ClosedRound.first(everybody, first)
-        self.devices = {
-            device: self._planned(Device(device, life, record, world.rules), plan.of_device(device))
-            for device, life in everybody.incarnations.items()
-        }
+        self._record = ClosedRound.first(everybody, first)  #: what everybody holds while rounds have no events
+        self._has_closed_form = not by_events and has_closed_form(world)
+        self._quiet_close: tuple[int, Apply] | None = None  #: by whom, and what: the next rounds need no events
+        self.n_quiet_rounds = 0  #: that were closed without events
+        self.devices: dict[int, Injector] = {}
         self._queue: list[tuple[float, int, int, Event | Cut]] = []
         self._sent = 0
         self._links = LinkClock(world.links)
@@ -173,6 +132,14 @@ class Timeline:
         self._last: ClosedStep | None = None
         self._disturbed_until_s = -1.0  #: rounds that start later have nothing to do with any failure so far
         self._quiet: dict[Roster, tuple[float, float]] = {}
+        if not self._is_quiet_at_first():
+            self._wake(self._record)
+
+    def _wake(self, record: ClosedRound) -> None:
+        """Let every device begin with a record."""
+        for device, life in record.roster.incarnations.items():
+            one = Device(device, life, record, self.world.rules)
+            self.devices[device] = self._planned(one, self.plan.of_device(device))
 
     def _planned(self, device: Device, failures: Sequence[Failure]) -> Injector:
         return Injector(device, failures, self.plan.returns, self.world.timing.heartbeat_s)
@@ -181,9 +148,14 @@ class Timeline:
 
     def play(self) -> Iterator[AnyRecord | ClosedStep]:
         """Yield what happens, in order, until everybody is done or nobody can go on."""
-        for device in list(self.devices):
-            self._handle(device, Started())
-        self._follow_plan(0)
+        if not self.devices:
+            yield from self._quiet_rounds(QuietFleet(self.world, self._record.roster))
+            if not self.devices:
+                return
+        else:
+            for device in list(self.devices):
+                self._handle(device, Started())
+            self._follow_plan(0)
         idle = 0
         while True:
             if self._out:
@@ -199,6 +171,8 @@ class Timeline:
                 continue
             self.now, _, device, event = heapq.heappop(self._queue)
             self._happen(device, event)
+            if self._quiet_close is not None:
+                yield from self._close_quietly(*self._quiet_close)
             if self._returns:
                 self._bring_back()  # whoever dies while the update spreads that it would return with
         self._settle(None)
@@ -206,6 +180,8 @@ class Timeline:
 
     def ends(self) -> list[EndState]:
         """Return what the live devices hold in the end."""
+        if self._record.is_over:
+            return [EndState(device, self._record, False, "over") for device in self._record.roster.incarnations]
         states = [injector.device for injector in self.devices.values()]
         return [EndState(state.id, state.record, state.is_private, state.stopped or "") for state in states]
 
@@ -251,7 +227,11 @@ class Timeline:
         for effect in effects:
             self._do(device, effect)
         for effect in effects:
-            if isinstance(effect, Apply) and device in self.devices:
+            if not isinstance(effect, Apply) or device not in self.devices:
+                continue
+            if self._is_quiet_from(device, effect):
+                self._quiet_close = device, effect
+            else:
                 # Applying a mean takes no virtual time, and its state is computed later.
                 self._handle(device, Applied(effect.version, apply(effect)))
 
@@ -280,6 +260,109 @@ class Timeline:
         self._sent += 1
         heapq.heappush(self._queue, (time_s, self._sent, device, event))
 
+    # -- rounds without events ----------------------------------------------------------------------------------
+
+    def _next_disturbance(self) -> int:
+        """Return after how many updates the plan next has something happen; the end of the run, if it never does."""
+        done = self._latest_round
+        failing = (f for f in self.plan.failures if f not in self._happened and f.device not in self.dead)
+        rounds = [self.world.rules.rounds, *(failure.round_index for failure in failing)]
+        rounds += [cut.round_index for cut in self._planned_cuts]
+        rounds += [failure.returns_at for failure in self._returns if failure.returns_at is not None]
+        return min(rounds + [awaited for awaited in self.plan.returns if awaited > done])
+
+    def _is_quiet_at_first(self) -> bool:
+        """Tell whether no device is needed before the first round is closed, or at all."""
+        rules, roster = self.world.rules, self._record.roster
+        n_samples = sum(self.world.n_samples[device] for device in roster.incarnations)
+        is_enough = rules.min_devices <= len(roster.incarnations) and rules.min_samples <= n_samples
+        return self._has_closed_form and is_enough and (self._is_unplanned or self._next_disturbance() > 0)
+
+    @property
+    def _is_unplanned(self) -> bool:
+        return not self.plan.failures and not self.plan.cuts
+
+    def _is_quiet_from(self, closer: int, closing: Apply) -> bool:
+        """Tell whether nothing is on its way, and nothing will happen before the round after the next is closed.
+
+        Then everybody has the version that is being closed, and will have whatever is sent from here on.
+        """
+        if not self._has_closed_form or self._cuts or self._next_disturbance() <= closing.version.round + 1:
+            return False
+        fleet, included = self.devices[closer].device.fleet, closing.total.included
+        if fleet.joiners or fleet.has_losses or included != fleet.roster.devices:
+            return False
+        states = [injector.device for injector in self.devices.values()]
+        return all(
+            state.is_settled_with(fleet, closing.version) for state in states if state.stopped != "dropped"
+        ) and not any(
+            isinstance(event, Cut) or not isinstance(event, Received) or not isinstance(event.message, Ack)
+            for _, _, _, event in self._queue
+        )
+
+    def _close_quietly(self, closer: int, closing: Apply) -> Iterator[AnyRecord | ClosedStep]:
+        """Close the round at hand, and the following ones, without events."""
+        self._quiet_close = None
+        self._queue.clear()  # acknowledgements of what is closed now
+        record, history = self.devices[closer].device.record, closing.version.history
+        fleet, (_, down) = QuietFleet(self.world, record.roster), self.world.nbytes[closing.version.round]
+        self._record = record.after(closing.total, {}, record.roster, apply(closing))
+        self._announce(closer, Announce(self._record, closing.total, fleet.heads, ()))
+        for entry in closed_rounds(fleet.clusters, closing.version.round, down):
+            self.ledger.add(history, entry)
+        fleet.distribute(self.now, down)
+        yield from self._quiet_rounds(fleet)
+
+    def _quiet_rounds(self, fleet: QuietFleet) -> Iterator[AnyRecord | ClosedStep]:
+        """Close rounds without events; wake the devices when the last one before a disturbance closes."""
+        rules, roster, closer = self.world.rules, self._record.roster, fleet.heads[-1]
+        until = rules.rounds + 1 if self._is_unplanned and not self.devices else self._next_disturbance()
+        while self._record.version.round < rules.rounds:
+            record, before = self._record, self._record.state
+            round_index, history = record.version.round, record.version.history
+            up, down = self.world.nbytes[round_index]
+            self.now = fleet.closes(up)
+            self._count_small(len(roster.incarnations) - 1)  # each report and each sum is acknowledged
+            assert isinstance(before, DeferredState)
+            state = DeferredState(record.version, before, fleet.total, roster.devices)
+            if round_index + 1 == until:
+                for entry in reports_and_means(fleet.clusters, round_index, up):
+                    self.ledger.add(history, entry)
+                self._go_on_by_events(closer, fleet, state)
+                return
+            self.n_quiet_rounds += 1
+            self.ledger.add_quiet_round(history, round_index, up, down, fleet.clusters)
+            self._record = record.after(fleet.total, {}, roster, state)
+            self._announce(closer, Announce(self._record, fleet.total, fleet.heads, ()))
+            yield from self._flush()
+            fleet.distribute(self.now, down)
+        yield from self._end_quietly(fleet)
+
+    def _go_on_by_events(self, closer: int, fleet: QuietFleet, state: DeferredState) -> None:
+        """Put the devices where they would be had they played every event, and let the closer close its round."""
+        record = self._record
+        if not self.devices:
+            self._wake(record)
+        for device in record.roster.incarnations:
+            self.devices[device].device.skip_to(record)
+        self.devices[closer].device.round.closing = (fleet.total, {}, record.roster)
+        self._handle(closer, Applied(record.version, state))
+
+    def _end_quietly(self, fleet: QuietFleet) -> Iterator[AnyRecord | ClosedStep]:
+        """Yield the last lines: everybody says that it holds the last model, in small messages, and hears the end."""
+        self._settle(None)
+        roster = self._record.roster
+        # Reports and sums, their acknowledgements, and the record of the end.
+        self._count_small(3 * (len(roster.incarnations) - 1))
+        self._record = self._record.with_roster(roster, is_over=True)
+        closed_s, self.now = fleet.ends()
+        yield roster_line(self._record, closed_s, fleet.heads[-1])
+        yield RunEnded(time_s=self.now, reason="over", survivors=tuple(roster.incarnations))
+
+    def _count_small(self, n_messages: int) -> None:
+        self.ledger.control_messages += n_messages
+        self.ledger.control_bytes += n_messages * CONTROL_BYTES
+
     # -- messages and training ----------------------------------------------------------------------------------
 
     def _send(self, source: int, to: int, message: AnyMessage) -> None:
@@ -292,8 +375,7 @@ class Timeline:
             return
         kind = self._kind_of_model_inside(message)
         if kind is None:
-            self.ledger.control_messages += 1
-            self.ledger.control_bytes += CONTROL_BYTES
+            self._count_small(1)
             arrival_s = self._links.arrival(self.now, to, CONTROL_BYTES, has_model=False)
         else:
             started_from = message.version.history
@@ -352,7 +434,8 @@ class Timeline:
             return 0.0
         roster = Roster(dict.fromkeys(sorted([*record.included, *record.missing]), 0))
         if roster not in self._quiet:
-            self._quiet[roster] = quiet_durations(self.world, roster)
+            durations = quiet_durations if self._has_closed_form else _played_durations
+            self._quiet[roster] = durations(self.world, roster)
         first, later = self._quiet[roster]
         return max(0.0, self.now - started_s - (later if record.version.round > 1 else first))
 
@@ -449,8 +532,8 @@ class Timeline:
             self._push(self.now + self.world.timing.heartbeat_s, device, Ticked())
 
 
-def quiet_durations(world: World, roster: Roster) -> tuple[float, float]:
-    """Return how long the first and any later round of a roster last when nothing happens."""
+def _played_durations(world: World, roster: Roster) -> tuple[float, float]:
+    """Return how long the first and any later round of a roster last when nothing happens, by events."""
     # A device on its own trains whatever the fleet would need.
     rules = msgspec.structs.replace(world.rules, min_devices=1, min_samples=0)
     timeline = Timeline(replace(world, rules=rules), FailurePlan(), DeferredState(None, None, None), roster)

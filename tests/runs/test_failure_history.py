@@ -223,7 +223,7 @@ def test_every_record_is_described_in_words_that_name_its_round() -> None:
     texts = [describe(line, (("scaling", 1), ("thresholds", 4))) for line in lost_head()]
 
     assert "round 1 (thresholds:0) closed by device 2: 3 devices inside, stalled 0.50 s" in texts
-    assert "device 0 found dead by device 3: connection refused" in texts
+    assert "device 0 is gone (connection refused), says device 3" in texts
     assert "device 1 takes over cluster 0 from device 0" in texts
     assert all(texts)
 

@@ -31,8 +31,14 @@ def node(
     run_config: flags.RunConfig = None,
     node_config: flags.NodeConfig = None,
     python: flags.Python = None,
+    verbose: Annotated[
+        bool | None,
+        typer.Option("--verbose/--quiet", "-v/-q", help="Print a line for every round; quiet: how it ended alone."),
+    ] = None,
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
+
+    A line says who joined, fell silent, took over and came back, and once a minute how far the training is.
 
     What was learned is in its state folder then: `detector.tolfl`, or the model. All devices of a fleet must learn the
     same: give --learn to all of them, or write it into the specification.
@@ -42,10 +48,14 @@ def node(
 
     Example: tolfl node --config device.toml
 
+    Example: tolfl node --config device.toml --verbose
+
     Example: tolfl node --config device.toml --flower my-app --node-config "partition-id=0"
     """
     import asyncio
+    import time
 
+    from tolfl.cli.event_lines import EventLines
     from tolfl.net.node_config import UNCONFIRMED, NodeConfig
     from tolfl.net.prepare import prepare
 
@@ -54,8 +64,15 @@ def node(
     said = {"what" if name == "learn" else name: value for name, value in given.items()}
     settings = NodeConfig.from_file(config).without(absent)
 
+    def clock() -> str:
+        return time.strftime("%H:%M:%S")
+
     async def live() -> tuple[str, bool]:
         device = prepare(settings, learn=said)
+        if verbose is not False:
+            n_others = len(device.limits.topology.cluster_of) - 1
+            typer.echo(f"{clock()} device {device.id} listens on {settings.listen}, {n_others} others", err=True)
+            device.log.on_record = EventLines(lambda _: clock(), is_verbose=bool(verbose)).tell
         return await device.run(), device.is_unconfirmed
 
     reason, is_unconfirmed = asyncio.run(live())

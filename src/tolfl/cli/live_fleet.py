@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tolfl.cli.event_lines import EventLines
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened, how_far
 from tolfl.learners.layouts import layout
@@ -84,12 +85,15 @@ def _interruptions() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
-    """Draw the fleet while it trains; a line now and then on a terminal that cannot draw; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _view: None
-        return
-    if Console(stderr=True).is_dumb_terminal:
-        yield _Lines().show
+    """Draw the fleet while it trains; where nothing can be drawn, print a line for each event that matters."""
+    if not sys.stderr.isatty() or Console(stderr=True).is_dumb_terminal:
+        lines = EventLines(lambda record: f"{record.time_s:7.1f} s ")
+
+        def tell(view: FleetView) -> None:
+            for record in view.news:
+                lines.tell(record)
+
+        yield tell
         return
     clusters = layout(launcher.spec).cluster_of
     news: deque[str] = deque(maxlen=_N_NEWS)
@@ -101,19 +105,6 @@ def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
             live.update(_picture(view, clusters, news))
 
         yield refresh
-
-
-class _Lines:
-    """Says every tenth of the run how far it is."""
-
-    def __init__(self) -> None:
-        self._n_tenths = -1
-
-    def show(self, view: FleetView) -> None:
-        tenths = 10 * view.rounds_done // max(1, view.rounds)
-        if tenths > self._n_tenths:
-            self._n_tenths = tenths
-            typer.echo(how_far(view.stages, view.rounds_done, view.rounds), err=True)
 
 
 def _picture(view: FleetView, clusters: dict[int, int], news: deque[str]) -> Group:

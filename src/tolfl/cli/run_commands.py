@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,12 +14,13 @@ import typer
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, run_directory, spec_flags
 from tolfl.cli.output import show_run
-from tolfl.core.errors import RunDirectoryError, SpecError, missing_extra
+from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError, missing_extra
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from tolfl.runs.run_reader import RunFolder
+    from tolfl.dashboard import Page
+    from tolfl.runs.run_reader import RunFolder, RunReader
     from tolfl.sim.simulation import Runs
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
@@ -351,19 +352,26 @@ def write_report(context: dict[str, Any], target: Path, format: ReportFormat) ->
 
 def dashboard(
     runs: Annotated[
-        list[Path],
-        typer.Argument(help="Run directories, state folders of devices, or record files; several are shown together."),
+        list[str],
+        typer.Argument(
+            help="Run directories, state folders of devices, or record files; several are shown together. Or host:port "
+            "of one device: its whole fleet is shown, live."
+        ),
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading while the runs go on.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any port that is free.")] = 8350,
     host: Annotated[
         str, typer.Option(help="Who can reach the page; 0.0.0.0: everybody in the network can read it.")
     ] = "127.0.0.1",
+    credentials: Annotated[
+        Path | None, typer.Option(help="For host:port: your key and certificate, a folder (tolfl enroll operator).")
+    ] = None,
 ) -> None:
     """Show runs as a web page on this machine: who is there, who takes over, loss and AUROC, stalls and bytes.
 
-    The page reads records only and can be moved through time. To kill devices of a fleet on this machine by a click,
-    start it with tolfl up --dashboard.
+    The page reads records only and can be moved through time. Of a running fleet any one device can be asked: it knows
+    the whole run; where it stops answering, another one is asked. To kill devices of a fleet on this machine by a
+    click, start it with tolfl up --dashboard.
 
     Example: tolfl dashboard runs/001-tol-fl-comms-ml
 
@@ -371,20 +379,55 @@ def dashboard(
 
     Example: tolfl dashboard --follow runs/real
 
-    Example: tolfl dashboard state
+    Example: tolfl dashboard 10.0.0.3:7000 --credentials fleet/devices/me
     """
     try:
-        from tolfl.dashboard import Page, address_of, listen, serve
+        from tolfl.dashboard import Page
         from tolfl.runs.run_reader import readers_of
     except ImportError:
         raise SpecError("tolfl dashboard needs starlette and uvicorn; install tolfl[dashboard]") from None
 
-    readers = [reader for path in runs for reader in readers_of(path, follow)]
+    names: dict[str, Any] = {} if host in ("127.0.0.1", "localhost", "::1") else {"names": ()}
+    if len(runs) == 1 and not Path(runs[0]).exists() and ":" in runs[0]:
+        with _mirrored(runs[0], credentials) as (reader, source):
+            _serve_page(Page([reader], is_following=True, source=source, **names), host, port)
+        return
+    readers = [reader for path in runs for reader in readers_of(Path(path), follow)]
     if len(readers) > _MOST_RUNS:
         raise SpecError(f"{len(readers)} runs; the page shows up to {_MOST_RUNS} side by side")
-    is_local = host in ("127.0.0.1", "localhost", "::1")
-    page = Page(readers, is_following=follow) if is_local else Page(readers, is_following=follow, names=())
+    _serve_page(Page(readers, is_following=follow, **names), host, port)
+
+
+def _serve_page(page: Page, host: str, port: int) -> None:
+    from tolfl.dashboard import address_of, listen, serve
+
     listening = listen(host, port)
-    names = ", ".join(reader.name for reader in readers)
+    names = ", ".join(reader.name for reader in page.readers)
     typer.echo(f"tolfl: {address_of(listening)} shows {names}; Ctrl-C ends it", err=True)
     serve(page, listening)
+
+
+@contextmanager
+def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReader, Callable[[], str]]]:
+    """Give a reader of the records of the fleet behind an address, and whose word they are."""
+    import asyncio
+    from tempfile import TemporaryDirectory
+
+    from tolfl.net.client import RecordsMirror, credentials_for, places
+    from tolfl.runs.run_reader import RunReader
+
+    (place,) = places(address)
+    with TemporaryDirectory(prefix="tolfl-") as folder:
+        mirror = RecordsMirror(place, credentials_for(address, credentials), Path(folder))
+        try:
+            asyncio.run(mirror.look())
+        except (OSError, EOFError, ValueError) as error:
+            doubts = "is a device running there, and do you show it a certificate?"
+            raise TolFLError(f"{address} does not answer ({str(error) or 'too late'}); {doubts}") from None
+
+        def source() -> str:
+            age_s = int(mirror.silent_s)
+            return f"as the device at {mirror.address} tells" + (f", silent for {age_s} s" if age_s >= 2 else "")
+
+        with mirror.running():
+            yield RunReader(Path(folder), f"the fleet at {address}"), source

@@ -123,6 +123,7 @@ class Page:
     obey: Callable[[PageCommand], None] | None = None
     token: str = ""
     names: Sequence[str] = LOCAL_NAMES  #: hosts that the page answers to; empty: all
+    source: Callable[[], str] = lambda: ""  #: whose word the records are, and how old it is
     is_closing: bool = field(default=False, init=False)  #: whether the lines so far are all
 
     def __post_init__(self) -> None:
@@ -188,7 +189,12 @@ class Page:
                 yield event
             now = msgspec.json.encode(
                 [
-                    {"over": run.is_over, "unreadable": run.reader.n_unreadable, "problem": run.problem}
+                    {
+                        "over": run.is_over,
+                        "unreadable": run.reader.n_unreadable,
+                        "problem": run.problem,
+                        "source": self.source(),
+                    }
                     for run in self._runs
                 ]
             )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +16,22 @@ from tolfl.net.connection import new_reader, next_frame, writer_of
 from tolfl.net.enrolment import FLEET, LAUNCHER
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.tls import Credentials
-from tolfl.net.wire import CommandRequest, Done, Frame, Rejection, StatusReply, StatusRequest, encode_frame
+from tolfl.net.wire import (
+    CommandRequest,
+    Done,
+    Frame,
+    Records,
+    RecordsRequest,
+    Rejection,
+    StatusReply,
+    StatusRequest,
+    encode_frame,
+)
+from tolfl.runs.run_reader import RECORDS
 
 _ANSWER_S = 2.0
+#: How often a device is asked for new records.
+_LOOK_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -86,6 +102,71 @@ async def tell(address: str, request: CommandRequest, credentials: Credentials) 
     if not isinstance(answer, Done):
         why = answer.reason if isinstance(answer, Rejection) else "it said something else"
         raise TolFLError(f"the device at {address} did not obey ({why})")
+
+
+class RecordsMirror:
+    """A device's records, copied into a folder on this machine while they grow.
+
+    Any device knows the whole run. Where the first one does not answer, another one of those that it knows is asked;
+    the copy begins anew then, since each device has a file of its own.
+    """
+
+    def __init__(self, address: str, credentials: Credentials, folder: Path) -> None:
+        self.address, self.path = address, folder / RECORDS
+        self._credentials, self._known, self._turn = credentials, [address], 0
+        self._n_bytes, self._heard_s = 0, time.monotonic()
+        self._is_stopped = threading.Event()
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the device last answered."""
+        return time.monotonic() - self._heard_s
+
+    async def look(self) -> None:
+        """Copy what is new; raise the reason if the device does not answer."""
+        status = await _exchange(self.address, self._credentials, StatusRequest())
+        if isinstance(status, StatusReply):
+            self._known = [self.address, *(peer.address for peer in status.peers)]
+        while True:
+            answer = await _exchange(self.address, self._credentials, RecordsRequest(self._n_bytes))
+            if not isinstance(answer, Records):
+                why = answer.reason if isinstance(answer, Rejection) else "it said something else"
+                raise EOFError(why)  # noqa: TRY004  (whoever is there hangs up)
+            self._heard_s = time.monotonic()
+            if not answer.content:
+                return
+            with self.path.open("ab" if self._n_bytes else "wb") as file:
+                file.write(answer.content)
+            self._n_bytes += len(answer.content)
+
+    async def _keep_looking(self) -> None:
+        while not self._is_stopped.is_set():
+            try:
+                await self.look()
+            except (OSError, EOFError, ValueError):
+                if self.silent_s > _ANSWER_S:
+                    self._ask_another()
+            await asyncio.sleep(_LOOK_S)
+
+    def _ask_another(self) -> None:
+        self._turn += 1
+        other = self._known[self._turn % len(self._known)]
+        if other != self.address:
+            self.address, self._n_bytes = other, 0
+            anew = self.path.with_suffix(".new")
+            anew.write_bytes(b"")
+            anew.replace(self.path)  # another file, so that whoever reads it notices
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Copy beside what the caller does."""
+        thread = threading.Thread(target=lambda: asyncio.run(self._keep_looking()), name="records", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_stopped.set()
+            thread.join()
 
 
 async def _exchange(address: str, credentials: Credentials, question: Frame) -> Frame:

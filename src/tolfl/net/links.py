@@ -31,6 +31,8 @@ from tolfl.net.wire import (
     Envelope,
     Frame,
     Hello,
+    Records,
+    RecordsRequest,
     RefusedMessageError,
     Rejection,
     RevocationList,
@@ -84,6 +86,9 @@ class Host(Receiver, Protocol):
 
     def status(self) -> StatusReply:
         """Return what there is to know."""
+
+    def records(self, first: int) -> bytes:
+        """Return a piece of what was written down, from a byte on; called in a thread."""
 
     def command(self, request: CommandRequest, is_operator: bool) -> bool:
         """Do what an operator or a launcher asks; tell whether it was allowed to."""
@@ -423,6 +428,9 @@ class Links:
                 await self._keep(Connection(reader, writer, first, self._host, is_dialled=False))
             case StatusRequest():
                 writer.write(encode_frame(self._host.status()))
+                await self._part(writer)
+            case RecordsRequest():
+                writer.write(encode_frame(Records(await asyncio.to_thread(self._host.records, first.first))))
                 await self._part(writer)
             case CommandRequest():
                 if not self._host.command(first, is_operator=identity is not None and identity.is_operator):

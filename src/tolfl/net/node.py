@@ -617,6 +617,10 @@ class Node:
         """Return what there is to know of this device."""
         return status_of(self)
 
+    def records(self, first: int) -> bytes:
+        """Return a piece of what was written down, from a byte on."""
+        return self.log.piece(first)
+
     def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
         """Take in where a peer says that others are."""
         self._pass_on(self.addresses.learn_all(_without(addresses, peer), Word.OTHERS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -24,6 +25,9 @@ from tolfl.protocol.record_lines import adopted_line, joined_lines, roster_line,
 from tolfl.runs.ledger import Kind
 from tolfl.runs.run_reader import RECORDS
 
+#: Of the file, in one answer.
+_PIECE_BYTES = 512 * 1024
+
 
 @dataclass
 class _Sent:
@@ -37,6 +41,7 @@ class RecordLog:
 
     def __init__(self, folder: Path, device: int) -> None:
         self.trouble = ""
+        self.on_record: Callable[[AnyRecord], None] = lambda _: None  #: told of every line, written or not
         self._device = device
         self._path = folder / RECORDS
         self._is_whole = False  #: whether the file is known to end with a whole line
@@ -49,6 +54,8 @@ class RecordLog:
 
     def write(self, *records: AnyRecord) -> None:
         """Append lines."""
+        for record in records:
+            self.on_record(record)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab+") as file:
@@ -59,6 +66,15 @@ class RecordLog:
         except OSError as error:
             self._is_whole = False
             self.trouble = f"{self._path} cannot be written ({error.strerror}): make room; training goes on"
+
+    def piece(self, first: int) -> bytes:
+        """Return what the file holds from a byte on, as much as one frame takes; nothing where it cannot be read."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(first)
+                return file.read(_PIECE_BYTES)
+        except OSError:
+            return b""
 
     def started(self, now_s: float, line: RunStarted) -> None:
         """Note the start of a life."""

@@ -191,6 +191,18 @@ class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     round_age_s: float = 0.0  #: since it got to know of that round
 
 
+class RecordsRequest(msgspec.Struct, frozen=True, tag="records?"):
+    """In place of a hello: what has the device written down? Answered with records."""
+
+    first: _Count  #: byte of its record file to begin with
+
+
+class Records(msgspec.Struct, frozen=True, tag="records"):
+    """A piece of a device's record file: JSON lines, the last of which may be cut. Empty: there is no more so far."""
+
+    content: bytes  #: at most 512 KiB
+
+
 class CommandRequest(msgspec.Struct, frozen=True, tag="command"):
     """In place of a hello: what an operator, or a launcher with its token, asks a device to do. Answered with done."""
 
@@ -216,6 +228,8 @@ Frame = (
     | Rejection
     | StatusRequest
     | StatusReply
+    | RecordsRequest
+    | Records
     | CommandRequest
     | Done
 )

@@ -30,6 +30,7 @@ from tolfl.core.topology import Topology
 #: Less than this is rounding in a sum of virtual times, and nothing that a person would call a stall.
 _NO_STALL_S = 1e-6
 _N_NAMED = 8  #: more devices than this are counted, not named
+_FOUND = "found dead"  #: how records begin that say that a peer took a device for dead
 _ENDS = ("healed", "thawed", "came back")
 
 
@@ -388,7 +389,7 @@ def describe(record: AnyRecord, stages: Sequence[tuple[str, int]] = ()) -> str: 
     """Return what a record says, in a few words; nothing for those that only numbers are in.
 
     >>> describe(FailureHappened(time_s=4.5, device=0, round=2, what="found dead: connection refused", by=3))
-    'device 0 found dead by device 3: connection refused'
+    'device 0 is gone (connection refused), says device 3'
     """
     match record:
         case RunStarted():
@@ -421,8 +422,23 @@ def _described_failure(line: FailureHappened) -> str:
         return _described_cut(line.what)
     if line.by is None:
         return f"device {line.device} {line.what}"
-    what, colon, how = line.what.partition(": ")
-    return f"device {line.device} {what} by device {line.by}{colon}{how}"
+    return f"device {line.device} {failure_words(line.what)}, says device {line.by}"
+
+
+def failure_words(what: str) -> str:
+    """Return a failure in the words of a reader: whoever refuses connections is gone, whoever is silent may be slow.
+
+    >>> failure_words("found dead: connection refused"), failure_words("found dead: silent for 2 s")
+    ('is gone (connection refused)', 'is silent (for 2 s)')
+    >>> failure_words("died (train)"), failure_words("found dead: missing from the round")
+    ('died (train)', 'is missing from the round')
+    """
+    found, _, how = what.partition(": ")
+    if found != _FOUND:
+        return what
+    if how.startswith("silent "):
+        return f"is silent ({how.removeprefix('silent ')})"
+    return f"is {how}" if how.startswith("missing") else f"is gone ({how})"
 
 
 def _described_cut(what: str) -> str:
@@ -464,11 +480,12 @@ def _fate(what: str, hit: Sequence[DeviceFailure]) -> str:
     if not ids:
         return _described_cut(what)
     led = sorted(one.head_of for one in hit if one.head_of is not None)
+    said = failure_words(what)
     if not led:
-        return f"{device_list(ids)} {what}"
+        return f"{device_list(ids)} {said}"
     if len(ids) == 1:
-        return f"device {ids[0]}, head of cluster {led[0]}, {what}"
-    return f"{device_list(ids)}, {len(led)} of them {'a head' if len(led) == 1 else 'heads'}, {what}"
+        return f"device {ids[0]}, head of cluster {led[0]}, {said}"
+    return f"{device_list(ids)}, {len(led)} of them {'a head' if len(led) == 1 else 'heads'}, {said}"
 
 
 def short_label(incident: Incident) -> str:
@@ -476,7 +493,7 @@ def short_label(incident: Incident) -> str:
     if len(incident.failures) > 1:
         return f"{len(incident.failures)} failures"
     (one,) = incident.failures
-    what = one.what.partition(" (")[0].partition(":")[0]
+    what = failure_words(one.what).partition(" (")[0]
     return what if one.device is None else f"{one.name} {what}"
 
 

@@ -7,6 +7,7 @@ the folders of several such devices may be copied together. `RunReader` reads al
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class RunReader:
 
     def read(self) -> list[AnyRecord]:
         """Return the records that are new since the last call; all of them, where the run began anew."""
-        if any(file.has_shrunk for file in self._files.values()):
+        if any(file.is_another for file in self._files.values()):
             self._start_over()
         n_before = len(self.news)
         devices, has_one_clock = _device_files(self.path)
@@ -154,12 +155,13 @@ class _RecordFile:
         self.lines: list[AnyRecord] = []
         self.n_unreadable = 0
         self.problem = ""  #: of the first line that could not be read
-        self._n_bytes = 0
+        self._n_bytes = self._inode = 0
 
     def read(self) -> list[AnyRecord]:
         """Return the new records; a line without its end waits for it."""
         try:
             with self.path.open("rb") as file:
+                self._inode = os.fstat(file.fileno()).st_ino
                 file.seek(self._n_bytes)
                 content = file.read()
         except FileNotFoundError:
@@ -181,12 +183,13 @@ class _RecordFile:
                 self.problem = self.problem or _problem(line, str(error).partition(": ")[2])
 
     @property
-    def has_shrunk(self) -> bool:
-        """Whether the file was written anew, as a run that is resumed does."""
+    def is_another(self) -> bool:
+        """Whether the file was written anew, as a run that is resumed does, or replaced."""
         try:
-            return self.path.stat().st_size < self._n_bytes
+            now = self.path.stat()
         except FileNotFoundError:
             return self._n_bytes > 0
+        return self._n_bytes > 0 and (now.st_size < self._n_bytes or now.st_ino != self._inode)
 
 
 def _problem(line: bytes, error: str) -> str:

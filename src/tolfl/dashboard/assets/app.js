@@ -129,7 +129,7 @@ class Page {
       this.later(this.player.isLive && this.isComplete);
     });
     source.addEventListener("state", (event) => {
-      JSON.parse(event.data).forEach(({ over, unreadable, problem }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem }));
+      JSON.parse(event.data).forEach(({ over, unreadable, problem, source }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem, source }));
       this.isComplete = true;
       say(this.words(follow));
     });
@@ -150,7 +150,8 @@ class Page {
     if (this.isIdle) return isFollowing ? "waiting for the first line" : "there is no line";
     const bad = this.runs.reduce((sum, run) => sum + run.unreadable, 0);
     const unread = bad ? `; ${bad} lines could not be read` : "";
-    return `${isFollowing ? "live" : "recorded"}${unread}`;
+    const source = this.runs[0].source && !this.runs[0].isOver ? `, ${this.runs[0].source}` : "";
+    return `${isFollowing ? "live" : "recorded"}${source}${unread}`;
   }
 
   /** Draw once per frame, however many lines came. */

@@ -75,19 +75,6 @@ def test_a_device_comes_back_when_the_plan_says_so(tolfl: Command, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.timeout(300)
-def test_whoever_comes_back_too_late_trains_no_branch_of_its_own(tolfl: Command, tmp_path: Path) -> None:
-    flags = [*SMALL, "--rounds", "8", "--fail", "device:1@3-7", "--format", "json"]
-    code, told, said = tolfl("up", *flags, "--out", "x")
-
-    assert code == 0, said
-    summary = json.loads(told)
-    assert (summary["ended"], summary["survivors"], summary["rounds_lost"]) == ("over", [0, 2, 3], 0)
-    check_clean(tmp_path / "x", [0, 2, 3])
-
-
-@pytest.mark.slow
-@pytest.mark.processes
 @pytest.mark.timeout(240)
 def test_a_planned_cut_heals_into_one_history(tolfl: Command, tmp_path: Path) -> None:
     code, out, said = tolfl("up", *SMALL, "--rounds", "80", "--fail", "cut:3@5-20", "--out", "x")

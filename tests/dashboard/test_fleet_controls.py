@@ -76,7 +76,7 @@ def test_without_the_extra_both_commands_say_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
 
     with pytest.raises(SpecError, match=r"install tolfl\[dashboard\]"):
-        dashboard([tmp_path])
+        dashboard([str(tmp_path)])
     with pytest.raises(SpecError, match=r"install tolfl\[dashboard\]"):
         live_page(Launcher(small_spec(), tmp_path / "run")).__enter__()
 

@@ -6,7 +6,7 @@ Crosses `net.links` and `net.connection`, over real sockets on loopback.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -124,6 +124,12 @@ class Ear:
 
     def learn(self, revocations: bytes) -> None:
         raise AssertionError("nobody sends any")
+
+    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
+        raise AssertionError("nobody sends any")
+
+    def records(self, first: int) -> bytes:
+        raise AssertionError("nobody asks for any")
 
     @property
     def is_connected(self) -> bool:

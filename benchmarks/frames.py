@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tolfl.signals.bluetooth import advertisement, br_packet, le_packet
-from tolfl.signals.wifi import legacy_frame, vht_frame
+from tolfl.signals.bluetooth import br_packet
+from tolfl.signals.wifi import legacy_frame
+from tolfl.signals.wifi_vht import vht_frame
 
 PAYLOAD = np.random.default_rng(0).bytes(4000)
 Case = tuple[str, float, Callable[[], np.ndarray]]
@@ -34,7 +35,6 @@ def cases() -> list[Case]:
             20,
             lambda: br_packet(PAYLOAD[:339], 0x9E8B33, 0, rate_hz=20e6, packet_type="DH5"),
         ),
-        ("Low Energy, 31 bytes", 20, lambda: le_packet(advertisement(bytes(6), PAYLOAD[:31]), 37, rate_hz=20e6)),
     ]
 
 

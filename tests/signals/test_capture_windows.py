@@ -37,8 +37,7 @@ from tolfl.signals.captures.windows import (
     names_with_units,
     window_rows,
 )
-from tolfl.signals.packets import TCP, UDP, Packets
-from tolfl.signals.windows import Windows, numbered_windows
+from tolfl.signals.packets import TCP, UDP, Packets, Windows, numbered_windows
 
 SECOND = 10**9
 

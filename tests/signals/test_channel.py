@@ -9,9 +9,9 @@ import pytest
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import checked
 from tolfl.signals import ChannelSettings
-from tolfl.signals.bluetooth import BIT_RATE_HZ, emissions
-from tolfl.signals.channel import draw_taps, mixed_taps, receive
-from tolfl.signals.wlan import l_stf
+from tolfl.signals.bluetooth import BIT_RATE_HZ, gfsk_glimpses
+from tolfl.signals.comms_ml_generator import draw_taps, mixed_taps, receive
+from tolfl.signals.wifi import l_stf
 
 SETTINGS = ChannelSettings()
 QUIET = ChannelSettings(rician_k_db=200.0, gain_db=0.0, snr_db=200.0)
@@ -115,13 +115,13 @@ def test_more_readings_than_the_field_has_are_refused() -> None:
 
 
 def test_a_bluetooth_emission_has_the_set_power_in_every_reading() -> None:
-    signal = emissions(np.random.default_rng(0), (50, 100), 240e6, 160e6, -15.0)
+    signal = gfsk_glimpses(np.random.default_rng(0), (50, 100), 240e6, 160e6, -15.0)
 
     assert 20 * np.log10(np.abs(signal)) == pytest.approx(np.full((50, 100), -15.0))
 
 
 def test_its_frequency_stays_within_160_khz_of_a_place_in_the_band() -> None:
-    signal = emissions(np.random.default_rng(0), (200, 1920), 240e6, 160e6, 0.0)
+    signal = gfsk_glimpses(np.random.default_rng(0), (200, 1920), 240e6, 160e6, 0.0)
     frequency = np.angle(signal[:, 1:] / signal[:, :-1]) * 240e6 / (2 * np.pi)
     places = (frequency.max(axis=1) + frequency.min(axis=1)) / 2
 
@@ -132,7 +132,7 @@ def test_its_frequency_stays_within_160_khz_of_a_place_in_the_band() -> None:
 
 
 def test_it_stays_in_a_channel_of_one_megahertz() -> None:
-    signal = emissions(np.random.default_rng(1), (100, 2400), 24e6, 1e6, 0.0)  # band 1 MHz: no place but the middle
+    signal = gfsk_glimpses(np.random.default_rng(1), (100, 2400), 24e6, 1e6, 0.0)  # band 1 MHz: no place but the middle
     spectrum = np.mean(np.abs(np.fft.fft(signal, axis=1)) ** 2, axis=0)
     near = np.abs(np.fft.fftfreq(2400, 1 / 24e6)) <= 0.5e6
 

@@ -8,7 +8,7 @@ import pytest
 
 from tolfl.core.errors import SpecError
 from tolfl.signals import KINDS, ChannelSettings, CommsMLSamples, CommsMLSettings, comms_ml
-from tolfl.signals.wlan import l_stf
+from tolfl.signals.wifi import l_stf
 
 SMALL = CommsMLSettings(windows_per_region=300)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.signals.radio.fingerprint import Fingerprint
+from tolfl.signals.radio import Fingerprint
 
 
 def tone(turns: float, n_samples: int = 1024) -> NDArray[np.complex64]:
@@ -20,14 +20,14 @@ def tone(turns: float, n_samples: int = 1024) -> NDArray[np.complex64]:
 
 def test_a_mixer_with_unequal_branches_makes_a_mirror_image_of_the_right_strength() -> None:
     # Q is 1 dB stronger: the image is (g - 1)/(g + 1) of the tone, with g = 10^(1/20).
-    spectrum = np.abs(np.fft.fft(Fingerprint(gain_imbalance_db=1.0).distorted(tone(0.125))))
+    spectrum = np.abs(np.fft.fft(Fingerprint(gain_imbalance_db=1.0).distort(tone(0.125))))
     g = 10 ** (1 / 20)
 
     assert spectrum[1024 * 7 // 8] / spectrum[128] == pytest.approx((g - 1) / (g + 1), rel=1e-3)
 
 
 def test_a_mixer_at_a_wrong_angle_makes_an_image_of_half_the_angle() -> None:
-    spectrum = np.abs(np.fft.fft(Fingerprint(phase_imbalance_deg=2.0).distorted(tone(0.125))))
+    spectrum = np.abs(np.fft.fft(Fingerprint(phase_imbalance_deg=2.0).distort(tone(0.125))))
 
     assert spectrum[896] / spectrum[128] == pytest.approx(math.tan(math.radians(1.0)), rel=1e-3)
 
@@ -37,14 +37,14 @@ def test_an_amplifier_never_gives_more_than_it_can_and_keeps_the_phase(
     saturation_db: float, smoothness: float, amplitude: float, phase: float
 ) -> None:
     sample = np.array([amplitude * np.exp(1j * phase)], np.complex64)
-    sent = Fingerprint(saturation_db=saturation_db, smoothness=smoothness).distorted(sample)
+    sent = Fingerprint(saturation_db=saturation_db, smoothness=smoothness).distort(sample)
 
     assert abs(sent[0]) <= min(amplitude, 10 ** (saturation_db / 20)) * (1 + 1e-5)
     assert sent[0] * abs(sample[0]) == pytest.approx(sample[0] * abs(sent[0]), abs=1e-3 * (1 + amplitude))
 
 
 def test_at_the_knee_rapp_loses_what_his_equation_says() -> None:
-    sent = Fingerprint(saturation_db=0.0, smoothness=2.0).distorted(np.array([1.0], np.complex64))
+    sent = Fingerprint(saturation_db=0.0, smoothness=2.0).distort(np.array([1.0], np.complex64))
 
     assert abs(sent[0]) == pytest.approx(2 ** (-1 / 4))
 

@@ -27,9 +27,10 @@ from tolfl.signals import (
 )
 from tolfl.signals.bluetooth import br_packet
 from tolfl.signals.captures.pcap_writing import write_pcap
-from tolfl.signals.radio.air import AirSettings
-from tolfl.signals.radio.region_recording import scenes
-from tolfl.signals.wifi import ampdu, data_mpdu, legacy_frame, vht_frame
+from tolfl.signals.radio import RadioSettings
+from tolfl.signals.scene import scenes
+from tolfl.signals.wifi import data_mpdu, legacy_frame
+from tolfl.signals.wifi_vht import ampdu, vht_frame
 
 ADDRESSES = (bytes.fromhex("020000000002"), bytes.fromhex("020000000001"), bytes.fromhex("020000000001"))
 MPDU = data_mpdu(bytes(range(100)), *ADDRESSES)
@@ -91,7 +92,7 @@ def test_the_samples_of_configuration_files_stay_the_same(tmp_path: Path) -> Non
     [(20, "typical", 2045.28303), (20, "bluetooth", 436.99313), (80, "typical", 3124.85621)],
 )
 def test_the_recording_of_a_seed_stays_the_same(bandwidth_mhz: int, kind: str, expected: float) -> None:
-    scene = scenes(0.01, 7, default_regions()[1:2], AirSettings(bandwidth_mhz=bandwidth_mhz))[kind][0]
+    scene = scenes(0.01, 7, default_regions()[1:2], RadioSettings(bandwidth_mhz=bandwidth_mhz))[kind][0]
 
     assert projection(np.concatenate(list(scene.samples()))) == pytest.approx(expected, rel=1e-6)
 

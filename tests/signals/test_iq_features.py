@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.signals.radio.propagation import noise
+from tolfl.signals.radio import noise
 from tolfl.signals.recordings.features import N_BANDS, N_FFT, feature_names, piece_spectra, window_features
 
 RATE_HZ = 20e6

@@ -14,17 +14,24 @@ from numpy.typing import NDArray
 
 from tests.signals.wifi_receiver import receive
 from tolfl.core.errors import SpecError
-from tolfl.signals.radio.air import AirSettings, Emission, Emitter, place_emitter
-from tolfl.signals.radio.fingerprint import Fingerprint
-from tolfl.signals.radio.intruder import BLUETOOTH, intruder_emissions
-from tolfl.signals.radio.mixture import Draws, mixture, received, truth_of
-from tolfl.signals.radio.propagation import Echoes, path_loss_db
-from tolfl.signals.radio.region_recording import Scene, scenes
-from tolfl.signals.radio.wifi_emissions import WIFI, wifi_emissions
+from tolfl.signals.draws import Scenario
+from tolfl.signals.radio import Fingerprint, Multipath, RadioSettings, Transmitter, path_loss_db, place_transmitter
 from tolfl.signals.regions import default_regions
-from tolfl.signals.streams import Scenario
+from tolfl.signals.scene import (
+    BLUETOOTH,
+    WIFI,
+    Draws,
+    Emission,
+    Scene,
+    annotations_of,
+    intruder_emissions,
+    mix,
+    receive_emission,
+    scenes,
+    wifi_emissions,
+)
 
-AIR = AirSettings()
+AIR = RadioSettings()
 REGION = default_regions()[0]
 DRAWS = Draws(5, 1)
 
@@ -37,8 +44,8 @@ def heard(scene: Scene) -> NDArray[np.complex64]:
 @given(st.integers(20_000, 300_000))
 def test_the_size_of_the_blocks_does_not_change_a_sample(block_samples: int) -> None:
     emissions = list(Scene(default_regions()[2], 0.02, 3, intruder_from_s=0.0).emissions())
-    once = np.concatenate(list(mixture(emissions, AIR, 0.02, DRAWS, 400_000)))
-    in_blocks = list(mixture(emissions, AIR, 0.02, DRAWS, block_samples))
+    once = np.concatenate(list(mix(emissions, AIR, 0.02, DRAWS, 400_000)))
+    in_blocks = list(mix(emissions, AIR, 0.02, DRAWS, block_samples))
 
     assert len(emissions) > 5
     assert np.array_equal(np.concatenate(in_blocks), once)
@@ -62,20 +69,20 @@ def test_a_longer_recording_begins_as_the_shorter_one() -> None:
 
 
 def test_silence_is_noise_of_the_power_that_the_settings_say() -> None:
-    silence = np.concatenate(list(mixture([], AIR, 0.05, DRAWS)))
+    silence = np.concatenate(list(mix([], AIR, 0.05, DRAWS)))
     expected_dbfs = -173.975 + 10 * math.log10(20e6) + AIR.noise_figure_db - AIR.full_scale_dbm
 
     assert 10 * np.log10((np.abs(silence) ** 2).mean()) == pytest.approx(expected_dbfs, abs=0.05)
 
 
 def emission(power_dbm: float, fingerprint: Fingerprint, offset_hz: float = 0.0) -> Emission:
-    emitter = Emitter("02:00", power_dbm, fingerprint, Echoes(np.zeros(1), np.array([1.0 + 0j])))
-    return Emission(0.001, 0.001, emitter, "tone", "", 1e3, lambda: np.ones(20_000, np.complex64), 0, offset_hz)
+    transmitter = Transmitter("02:00", power_dbm, fingerprint, Multipath(np.zeros(1), np.array([1.0 + 0j])))
+    return Emission(0.001, 0.001, transmitter, "tone", "", 1e3, lambda: np.ones(20_000, np.complex64), 0, offset_hz)
 
 
 def test_an_emission_is_as_strong_as_its_power_says_where_its_oscillator_puts_it() -> None:
-    calm = AirSettings(rician_k_db=math.inf)
-    start, samples = received(emission(-50.0, Fingerprint(carrier_ppm=10.0), 2e6), calm, DRAWS)
+    calm = RadioSettings(rician_k_db=math.inf)
+    start, samples = receive_emission(emission(-50.0, Fingerprint(carrier_ppm=10.0), 2e6), calm, DRAWS)
     inside = samples[100:-100]
     turns = np.angle(inside[1:] * inside[:-1].conj()).mean() / (2 * np.pi)
 
@@ -86,11 +93,11 @@ def test_an_emission_is_as_strong_as_its_power_says_where_its_oscillator_puts_it
 
 
 def test_power_falls_with_the_distance_of_a_device() -> None:
-    flat = AirSettings(shadowing_db=0.0)
-    router = place_emitter(flat, "02:00", 1, 0, 15.0, is_router=True)
+    flat = RadioSettings(shadowing_db=0.0)
+    router = place_transmitter(flat, "02:00", 1, 0, 15.0, is_router=True)
 
     assert router.power_dbm == pytest.approx(15.0 - float(path_loss_db(4.0, flat.carrier_hz)))
-    powers = [place_emitter(flat, "02:00", 1, node, 15.0, is_router=False).power_dbm for node in range(50)]
+    powers = [place_transmitter(flat, "02:00", 1, node, 15.0, is_router=False).power_dbm for node in range(50)]
     assert min(powers) >= 15.0 - float(path_loss_db(19.0, flat.carrier_hz))
     assert len(set(powers)) == 50
 
@@ -105,12 +112,12 @@ def test_wifi_frames_follow_each_other_and_carry_the_transcript() -> None:
     some = frames[:20]
     assert [len(frame.waveform()) for frame in some] == [round(frame.duration_s * 20e6) for frame in some]
     router = REGION.addresses[REGION.router]
-    assert all(router in (frame.destination, frame.emitter.address) for frame in data)
+    assert all(router in (frame.destination, frame.transmitter.address) for frame in data)
 
 
 @pytest.mark.parametrize("bandwidth_mhz", [40, 80])
 def test_wider_channels_have_wider_frames(bandwidth_mhz: int) -> None:
-    wide = AirSettings(bandwidth_mhz=bandwidth_mhz)
+    wide = RadioSettings(bandwidth_mhz=bandwidth_mhz)
     data, answer = list(wifi_emissions(REGION, wide, 0.05, 1))[:2]
 
     assert len(data.waveform()) == round(data.duration_s * wide.rate_hz)
@@ -133,7 +140,7 @@ def test_the_intruder_hops_and_only_what_is_in_the_band_is_heard() -> None:
 
 def test_annotations_tell_who_sends_what_when_and_in_which_band() -> None:
     scene = Scene(REGION, 0.05, 1, intruder_from_s=0.02)
-    notes = truth_of(scene.emissions(), AIR)
+    notes = annotations_of(scene.emissions(), AIR)
     samples = heard(scene)
 
     ends = {note: note.sample_start + (note.sample_count or 0) for note in notes}
@@ -156,7 +163,7 @@ def test_annotations_tell_who_sends_what_when_and_in_which_band() -> None:
 
 def test_a_wifi_receiver_understands_the_frames_in_the_mixture() -> None:
     scene = Scene(REGION, 0.1, 1)
-    samples, notes = heard(scene), truth_of(scene.emissions(), AIR)
+    samples, notes = heard(scene), annotations_of(scene.emissions(), AIR)
     data = [note for note in notes if note.our_wire_bytes][:12]
 
     assert len(data) >= 5
@@ -174,10 +181,12 @@ def test_scenes_share_their_places_but_not_their_traffic() -> None:
     assert [scene.intruder_from_s for scene in by_kind["typical"]] == [None] * 3
     assert [scene.intruder_from_s for scene in by_kind["bluetooth"]] == [0.05] * 3
     assert typical.start_s != strange.start_s
-    places = {emission.emitter.address: emission.emitter.power_dbm for emission in by_kind["typical"][0].emissions()}
+    places = {
+        emission.transmitter.address: emission.transmitter.power_dbm for emission in by_kind["typical"][0].emissions()
+    }
     for emission in by_kind["bluetooth"][0].emissions():
-        if emission.emitter.address in places:
-            assert emission.emitter.power_dbm == places[emission.emitter.address]
+        if emission.transmitter.address in places:
+            assert emission.transmitter.power_dbm == places[emission.transmitter.address]
 
 
 @pytest.mark.parametrize(
@@ -187,12 +196,12 @@ def test_scenes_share_their_places_but_not_their_traffic() -> None:
         (Scene(REGION, 1e9), "a recording of 1e\\+09 s"),
         (Scene(REGION, math.nan), "a recording of nan s"),
         (Scene(REGION, 1.0, intruder_from_s=1.0), "an intruder after 1 s in a recording of 1 s"),
-        (Scene(REGION, air=AirSettings(bandwidth_mhz=30)), "bandwidth 30 MHz"),
-        (Scene(REGION, air=AirSettings(oversampling=0.5)), "oversampling 0.5"),
-        (Scene(REGION, air=AirSettings(time_lapse=0.0)), "time lapse 0"),
-        (Scene(REGION, air=AirSettings(bluetooth_load=2.0)), "bluetooth load 2"),
-        (Scene(REGION, air=AirSettings(carrier_hz=1e6)), "carrier 1e\\+06 Hz"),
-        (Scene(REGION, air=AirSettings(radius_m=-1.0)), "use at least 0"),
+        (Scene(REGION, air=RadioSettings(bandwidth_mhz=30)), "bandwidth 30 MHz"),
+        (Scene(REGION, air=RadioSettings(oversampling=0.5)), "oversampling 0.5"),
+        (Scene(REGION, air=RadioSettings(time_lapse=0.0)), "time lapse 0"),
+        (Scene(REGION, air=RadioSettings(bluetooth_load=2.0)), "bluetooth load 2"),
+        (Scene(REGION, air=RadioSettings(carrier_hz=1e6)), "carrier 1e\\+06 Hz"),
+        (Scene(REGION, air=RadioSettings(radius_m=-1.0)), "use at least 0"),
     ],
 )
 def test_a_scene_that_cannot_be_gets_one_sentence(scene: Scene, sentence: str) -> None:

@@ -11,17 +11,17 @@ from tolfl.core.errors import SpecError
 from tolfl.signals import (
     Bursty,
     Hawkes,
-    Node,
     Packets,
     Region,
+    RegionNode,
     WindowGrid,
     default_regions,
     published_regions,
     simulate,
 )
+from tolfl.signals.draws import Scenario, Use, stream
 from tolfl.signals.packets import TCP
 from tolfl.signals.regions import star
-from tolfl.signals.streams import Scenario, Use, stream
 from tolfl.signals.traffic import DAY_S
 
 REGION = star(1, [Bursty(), Hawkes(0.3), Bursty()])
@@ -104,7 +104,7 @@ def test_a_grid_keeps_the_packets_inside_its_windows_and_no_others() -> None:
 
 
 def test_a_silent_region_has_no_packets() -> None:
-    silent = Region(1, ("a",), (Node(0, 0, None),), router=0)
+    silent = Region(1, ("a",), (RegionNode(0, 0, None),), router=0)
 
     assert len(simulate(silent, DAY_S, 0, grid=WindowGrid())) == 0
 

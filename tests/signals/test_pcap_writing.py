@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.signals import Node, Packets, Region, default_regions, simulate
+from tolfl.signals import Packets, Region, RegionNode, default_regions, simulate
 from tolfl.signals.captures.pcap_writing import MONDAY_S, time_ns, write_pcap
 from tolfl.signals.packets import TCP, UDP
 
@@ -159,7 +159,9 @@ def test_what_cannot_be_a_frame_gets_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_tshark_finds_nothing_wrong(tmp_path: Path) -> None:
     group = default_regions()[1]  # and one address with the group bit
-    region = Region(2, ("01:00:5e:00:00:01", *group.addresses[1:]), (*group.nodes, Node(0, 1, None)), group.router)
+    region = Region(
+        2, ("01:00:5e:00:00:01", *group.addresses[1:]), (*group.nodes, RegionNode(0, 1, None)), group.router
+    )
     packets = simulate(region, 600.0, seed=5)
     checked = ["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
     fine = "ip.checksum.status == 1 && udp.checksum.status == 1 && !_ws.malformed && !_ws.expert"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.signals.radio.propagation import Echoes, noise, noise_dbm, path_loss_db, turned
+from tolfl.signals.radio import Multipath, noise, noise_dbm, path_loss_db, shift_frequency
 
 RATE_HZ = 20e6
 
@@ -43,9 +43,9 @@ def test_ten_times_the_band_has_ten_times_the_noise() -> None:
 
 @pytest.mark.parametrize("k_db", [-math.inf, 0.0, 6.0, 12.0], ids=["rayleigh", "0 dB", "6 dB", "12 dB"])
 def test_fading_has_the_rician_factor_that_was_asked_for_and_power_1(k_db: float) -> None:
-    place = Echoes(np.zeros(1), np.array([1.0 + 0j]))
+    place = Multipath(np.zeros(1), np.array([1.0 + 0j]))
     draws = rng()
-    gains = np.array([place.faded(k_db, draws).gain[0] for _ in range(20_000)])
+    gains = np.array([place.fade(k_db, draws).gain[0] for _ in range(20_000)])
     power = np.abs(gains) ** 2
     # Moments (Greenstein 1999): the spread of the power gives the power that stays, whatever its phase.
     stays = math.sqrt(max(0.0, power.mean() ** 2 - power.var()))
@@ -55,23 +55,23 @@ def test_fading_has_the_rician_factor_that_was_asked_for_and_power_1(k_db: float
 
 
 def test_without_a_part_that_stays_amplitudes_are_rayleigh() -> None:
-    place, draws = Echoes(np.zeros(1), np.array([1.0 + 0j])), rng(3)
-    amplitudes = np.abs([place.faded(-math.inf, draws).gain[0] for _ in range(5_000)])
+    place, draws = Multipath(np.zeros(1), np.array([1.0 + 0j])), rng(3)
+    amplitudes = np.abs([place.fade(-math.inf, draws).gain[0] for _ in range(5_000)])
 
     assert stats.kstest(amplitudes, stats.rayleigh(scale=math.sqrt(0.5)).cdf).pvalue > 0.01
 
 
 def test_with_nothing_that_changes_a_place_stays_as_it_is() -> None:
-    place = Echoes.draw(10.0, 50e-9, 4, rng())
+    place = Multipath.draw(10.0, 50e-9, 4, rng())
 
-    assert np.array_equal(place.faded(math.inf, rng(1)).gain, place.gain)
+    assert np.array_equal(place.fade(math.inf, rng(1)).gain, place.gain)
 
 
 @given(st.integers(0, 2**20), st.floats(1.0, 100.0), st.floats(1e-9, 3e-7), st.integers(1, 8))
 def test_echoes_come_after_the_direct_path_and_have_power_1_together(
     seed: int, distance_m: float, spread_s: float, n_paths: int
 ) -> None:
-    echoes = Echoes.draw(distance_m, spread_s, n_paths, rng(seed))
+    echoes = Multipath.draw(distance_m, spread_s, n_paths, rng(seed))
 
     assert (np.abs(echoes.gain) ** 2).sum() == pytest.approx(1.0)
     assert echoes.delay_s[0] == pytest.approx(distance_m / 299_792_458.0)
@@ -81,7 +81,7 @@ def test_echoes_come_after_the_direct_path_and_have_power_1_together(
 
 @pytest.mark.parametrize("delay", [0.0, 3.0, 2.25, 7.5])
 def test_a_path_delays_a_tone_by_the_right_phase(delay: float) -> None:
-    response, n_early = Echoes(np.array([delay / RATE_HZ]), np.array([1.0 + 0j])).response(RATE_HZ)
+    response, n_early = Multipath(np.array([delay / RATE_HZ]), np.array([1.0 + 0j])).response(RATE_HZ)
     turns = 0.21  # per sample: well inside the band
     tone = np.exp(2j * np.pi * turns * np.arange(400)).astype(np.complex64)
     heard = np.convolve(tone, response)[n_early : n_early + 400]
@@ -91,7 +91,7 @@ def test_a_path_delays_a_tone_by_the_right_phase(delay: float) -> None:
 
 def test_two_paths_of_opposite_phase_silence_a_tone() -> None:
     # Half a turn per sample of delay at a quarter of the rate needs two samples.
-    response, _ = Echoes(np.array([0.0, 2.0]) / RATE_HZ, np.array([0.5 + 0j, 0.5])).response(RATE_HZ)
+    response, _ = Multipath(np.array([0.0, 2.0]) / RATE_HZ, np.array([0.5 + 0j, 0.5])).response(RATE_HZ)
     tone = np.exp(2j * np.pi * 0.25 * np.arange(400)).astype(np.complex64)
 
     assert np.abs(np.convolve(tone, response)[50:350]).max() < 0.01
@@ -100,8 +100,11 @@ def test_two_paths_of_opposite_phase_silence_a_tone() -> None:
 @given(st.integers(0, 10**9), st.floats(-9e6, 9e6))
 def test_turning_in_two_pieces_is_turning_at_once(start: int, offset_hz: float) -> None:
     samples = np.ones(64, np.complex64)
-    whole = turned(samples, offset_hz, RATE_HZ, start)
-    pieces = [turned(samples[:40], offset_hz, RATE_HZ, start), turned(samples[40:], offset_hz, RATE_HZ, start + 40)]
+    whole = shift_frequency(samples, offset_hz, RATE_HZ, start)
+    pieces = [
+        shift_frequency(samples[:40], offset_hz, RATE_HZ, start),
+        shift_frequency(samples[40:], offset_hz, RATE_HZ, start + 40),
+    ]
 
     assert np.allclose(whole, np.concatenate(pieces), atol=1e-4)
     assert np.allclose(np.abs(whole), 1.0, atol=1e-5)

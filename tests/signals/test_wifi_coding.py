@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from tests.signals.wifi_receiver import crc_fits, deinterleaved, filled_in, viterbi
 from tolfl.core.errors import SpecError
-from tolfl.signals.wifi.bits import crc8, number_bits, pilot_polarity, scrambled, scrambling_sequence
-from tolfl.signals.wifi.coding import KEPT, coded, coded_in_turn
-from tolfl.signals.wifi.modulation import interleaving, mapped, points, segments
-from tolfl.signals.wifi.tones import layout
+from tolfl.signals.bits import number_bits
+from tolfl.signals.wifi import (
+    KEPT,
+    encode,
+    interleaving,
+    modulate,
+    pilot_polarity,
+    points,
+    scramble,
+    scrambling_sequence,
+)
+from tolfl.signals.wifi_vht import crc8, encode_in_turn, layout, segments
 
 Bits = np.ndarray
 WIDTHS = [20, 40, 80, 160]
@@ -41,8 +49,8 @@ def test_a_seed_is_read_from_its_highest_bit() -> None:
 
 @given(bit_arrays(300), st.integers(1, 127))
 def test_scrambling_twice_changes_nothing(bits: Bits, seed: int) -> None:
-    assert np.array_equal(scrambled(scrambled(bits, seed), seed), bits)
-    assert not np.array_equal(scrambled(bits, seed), bits)
+    assert np.array_equal(scramble(scramble(bits, seed), seed), bits)
+    assert not np.array_equal(scramble(bits, seed), bits)
 
 
 def test_every_seed_is_the_same_sequence_from_another_place() -> None:
@@ -60,14 +68,14 @@ def test_a_seed_that_is_no_state_is_refused(seed: int) -> None:
 
 @given(bit_arrays(60), bit_arrays(60), st.sampled_from(sorted(KEPT)))
 def test_the_code_is_linear(one: Bits, other: Bits, rate: Fraction) -> None:
-    assert np.array_equal(coded(one ^ other, rate), coded(one, rate) ^ coded(other, rate))
-    assert len(coded(one, rate)) == 60 / rate
+    assert np.array_equal(encode(one ^ other, rate), encode(one, rate) ^ encode(other, rate))
+    assert len(encode(one, rate)) == 60 / rate
 
 
 @given(bit_arrays(54), st.sampled_from(sorted(KEPT)))
 def test_a_viterbi_decoder_undoes_it(bits: Bits, rate: Fraction) -> None:
     ended = np.concatenate([bits, np.zeros(6, np.uint8)])
-    soft = 2 * coded(ended, rate).astype(np.float64) - 1
+    soft = 2 * encode(ended, rate).astype(np.float64) - 1
 
     assert np.array_equal(viterbi(filled_in(soft, str(rate))), ended)
 
@@ -75,7 +83,7 @@ def test_a_viterbi_decoder_undoes_it(bits: Bits, rate: Fraction) -> None:
 @given(bit_arrays(54), st.lists(st.integers(0, 119), max_size=4, unique=True))
 def test_it_mends_any_four_wrong_bits_at_rate_one_half(bits: Bits, wrong: list[int]) -> None:
     ended = np.concatenate([bits, np.zeros(6, np.uint8)])
-    soft = 2 * coded(ended).astype(np.float64) - 1
+    soft = 2 * encode(ended).astype(np.float64) - 1
     soft[wrong] *= -1  # the free distance is 10
 
     assert np.array_equal(viterbi(soft.reshape(-1, 2)), ended)
@@ -83,12 +91,12 @@ def test_it_mends_any_four_wrong_bits_at_rate_one_half(bits: Bits, wrong: list[i
 
 @given(bit_arrays(128), st.sampled_from([3, 4]))
 def test_two_coders_work_on_every_other_bit_and_take_turns(bits: Bits, turn: int) -> None:
-    both = coded_in_turn(bits[: 30 * turn], Fraction(1, 2), 2, turn)
+    both = encode_in_turn(bits[: 30 * turn], Fraction(1, 2), 2, turn)
     tail = np.zeros(6, np.uint8)
 
     by_turn = both.reshape(-1, 2, turn)
     for which in (0, 1):
-        alone = coded(np.concatenate([bits[which : 30 * turn : 2], tail]))
+        alone = encode(np.concatenate([bits[which : 30 * turn : 2], tail]))
         assert np.array_equal(by_turn[:, which].ravel(), alone)
 
 
@@ -147,7 +155,7 @@ def test_a_constellation_has_power_one_and_neighbours_differ_in_one_bit(bits_per
 )
 def test_the_first_half_of_the_bits_is_the_real_part(bits: str, level: int, scale: int) -> None:
     lowest = "0" * len(bits)
-    point = mapped(np.array([int(bit) for bit in bits + lowest], np.uint8), 2 * len(bits))[0]
+    point = modulate(np.array([int(bit) for bit in bits + lowest], np.uint8), 2 * len(bits))[0]
 
     assert point * np.sqrt(scale) == pytest.approx(level - 1j * (2 ** len(bits) - 1), abs=1e-5)
 

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from tests.signals.wifi_receiver import receive
-from tolfl.signals.wifi import legacy_frame, with_check_sequence
-from tolfl.signals.wifi.bits import scrambling_sequence
-from tolfl.signals.wifi.coding import coded
-from tolfl.signals.wifi.legacy import data_bits
-from tolfl.signals.wifi.modulation import interleaving, mapped, modulated
-from tolfl.signals.wifi.rates import legacy_extent
-from tolfl.signals.wifi.signal_fields import l_sig_bits, legacy_points
+from tolfl.signals.wifi import (
+    data_bits,
+    encode,
+    interleave_and_modulate,
+    interleaving,
+    l_sig_bits,
+    legacy_extent,
+    legacy_frame,
+    legacy_points,
+    modulate,
+    scrambling_sequence,
+    with_check_sequence,
+)
 
 HEADER = bytes.fromhex("0402002e 006008cd37a6 0020d6013cf1 006008ad3baf 0000")
 TEXT = b"Joy, bright spark of divinity,\nDaughter of Elysium,\nFire-insired we trea"
@@ -40,10 +46,10 @@ def test_the_message_takes_six_symbols_with_42_bits_of_padding() -> None:
 
 def test_the_signal_field() -> None:
     bits = l_sig_bits(36, 100)
-    interleaved = coded(bits)[interleaving(16, 48, 1)]
+    interleaved = encode(bits)[interleaving(16, 48, 1)]
 
     assert text(bits) == "1011" + "0" + "001001100000" + "0" + "000000"
-    assert text(coded(bits)) == "110100011010000100000010001111100111000000000000"
+    assert text(encode(bits)) == "110100011010000100000010001111100111000000000000"
     assert text(interleaved) == "100101001101000000010100100000110010010010010100"
     assert legacy_points(bits)[0] == pytest.approx(2.0 * interleaved - 1)
 
@@ -58,15 +64,15 @@ def test_the_scrambler() -> None:
 
 
 def test_the_code_and_the_interleaver_of_the_first_symbol() -> None:
-    first = coded(data_bits(PSDU, EXTENT, SEED), Fraction(3, 4))[:192]
+    first = encode(data_bits(PSDU, EXTENT, SEED), Fraction(3, 4))[:192]
     interleaved = first[interleaving(16, 192, 4)]
 
     assert np.packbits(first).tobytes().hex() == "2b08a1f09db59a1d4afbe8c28fc0c873c043e019e0d3ebb2"
     assert np.packbits(interleaved).tobytes().hex() == "77f0efc47300bf11109a1d126e38f5691b6b9843000db36d"
-    assert mapped(interleaved, 4)[:6] == pytest.approx(
+    assert modulate(interleaved, 4)[:6] == pytest.approx(
         [-0.316 + 0.316j, -0.316 + 0.316j, 0.316 + 0.316j, -0.949 - 0.949j, 0.316 + 0.949j, 0.316 + 0.316j], abs=5e-4
     )
-    assert modulated(first[None], 4, 16)[0] == pytest.approx(mapped(interleaved, 4))
+    assert interleave_and_modulate(first[None], 4, 16)[0] == pytest.approx(modulate(interleaved, 4))
 
 
 def test_the_tail_is_zero_and_the_padding_is_not() -> None:

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.wifi import legacy_frame, vht_frame
-from tolfl.signals.wifi.ofdm import symbol_samples
-from tolfl.signals.wifi.rates import VHT_SCHEMES, vht_extent, vht_legacy_length
-from tolfl.signals.wifi.signal_fields import sig_a_bits, sig_b_bits
-from tolfl.signals.wifi.tones import layout, vht_pilots
-from tolfl.signals.wlan import l_stf
+from tolfl.signals.wifi import l_stf, legacy_frame, symbol_samples
+from tolfl.signals.wifi_vht import (
+    VHT_SCHEMES,
+    layout,
+    sig_a_bits,
+    sig_b_bits,
+    vht_extent,
+    vht_frame,
+    vht_legacy_length,
+    vht_pilots,
+)
 
 WIDTHS = [20, 40, 80, 160]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.signals.wifi_receiver import frames_of
 from tolfl.core.errors import SpecError
-from tolfl.signals.wifi import ampdu, data_mpdu
-from tolfl.signals.wifi.mac import delimiter, filled
+from tolfl.signals.wifi import data_mpdu
+from tolfl.signals.wifi_vht import ampdu, delimiter, fill
 
 RECEIVER, ACCESS_POINT, SOURCE = (bytes.fromhex(text) for text in ("020000000001", "020000000002", "020000000003"))
 
@@ -36,7 +36,7 @@ def test_delimiters_by_hand() -> None:
 def test_an_aggregate_gives_its_frames_back_whatever_fills_it_up(payloads: list[bytes], room: int) -> None:
     frames = [data_mpdu(payload, RECEIVER, ACCESS_POINT, SOURCE, n) for n, payload in enumerate(payloads)]
     aggregate = ampdu(frames)
-    full = filled(aggregate, len(aggregate) + room)
+    full = fill(aggregate, len(aggregate) + room)
 
     assert len(aggregate) % 4 == 0
     assert len(full) == len(aggregate) + room
@@ -45,7 +45,7 @@ def test_an_aggregate_gives_its_frames_back_whatever_fills_it_up(payloads: list[
 
 @given(st.binary(min_size=1, max_size=50), st.integers(0, 20))
 def test_filling_keeps_what_is_there_and_ends_with_delimiters(psdu: bytes, room: int) -> None:
-    full = filled(psdu, len(psdu) + room)
+    full = fill(psdu, len(psdu) + room)
 
     assert full.startswith(psdu)
     rest = full[len(psdu) + min(-len(psdu) % 4, room) :]

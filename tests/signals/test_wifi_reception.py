@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.signals.wifi_receiver import NotReceivedError, Received, frames_of, receive
-from tolfl.signals.wifi import ampdu, data_mpdu, legacy_frame, vht_frame
+from tolfl.signals.wifi import data_mpdu, legacy_frame
+from tolfl.signals.wifi_vht import ampdu, vht_frame
 
 WIDTHS = [20, 40, 80, 160]
 ALL = [(width, mcs, gi) for width in WIDTHS for mcs in range(10) for gi in ("long", "short") if (width, mcs) != (20, 9)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.wlan import l_stf
+from tolfl.signals.wifi import l_stf
 
 #: The standard's printed samples (Annex I of IEEE 802.11, 20 MHz, 1/64 scaling), to the three digits it gives.
 ANNEX = [0.046 + 0.046j, -0.132 + 0.002j, -0.013 - 0.079j, 0.143 - 0.013j, 0.092, 0.143 - 0.013j]

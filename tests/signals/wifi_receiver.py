@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.wifi import tones as tables
+from tolfl.signals import wifi, wifi_vht
 
 Complex = NDArray[np.complex128]
 Floats = NDArray[np.float64]
@@ -55,8 +55,8 @@ class Receiver:
 
     def __init__(self, samples: NDArray[Any], bandwidth_mhz: int) -> None:
         self.bandwidth_mhz, self.n = bandwidth_mhz, 64 * bandwidth_mhz // 20
-        self.legacy = tables.in_every_slot(tables.LEGACY_TONES, bandwidth_mhz)
-        self.training = np.tile(tables.LEGACY_TRAINING, bandwidth_mhz // 20)
+        self.legacy = wifi.in_every_slot(wifi.LEGACY_TONES, bandwidth_mhz)
+        self.training = np.tile(wifi.LEGACY_TRAINING, bandwidth_mhz // 20)
         self.samples = samples.astype(np.complex128)
         start = self._long_training()
         late = np.vdot(self.samples[start : start + self.n], self.samples[start + self.n : start + 2 * self.n])
@@ -68,7 +68,7 @@ class Receiver:
     def _long_training(self) -> int:
         """Return where the first long symbol starts, a little early: inside the guard interval nothing is lost."""
         spectrum = np.zeros(self.n, complex)
-        spectrum[self.legacy] = self.training * tables.rotated(self.legacy, self.bandwidth_mhz)
+        spectrum[self.legacy] = self.training * wifi.slot_rotation(self.legacy, self.bandwidth_mhz)
         known = np.fft.ifft(spectrum)
         size = 2 ** math.ceil(math.log2(len(self.samples) + self.n))
         likeness = np.fft.ifft(np.fft.fft(self.samples, size) * np.fft.fft(known, size).conj())
@@ -83,7 +83,7 @@ class Receiver:
 
     def smoothed(self, channel: Complex, which: Ints) -> Complex:
         """Return the channel as a few taps would make it: what else was in the estimate is noise."""
-        turns = tables.rotated(which, self.bandwidth_mhz)
+        turns = wifi.slot_rotation(which, self.bandwidth_mhz)
         return np.asarray(_projection(self.bandwidth_mhz, tuple(which.tolist())) @ (channel / turns) * turns)
 
     def tracked(self, at: int, which: Ints, channel: Complex, pilots: Ints, signs: Ints) -> Complex:
@@ -96,10 +96,10 @@ class Receiver:
         """Return the data tones of symbol `index` after the training, all 20 MHz taken together, and their weight."""
         at = self.start + index * self.n * 5 // 4 + self.n // 4
         slots = self.bandwidth_mhz // 20
-        signs = np.tile(tables.LEGACY_PILOT_SIGNS, slots) * tables.polarity(index, 1)[0]
-        pilots = tables.in_every_slot(tables.LEGACY_PILOTS, self.bandwidth_mhz)
+        signs = np.tile(wifi.LEGACY_PILOT_SIGNS, slots) * wifi.polarity(index, 1)[0]
+        pilots = wifi.in_every_slot(wifi.LEGACY_PILOTS, self.bandwidth_mhz)
         values = self.tracked(at, self.legacy, self.channel, pilots, signs)
-        data = np.searchsorted(tables.LEGACY_TONES, tables.LEGACY_DATA)
+        data = np.searchsorted(wifi.LEGACY_TONES, wifi.LEGACY_DATA)
         weight = (np.abs(self.channel) ** 2).reshape(slots, -1)[:, data].sum(0)
         return (self.channel.conj() * values).reshape(slots, -1)[:, data].sum(0) / weight, weight
 
@@ -238,7 +238,7 @@ def _receive_vht(receiver: Receiver, length: int) -> Received:
     n_symbols = (length + 3) // 3 - 5
     if short_gi:
         n_symbols = math.floor(Fraction(40, 36) * n_symbols) - int(sig_a[25])
-    shape, n = tables.layout(width), receiver.n
+    shape, n = wifi_vht.layout(width), receiver.n
     at = receiver.start + n * 5 // 4 * 4  # L-SIG, SIG-A and the short training field
     channel = receiver.smoothed(receiver.tones(at + n // 4, shape.tones) / shape.training, shape.tones)
     at += n * 5 // 4
@@ -262,12 +262,12 @@ def _receive_vht(receiver: Receiver, length: int) -> Received:
 
 
 def _vht_soft(
-    receiver: Receiver, shape: tables.Layout, channel: Complex, at: int, symbol: tuple[int, int], bits_per_tone: int,
+    receiver: Receiver, shape: wifi_vht.Layout, channel: Complex, at: int, symbol: tuple[int, int], bits_per_tone: int,
     n_coders: int,
 ) -> Floats:  # fmt: skip
     polarity, index = symbol
     place = (np.arange(len(shape.pilots)) + index) % len(shape.pilot_signs)
-    signs = shape.pilot_signs[place] * tables.polarity(polarity, 1)[0]
+    signs = shape.pilot_signs[place] * wifi.polarity(polarity, 1)[0]
     values = receiver.tracked(at, shape.tones, channel, shape.pilots, signs)
     data = np.searchsorted(shape.tones, shape.data)
     soft = demapped((values / channel)[data], np.abs(channel[data]) ** 2, bits_per_tone)

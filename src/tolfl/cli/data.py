@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tolfl.datasets.describe import Description
     from tolfl.signals.captures.generation import CapturePart
-    from tolfl.signals.configs import SimConfig
+    from tolfl.signals.published_configs import SimConfig
 
 app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
 app.command()(spectrogram)
@@ -267,7 +267,7 @@ def _traffic_of(spec: RunSpec) -> Callable[[], list[CapturePart]]:
 def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[CapturePart]]:
     def traffic() -> list[CapturePart]:
         from tolfl.signals.captures.generation import CapturePart
-        from tolfl.signals.streams import Scenario
+        from tolfl.signals.draws import Scenario
 
         own = sim.seed if seed is None else seed
         return [CapturePart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
@@ -284,8 +284,8 @@ def _write_captures(folder: Path, parts: list[CapturePart], file_bytes: int) -> 
 
 
 def _write_recordings(folder: Path, parts: list[CapturePart], seconds: float) -> None:
-    from tolfl.signals.radio.region_recording import scenes, write_scene
     from tolfl.signals.recordings.reading import open_recording
+    from tolfl.signals.scene import scenes, write_scene
 
     typical = [part for part in parts if part.kind == "typical"]
     for part in typical:

@@ -238,7 +238,7 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     from tolfl.signals.captures.bursts import bursts_in  # noqa: PLC0415  (tables do without)
     from tolfl.signals.captures.records import Tally  # noqa: PLC0415  (tables do without)
     from tolfl.signals.captures.windows import window_rows  # noqa: PLC0415  (as above)
-    from tolfl.signals.windows import WindowGrid  # noqa: PLC0415  (as above)
+    from tolfl.signals.packets import WindowGrid  # noqa: PLC0415  (as above)
 
     is_folder = Path(source).expanduser().is_dir()
     windows, parts, owners = WindowGrid(*grid_of_spec(spec)), [], []

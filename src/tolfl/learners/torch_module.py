@@ -33,7 +33,7 @@ LossFunction: TypeAlias = Callable[[nn.Module, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TensorSlice:
     """One named tensor: `flat[first:last]`, of this shape."""
 
     name: str
@@ -48,17 +48,17 @@ class Segment:
 class FlatLayout:
     """The order of all tensors in the flat vector: parameters, then floating-point buffers."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[TensorSlice, ...]
     n_params: int
 
     @classmethod
     def of(cls, module: nn.Module) -> FlatLayout:
         """Return the layout of a module's parameters and floating-point buffers."""
-        segments: list[Segment] = []
+        segments: list[TensorSlice] = []
         first = 0
         for name, tensor in named_state(module):
             last = first + math.prod(tensor.shape)
-            segments.append(Segment(name, tuple(tensor.shape), first, last, tensor.requires_grad))
+            segments.append(TensorSlice(name, tuple(tensor.shape), first, last, tensor.requires_grad))
             first = last
         return cls(tuple(segments), first)
 

@@ -1,4 +1,4 @@
-"""Packets, as arrays."""
+"""Packets as arrays, the windows that time is cut into, and the twelve statistics of a window."""
 
 from __future__ import annotations
 
@@ -40,3 +40,146 @@ class Packets:
             self.destination[which],
             self.protocol[which],
         )
+
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowGrid:
+    """Windows of `duration_s` seconds, one every `interval_s` seconds.
+
+    >>> WindowGrid().is_inside(np.array([5.0, 5.9, 6.1, 65.5]), start_s=5.0).tolist()
+    [True, True, False, True]
+    """
+
+    duration_s: float = 1.0
+    interval_s: float = 60.0
+
+    def number(self, time_s: Float, start_s: float) -> NDArray[np.int64]:
+        """Return the number of the interval that each time lies in; the first window starts at `start_s`."""
+        return np.floor((time_s - start_s) / self.interval_s).astype(np.int64)
+
+    def is_inside(self, time_s: Float, start_s: float) -> NDArray[np.bool_]:
+        """Return whether each time lies in the window at the start of its interval."""
+        since = time_s - start_s
+        return since - np.floor(since / self.interval_s) * self.interval_s < self.duration_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """The packets of all windows, one window after the other; no window is empty."""
+
+    packets: Packets
+    first: NDArray[np.intp]
+    """Where each window begins in `packets`, shape `(n_windows,)`."""
+    start_s: Float
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """How many packets each window has."""
+        return np.diff(self.first, append=len(self.packets))
+
+    @property
+    def number(self) -> NDArray[np.intp]:
+        """The window of each packet."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def select(self, is_kept: NDArray[np.bool_]) -> Windows:
+        """Return some of the windows."""
+        sizes = self.sizes
+        kept_sizes = sizes[is_kept]
+        return Windows(
+            self.packets.take(np.repeat(is_kept, sizes)), np.cumsum(kept_sizes) - kept_sizes, self.start_s[is_kept]
+        )
+
+    def have(self, is_wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which windows have a packet that is wanted."""
+        found = np.zeros(len(self), np.bool_)
+        found[self.number[is_wanted]] = True
+        return found
+
+
+def windows_of(packets: Packets, grid: WindowGrid, until_s: float = np.inf) -> Windows:
+    """Cut packets into windows, the first of which starts at the first packet.
+
+    Give packets in order of time: all of them, or all that lie inside the windows. One that would end after `until_s`
+    is left out.
+    """
+    if not len(packets):
+        return Windows(packets, np.empty(0, np.intp), np.empty(0))
+    start_s = float(packets.time_s[0])
+    inside = packets.take(grid.is_inside(packets.time_s, start_s))
+    cut = numbered_windows(inside, grid.number(inside.time_s, start_s), start_s, grid.interval_s)
+    return cut.select(cut.start_s + grid.duration_s <= until_s)
+
+
+def numbered_windows(packets: Packets, number: NDArray[np.int64], start_s: float, interval_s: float) -> Windows:
+    """Return windows of packets that already know the (ascending) number of theirs."""
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    return Windows(packets, first, start_s + number[first].astype(np.float64) * interval_s)
+
+
+#: In the order of the Comms-ML features. All of its traffic is UDP, so 4 is always 0 and 5 repeats 0.
+STATISTICS = (
+    "packets",
+    "gap_min_s",
+    "gap_max_s",
+    "gap_mean_s",
+    "tcp_packets",
+    "udp_packets",
+    "wire_min_bytes",
+    "wire_max_bytes",
+    "wire_mean_bytes",
+    "unique_lengths",
+    "unique_sources",
+    "unique_destinations",
+)
+
+
+def window_statistics(windows: Windows) -> Float:
+    """Return the twelve statistics of each window, shape `(n_windows, 12)`."""
+    result = np.zeros((len(windows), len(STATISTICS)))
+    if not len(windows):
+        return result
+    packets, first, sizes = windows.packets, windows.first, windows.sizes
+    gaps, wire = gaps_s(windows), packets.wire_bytes
+    result[:, 0] = sizes
+    result[:, 1] = np.fmin.reduceat(gaps, first)
+    result[:, 2] = np.fmax.reduceat(gaps, first)
+    result[:, 3] = np.add.reduceat(np.nan_to_num(gaps), first) / np.maximum(sizes - 1, 1)
+    result[:, 4] = count(windows, packets.protocol == TCP)
+    result[:, 5] = count(windows, packets.protocol == UDP)
+    result[:, 6] = np.minimum.reduceat(wire, first)
+    result[:, 7] = np.maximum.reduceat(wire, first)
+    result[:, 8] = np.add.reduceat(wire, first) / sizes
+    result[:, 9] = n_unique(windows, wire)
+    result[:, 10] = n_unique(windows, packets.source)
+    result[:, 11] = n_unique(windows, packets.destination)
+    return result
+
+
+def gaps_s(windows: Windows) -> Float:
+    """Return the time since the packet before in the same window: NaN for the first one, 0 for the only one."""
+    time_s = windows.packets.time_s
+    gaps = np.diff(time_s, prepend=time_s[:1])
+    gaps[windows.first] = np.where(windows.sizes == 1, 0.0, np.nan)
+    return gaps
+
+
+def count(windows: Windows, is_counted: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return how many packets of each window are counted."""
+    return np.add.reduceat(is_counted, windows.first, dtype=np.intp)
+
+
+def n_unique(windows: Windows, values: NDArray[np.generic]) -> NDArray[np.intp]:
+    """Return how many different values each window has."""
+    order = np.lexsort((values, windows.number))
+    ranked = values[order]
+    is_new = np.ones(len(ranked), np.bool_)
+    is_new[1:] = ranked[1:] != ranked[:-1]
+    is_new[windows.first] = True
+    return count(windows, is_new)

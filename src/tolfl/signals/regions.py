@@ -1,4 +1,4 @@
-"""The four regions of the Comms-ML data set: as its configuration files have them, and as a benchmark needs them.
+"""Regions: nodes around a router, the packets they send, and the four regions of the Comms-ML data set.
 
 The published files differ from their own description. They have no plain Hawkes source at all; region 2's second half
 is bursty-high, not Hawkes; region 4 has 2 "low" and 3 "high" periodic Hawkes nodes, which are one process because that
@@ -9,16 +9,123 @@ default follows the description: plain Hawkes sources with the base rates 0.15 (
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from tolfl.signals.network import Node, Region
-from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Traffic
+import numpy as np
+
+from tolfl.core.errors import SpecError
+from tolfl.signals.draws import Scenario, Use, stream
+from tolfl.signals.packets import UDP, Packets, WindowGrid
+from tolfl.signals.traffic import (
+    Bursty,
+    Hawkes,
+    PeriodicHawkes,
+    Traffic,
+    Transmissions,
+    mean_rate_hz,
+    scaled,
+    transmissions,
+)
+
+_MOST_PACKETS = 5e7  #: about 2 GB; more is a slip of the pen in a configuration
+
+
+@dataclass(frozen=True, slots=True)
+class RegionNode:
+    """One sender: the numbers of its own address and of the one it sends to, and when it sends (None: never)."""
+
+    address: int
+    destination: int
+    traffic: Traffic | None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A wireless network with nodes of its own. The number chooses its random draws."""
+
+    number: int
+    addresses: tuple[str, ...]
+    nodes: tuple[RegionNode, ...]
+    router: int  #: the number of the router's address
+
+    def with_rate(self, factor: float) -> Region:
+        """Return the same region with every node but the router `factor` times as busy."""
+        nodes = tuple(
+            node if node.address == self.router or node.traffic is None else _busier(node, node.traffic, factor)
+            for node in self.nodes
+        )
+        return replace(self, nodes=nodes)
+
+
+def simulate(
+    region: Region,
+    duration_s: float,
+    seed: int,
+    scenario: Scenario = Scenario.TYPICAL,
+    grid: WindowGrid | None = None,
+) -> Packets:
+    """Return what the nodes of a region send from time 0 (Monday 00:00) until `duration_s`, in order of time.
+
+    A node's packets depend on the seed, the scenario, the region's number and the node's place in it, not on the other
+    nodes. With a grid, only the packets inside its windows (from the first packet on) come back: the same ones, without
+    the price of merging and sorting the others.
+    """
+    _check_size(region, duration_s)
+    sent = {
+        index: transmissions(
+            node.traffic, stream(seed, Use.TRAFFIC, region=region.number, node=index, scenario=scenario), duration_s
+        )
+        for index, node in enumerate(region.nodes)
+        if node.traffic is not None
+    }
+    sent = {index: node_sent for index, node_sent in sent.items() if len(node_sent.start_s)}
+    if grid is not None and sent:
+        start_s = min(float(node_sent.start_s[0]) for node_sent in sent.values())
+        sent = {index: _inside(node_sent, grid, start_s) for index, node_sent in sent.items()}
+    return _merged(region, sent)
+
+
+def _merged(region: Region, sent: dict[int, Transmissions]) -> Packets:
+    if not sent:
+        none = np.empty(0, np.int32)
+        return Packets(np.empty(0), none, none, none, np.empty(0, np.uint8))
+    time_s = np.concatenate([node_sent.start_s for node_sent in sent.values()])
+    # Stable, so that two packets of the same instant come in the order of their nodes on every machine.
+    order = np.argsort(time_s, kind="stable")
+    counts = [len(node_sent.start_s) for node_sent in sent.values()]
+    sources = np.array([region.nodes[index].address for index in sent], np.int32)
+    destinations = np.array([region.nodes[index].destination for index in sent], np.int32)
+    return Packets(
+        time_s[order],
+        np.concatenate([node_sent.payload_bytes for node_sent in sent.values()])[order],
+        np.repeat(sources, counts)[order],
+        np.repeat(destinations, counts)[order],
+        np.full(len(time_s), UDP, np.uint8),
+    )
+
+
+def _inside(sent: Transmissions, grid: WindowGrid, start_s: float) -> Transmissions:
+    kept = grid.is_inside(sent.start_s, start_s)
+    return Transmissions(sent.start_s[kept], sent.payload_bytes[kept])
+
+
+def _busier(node: RegionNode, traffic: Traffic, factor: float) -> RegionNode:
+    return replace(node, traffic=scaled(traffic, factor))
+
+
+def _check_size(region: Region, duration_s: float) -> None:
+    expected = duration_s * sum(mean_rate_hz(node.traffic) for node in region.nodes if node.traffic is not None)
+    if expected > _MOST_PACKETS:
+        raise SpecError(
+            f"region {region.number} asks for about {expected:.2g} packets; simulate a shorter time or rarer traffic"
+        )
+
 
 BURSTY_LOW = Bursty(inter_s=(1.0, 120.0))
 BURSTY_HIGH = Bursty(inter_s=(1.0, 10.0))
 HAWKES_LOW = Hawkes(base_hz=0.15)
 HAWKES_HIGH = Hawkes(base_hz=0.3)
 PERIODIC = PeriodicHawkes()
-
 #: `general.rng_seed` of the four published files. They choose streams here, they do not repeat the authors' draws.
 PUBLISHED_SEEDS = (105, 1251, 1919, 208)
 PUBLISHED_DURATION_S = 604_800.0
@@ -53,5 +160,5 @@ def star(number: int, devices: Sequence[Traffic], router: Traffic = BURSTY_HIGH)
     """
     n_devices = len(devices)
     addresses = tuple(f"02:00:00:00:{number:02x}:{index:02x}" for index in range(n_devices + 1))
-    nodes = [Node(index, n_devices, traffic) for index, traffic in enumerate(devices)]
-    return Region(number, addresses, (*nodes, Node(n_devices, 0, router)), router=n_devices)
+    nodes = [RegionNode(index, n_devices, traffic) for index, traffic in enumerate(devices)]
+    return Region(number, addresses, (*nodes, RegionNode(n_devices, 0, router)), router=n_devices)

@@ -7,7 +7,7 @@ The laws are those of the Comms-ML simulator (github.com/mkatzef/comms-ml), with
 - `PeriodicHawkes` has a base rate of its own: the configuration's `arg_hawkes` means nothing to it, so "low" and "high"
   are one process. It draws blocks of 600 s with the base rate frozen at their start. A block begins at the end of the
   last packet of the one before, which forgets its excitation and cuts off the silence after it: the mean rate is a few
-  per cent above twice the base rate. `is_blockwise=False` is the process without blocks.
+  per cent above twice the base rate.
 - A plain Hawkes source that has run dry sends one last byte when the simulation ends; that packet is left out here.
 """
 
@@ -58,7 +58,6 @@ class PeriodicHawkes:
 
     weekend_factor: float = 0.5
     scale: float = 1.0  #: multiplies the base rate; the published process has 1
-    is_blockwise: bool = True  #: as published, in blocks of 600 s
     payload_bytes: tuple[int, int] = (1, 1500)
 
 
@@ -109,22 +108,14 @@ def bursty(source: Bursty, rng: np.random.Generator, duration_s: float) -> Trans
 
 def hawkes(source: Hawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
     """Draw a Hawkes process until `duration_s`."""
-    return _branching(source.base_hz, None, source.payload_bytes, rng, duration_s)
+    return _branching(source.base_hz, source.payload_bytes, rng, duration_s)
 
 
-def periodic_hawkes(source: PeriodicHawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
-    """Draw a Hawkes process with daily and weekly rhythm until `duration_s`."""
-    if source.is_blockwise:
-        return _blockwise(source, rng, duration_s)
-    return _branching(_highest_base_hz(source), source, source.payload_bytes, rng, duration_s)
-
-
-def base_hz(source: PeriodicHawkes, time_s: Float) -> Float:
+def base_hz(source: PeriodicHawkes, time_s: float) -> float:
     """Return the base rate: 0.021 to 0.061 per second on weekdays, less at weekends."""
-    is_weekend = (time_s % WEEK_S) >= 5 * DAY_S
-    swing = np.where(is_weekend, source.weekend_factor, 1.0)
-    rate = 0.021 + 0.02 * swing * (1.0 + np.sin(np.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
-    return np.asarray(source.scale * rate)
+    swing = source.weekend_factor if time_s % WEEK_S >= 5 * DAY_S else 1.0
+    rate = 0.021 + 0.02 * swing * (1.0 + math.sin(math.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
+    return source.scale * rate
 
 
 def scaled(traffic: Traffic, factor: float) -> Traffic:
@@ -156,25 +147,19 @@ def mean_rate_hz(traffic: Traffic) -> float:
 
 
 def _branching(
-    highest_hz: float,
-    rhythm: PeriodicHawkes | None,
-    payload_bytes: tuple[int, int],
-    rng: np.random.Generator,
-    duration_s: float,
+    base_hz: float, payload_bytes: tuple[int, int], rng: np.random.Generator, duration_s: float
 ) -> Transmissions:
     """Draw a Hawkes process as a branching process, which has the same law (Hawkes and Oakes 1974).
 
     Piece by piece of time, so that the arrays stay in the processor's cache; who is born after the end of a piece has
     children in the next one.
     """
-    piece_s = _FIRST_AT_ONCE / highest_hz
+    piece_s = _FIRST_AT_ONCE / base_hz
     sent: list[Transmissions] = []
     waiting, free_s, begin_s = np.empty(0), 0.0, 0.0
     while begin_s < duration_s:
         end_s = begin_s + piece_s
-        first = rng.uniform(begin_s, end_s, rng.poisson(highest_hz * piece_s))
-        if rhythm is not None:
-            first = first[rng.uniform(0.0, highest_hz, len(first)) < base_hz(rhythm, first)]
+        first = rng.uniform(begin_s, end_s, rng.poisson(base_hz * piece_s))
         born, waiting = _with_descendants(np.concatenate([waiting, first]), rng, end_s)
         payload = _payloads(payload_bytes, rng, len(born))
         starts = _one_at_a_time(born, _air_s(payload), free_s)
@@ -206,8 +191,8 @@ def _one_at_a_time(arrivals: Float, air_s: Float, free_s: float = 0.0) -> Float:
     return before + np.maximum(np.maximum.accumulate(arrivals - before), free_s)
 
 
-def _blockwise(source: PeriodicHawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
-    """Draw block after block, because one starts where the last packet of the one before ended.
+def periodic_hawkes(source: PeriodicHawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
+    """Draw a Hawkes process with daily and weekly rhythm, block after block: one starts where the one before ended.
 
     Many blocks get their candidates at once: clusters at the highest base rate, of which each block keeps its share.
     """
@@ -221,7 +206,7 @@ def _blockwise(source: PeriodicHawkes, rng: np.random.Generator, duration_s: flo
         for begin, end in pairwise(bounds):
             if now >= duration_s:
                 break
-            rows = begin + np.flatnonzero(marks[begin:end] < _base_hz_at(source, now))
+            rows = begin + np.flatnonzero(marks[begin:end] < base_hz(source, now))
             if not len(rows):
                 now += BLOCK_S
                 continue
@@ -248,13 +233,6 @@ def _clusters(highest_hz: float, n_blocks: int, rng: np.random.Generator) -> tup
     order = np.lexsort((offset, block))
     bounds = np.searchsorted(block[order], np.arange(n_blocks + 1))
     return offset[order], mark[order], bounds.tolist()
-
-
-def _base_hz_at(source: PeriodicHawkes, time_s: float) -> float:
-    """Return `base_hz` of one time, without the price of an array."""
-    swing = source.weekend_factor if time_s % WEEK_S >= 5 * DAY_S else 1.0
-    rate = 0.021 + 0.02 * swing * (1.0 + math.sin(math.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
-    return source.scale * rate
 
 
 def _highest_base_hz(source: PeriodicHawkes) -> float:

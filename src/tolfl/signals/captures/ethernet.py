@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.network import Region
 from tolfl.signals.packets import UDP, Packets
+from tolfl.signals.regions import Region
 
 HEADER_BYTES = 42  #: Ethernet 14, IPv4 20, UDP 8
 SHORTEST_FRAME_BYTES = 60  #: without the checksum at the end, which captures leave out

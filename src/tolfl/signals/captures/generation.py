@@ -9,10 +9,16 @@ from typing import NamedTuple
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import CommsMLSettings
 from tolfl.signals.captures.pcap_writing import FILE_BYTES, Written, write_pcap
-from tolfl.signals.comms_ml import SEEDS_IN_FILES, CommsMLSamples
-from tolfl.signals.network import Region, simulate
-from tolfl.signals.regions import PUBLISHED_DURATION_S, PUBLISHED_SEEDS, default_regions, published_regions
-from tolfl.signals.streams import Scenario
+from tolfl.signals.comms_ml_generator import SEEDS_IN_FILES, CommsMLSamples
+from tolfl.signals.draws import Scenario
+from tolfl.signals.regions import (
+    PUBLISHED_DURATION_S,
+    PUBLISHED_SEEDS,
+    Region,
+    default_regions,
+    published_regions,
+    simulate,
+)
 
 _SCENARIOS = {"rate": Scenario.RATE, "bluetooth": Scenario.BLUETOOTH}
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.signals.captures.ethernet import HEADERS, Hosts, frame_bytes, udp_headers
-from tolfl.signals.network import Region
 from tolfl.signals.packets import Packets
+from tolfl.signals.regions import Region
 
 #: Time 0 of a simulation is Monday 00:00; in files it is this one, 1 January 2024 UTC.
 MONDAY_S = 1_704_067_200

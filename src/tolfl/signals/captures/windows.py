@@ -40,8 +40,7 @@ from tolfl.signals.captures.pcap_reading import records_in, records_of
 from tolfl.signals.captures.records import NS, CaptureFileError, Readable, Records, Tally
 from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, WlanFrames, frames_in
 from tolfl.signals.captures.wlan_features import FEATURES, WlanRows
-from tolfl.signals.statistics import STATISTICS, window_statistics
-from tolfl.signals.windows import WindowGrid, numbered_windows
+from tolfl.signals.packets import STATISTICS, WindowGrid, numbered_windows, window_statistics
 
 Float = NDArray[np.float64]
 Captured = Heard | WlanFrames

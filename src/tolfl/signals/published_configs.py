@@ -1,0 +1,434 @@
+"""The configuration files of the original Comms-ML simulator (`sim_cfgX.json`, `sampling_cfgX.json`), read as they are.
+
+Keys that change nothing here are ignored (IP addresses, positions, output files, `arg_hawkes` of a periodic source);
+of several traffic descriptions of a node the first is used, as the original does. The original hands the expressions of
+a sampling file to Python's `eval`. Here they are looked up in a table of those that the published files use, with a
+free address and a free number; white space and the kind of quotes do not matter. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataFileError
+from tolfl.signals.packets import TCP, UDP, Packets, Windows, count, gaps_s, n_unique, numbered_windows
+from tolfl.signals.regions import Region, RegionNode, simulate
+from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Traffic
+from tolfl.signals.wifi import l_stf
+
+Float = NDArray[np.float64]
+
+PROPERTIES = ("time", "wirelen", "src", "dst", "~pkt", "~phy")
+_NUMBERS = ("time", "wirelen")
+_GAPS = "aggregators.iat()"
+_FIRST_FROM = re.compile(r"aggregators\.keep_if\(lambda(\w+):\1\[0\]\.src=='([^']*)'\)")
+_READINGS = re.compile(r"aggregators\.head\(([1-9]\d*)\)")
+#: What the aggregations are called in feature names, and the properties they go with.
+_AGGREGATES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "aggregators.count()": ("count", PROPERTIES[:-1]),
+    "aggregators.n_unique()": ("n_unique", PROPERTIES[:-2]),
+    "aggregators.count_if(lambdax:TCPinx)": ("tcp", ("~pkt",)),
+    "aggregators.count_if(lambdax:UDPinx)": ("udp", ("~pkt",)),
+    **{f"np.{name}": (name, _NUMBERS) for name in ("min", "max", "mean", "nanmin", "nanmax", "nanmean")},
+}
+_KNOWN_MAPS = "null, aggregators.iat(), aggregators.keep_if(lambda rec: rec[0].src == '...')"
+_KNOWN_AGGREGATES = (
+    "aggregators.count(), aggregators.count_if(lambda x: TCP in x), the same with UDP, aggregators.n_unique(), "
+    "aggregators.head(n), np.min, np.max, np.mean, np.nanmin, np.nanmax, np.nanmean"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFormat:
+    """How the frames of a node look."""
+
+    bandwidth_mhz: int
+    oversampling: float
+    unknown: str = ""  #: what the node asks for that is not known; only matters if its readings are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class SimConfig:
+    """Who sends what, for how long."""
+
+    path: Path
+    seed: int
+    duration_s: float
+    region: Region
+    frame_formats: tuple[FrameFormat, ...]
+    """One per address of the region."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFeature:
+    """One feature of a sampling file: what is looked at, of which packets, and what remains of it."""
+
+    what: str  #: one of `PROPERTIES`
+    aggregate: str  #: a name of `_AGGREGATES`, or `head`
+    is_of_gaps: bool = False
+    sender: str | None = None  #: readings are of its first packet in a window; None: of the first packet
+    n_readings: int = 0
+
+    @property
+    def name(self) -> str:
+        """What the column is called."""
+        parts = [self.what.lstrip("~"), "gaps" * self.is_of_gaps, "first" * (self.sender is not None)]
+        return ".".join(part for part in (*parts, self.aggregate) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingConfig:
+    """When a sample is taken and what is in it."""
+
+    path: Path
+    window_s: float
+    interval_s: float
+    features: tuple[SampledFeature, ...]
+
+
+class _TxConfig(msgspec.Struct, frozen=True):
+    # Defaults of the original, for nodes that leave them out.
+    bandwidth: str = msgspec.field(name="ChannelBandwidth", default="CBW160")
+    oversampling: float = msgspec.field(name="oversamplingFactor", default=1.5)
+    frame_format: str = msgspec.field(name="FrameFormat", default="VHT")
+    post_processing: str = msgspec.field(name="postProcFunc", default="@(x, a) x")
+    antennas: float = msgspec.field(name="NumTransmitAntennas", default=1.0)
+
+
+class _NodeConfig(msgspec.Struct, frozen=True):
+    hw_addr: str
+    tx_config: _TxConfig = _TxConfig()
+
+
+class _TrafficModel(msgspec.Struct, frozen=True):
+    # Defaults of the original again.
+    traffic_type: Literal["bursty", "hawkes", "hawkes_periodic"]
+    tx_len_min_bytes: int = 1
+    tx_len_max_bytes: int = 1500
+    arg_bursty_n: int = 5
+    arg_bursty_intra: tuple[float, float] = (0.01, 0.07)
+    arg_bursty_inter: tuple[float, float] = (0.1, 60.0)
+    arg_hawkes: float = 0.05
+    weekend_mult: float = 0.5
+
+
+class _TrafficConfig(msgspec.Struct, frozen=True):
+    dst: list[str | float]
+    model: _TrafficModel
+    packet_source: str = "get_udp_packet"
+
+
+class _NodeFile(msgspec.Struct, frozen=True):
+    config: _NodeConfig
+    traffic: list[_TrafficConfig] = []
+
+
+class _SimGeneral(msgspec.Struct, frozen=True):
+    rng_seed: int
+    sim_time_s: float
+
+
+class _SimFile(msgspec.Struct, frozen=True):
+    general: _SimGeneral
+    nodes: list[_NodeFile]
+
+
+class _SamplingGeneral(msgspec.Struct, frozen=True):
+    sample_duration_s: float
+    sample_interval_s: float | None = None
+    use_phy: bool = False
+
+
+class _FeatureFile(msgspec.Struct, frozen=True):
+    property: str
+    agg_function: str
+    map_function: str | None = None
+
+
+class _SamplingFile(msgspec.Struct, frozen=True):
+    general: _SamplingGeneral
+    features: list[_FeatureFile]
+
+
+def read_sim_config(path: Path | str) -> SimConfig:
+    """Read who sends what.
+
+    The region gets the number 0. Nothing in the file says which node is the router; the last one is taken for it, as in
+    all published files. Sampling does not care: it names the address it wants.
+    """
+    path = Path(path)
+    file = _decoded(path, _SimFile)
+    if file.general.rng_seed < 0 or not 0 < file.general.sim_time_s < math.inf:
+        raise DataFileError(path, "general: rng_seed must be at least 0 and sim_time_s above 0")
+    if not file.nodes:
+        raise DataFileError(path, "nodes: the list is empty")
+    frame_formats: dict[str, FrameFormat] = {}
+    for node in file.nodes:
+        frame_formats.setdefault(node.config.hw_addr, _frame_format(node.config.tx_config))
+    for index, node in enumerate(file.nodes):
+        if node.traffic:  # an address that no node has only ever receives
+            frame_formats.setdefault(_destination(path, index, node.traffic[0]), _frame_format(_TxConfig()))
+    numbers = {address: number for number, address in enumerate(frame_formats)}
+    nodes = tuple(_node(path, index, node, numbers) for index, node in enumerate(file.nodes))
+    region = Region(0, tuple(numbers), nodes, router=nodes[-1].address)
+    return SimConfig(
+        path,
+        file.general.rng_seed,
+        file.general.sim_time_s,
+        region,
+        tuple(frame_formats[address] for address in numbers),
+    )
+
+
+def read_sampling_config(path: Path | str) -> SamplingConfig:
+    """Read when samples are taken and what is in them; an expression that is not known is an error."""
+    path = Path(path)
+    file = _decoded(path, _SamplingFile)
+    window_s = file.general.sample_duration_s
+    interval_s = window_s if file.general.sample_interval_s is None else file.general.sample_interval_s
+    if not (0 < window_s < math.inf and 0 < interval_s < math.inf):
+        raise DataFileError(path, "general: sample_duration_s and sample_interval_s must be above 0")
+    if not file.features:
+        raise DataFileError(path, "features: the list is empty")
+    features = tuple(
+        _feature(path, index, feature, file.general.use_phy) for index, feature in enumerate(file.features)
+    )
+    return SamplingConfig(path, window_s, interval_s, features)
+
+
+_File = TypeVar("_File", bound=msgspec.Struct)
+
+
+def _decoded(path: Path, kind: type[_File]) -> _File:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise DataFileError(path, f"cannot be read ({error.strerror})") from None
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        where = where.rstrip("`").lstrip(".")
+        what = what[:1].lower() + what[1:]
+        raise DataFileError(path, f"{where}: {what}" if where else what) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataFileError(path, f"is not a JSON file ({error})") from None
+
+
+def _frame_format(config: _TxConfig) -> FrameFormat:
+    width = config.bandwidth.removeprefix("CBW")
+    unknown = ""
+    if width not in ("20", "40", "80", "160"):
+        unknown = f"ChannelBandwidth {config.bandwidth!r}; known are CBW20, CBW40, CBW80, CBW160"
+    elif config.frame_format != "VHT":
+        unknown = f"FrameFormat {config.frame_format!r}; known is VHT"
+    elif "".join(config.post_processing.split()) != "@(x,a)x":
+        unknown = f"postProcFunc {config.post_processing!r}; known is '@(x, a) x', which changes nothing"
+    elif config.antennas != 1:
+        unknown = f"NumTransmitAntennas {config.antennas:g}; known is 1"
+    elif not 1 <= config.oversampling < math.inf:
+        unknown = f"oversamplingFactor {config.oversampling:g}; use at least 1"
+    return FrameFormat(160 if unknown else int(width), 1.5 if unknown else config.oversampling, unknown)
+
+
+def _destination(path: Path, index: int, traffic: _TrafficConfig) -> str:
+    address = traffic.dst[0] if traffic.dst else None
+    if not isinstance(address, str):
+        raise DataFileError(path, f"nodes[{index}].traffic[0].dst: must start with a hardware address")
+    return address
+
+
+def _node(path: Path, index: int, node: _NodeFile, numbers: dict[str, int]) -> RegionNode:
+    address = numbers[node.config.hw_addr]
+    if not node.traffic:
+        return RegionNode(address, address, None)
+    traffic = node.traffic[0]
+    where = f"nodes[{index}].traffic[0]"
+    if traffic.packet_source != "get_udp_packet":
+        raise DataFileError(
+            path, f"{where}.packet_source: {traffic.packet_source!r} is not known; known is 'get_udp_packet'"
+        )
+    return RegionNode(address, numbers[_destination(path, index, traffic)], _traffic(path, where, traffic.model))
+
+
+def _traffic(path: Path, where: str, model: _TrafficModel) -> Traffic:
+    payload = (model.tx_len_min_bytes, model.tx_len_max_bytes)
+    if not 1 <= payload[0] <= payload[1] <= 65_507:  # the longest payload of UDP
+        raise DataFileError(path, f"{where}.model: tx_len_min_bytes to tx_len_max_bytes must lie in 1 to 65507")
+    if model.traffic_type == "bursty":
+        gaps = (model.arg_bursty_intra, model.arg_bursty_inter)
+        if model.arg_bursty_n < 1 or not all(0 <= low <= high < math.inf for low, high in gaps):
+            raise DataFileError(path, f"{where}.model: arg_bursty_n must be at least 1, and gaps [low, high] from 0 on")
+        return Bursty(model.arg_bursty_inter, model.arg_bursty_intra, model.arg_bursty_n, payload)
+    if model.traffic_type == "hawkes":
+        if not 0 < model.arg_hawkes < math.inf:
+            raise DataFileError(path, f"{where}.model: arg_hawkes must be above 0")
+        return Hawkes(model.arg_hawkes, payload)
+    if not 0 <= model.weekend_mult < math.inf:
+        raise DataFileError(path, f"{where}.model: weekend_mult must be at least 0")
+    return PeriodicHawkes(model.weekend_mult, payload_bytes=payload)
+
+
+def _feature(path: Path, index: int, feature: _FeatureFile, has_readings: bool) -> SampledFeature:
+    what, where = feature.property, f"features[{index}]"
+    if what not in PROPERTIES:
+        raise DataFileError(path, f"{where}: property {what!r} is not known; known are: {', '.join(PROPERTIES)}")
+    mapping, aggregate = _compact(feature.map_function or ""), _compact(feature.agg_function)
+    first = _FIRST_FROM.fullmatch(mapping)
+    if mapping not in ("", _GAPS) and first is None:
+        raise DataFileError(
+            path, f"{where}: map_function {feature.map_function!r} is not known; known are: {_KNOWN_MAPS}"
+        )
+    readings = _READINGS.fullmatch(aggregate)
+    if aggregate not in _AGGREGATES and readings is None:
+        raise DataFileError(
+            path, f"{where}: agg_function {feature.agg_function!r} is not known; known are: {_KNOWN_AGGREGATES}"
+        )
+    name, properties = ("head", ("~phy",)) if readings else _AGGREGATES[aggregate]
+    if what not in properties:
+        raise DataFileError(
+            path, f"{where}: agg_function {feature.agg_function!r} goes with {' or '.join(properties)}, not with {what}"
+        )
+    if readings and not has_readings:
+        raise DataFileError(path, f"{where}: asks for readings ('~phy'), but general.use_phy is false")
+    if (mapping == _GAPS and what != "time") or (first and not readings):
+        goes_with = "time" if mapping == _GAPS else "~phy"
+        raise DataFileError(
+            path, f"{where}: map_function {feature.map_function!r} goes with {goes_with}, not with {what}"
+        )
+    return SampledFeature(
+        what,
+        name,
+        is_of_gaps=mapping == _GAPS,
+        sender=first.group(2) if first else None,
+        n_readings=int(readings.group(1)) if readings else 0,
+    )
+
+
+def _compact(expression: str) -> str:
+    return "".join(expression.split()).replace('"', "'")
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
+class ConfiguredSamples:
+    """Samples in the order of their windows, unscaled; of readings the magnitude."""
+
+    features: Float
+    """Shape `(n_samples, n_features)`."""
+    start_s: Float
+    feature_names: tuple[str, ...]
+
+
+def sample_configs(sim: SimConfig, sampling: SamplingConfig, seed: int | None = None) -> ConfiguredSamples:
+    """Simulate and sample as two configuration files say; `seed` replaces the one of the file.
+
+    A window in which a feature has nothing to work on (no frame of the wanted sender, say) gives no sample.
+    """
+    packets = simulate(sim.region, sim.duration_s, sim.seed if seed is None else seed)
+    windows = sequential_windows(packets, sampling.window_s, sampling.interval_s)
+    columns: list[Float] = []
+    names: list[str] = []
+    is_kept = np.ones(len(windows), np.bool_)
+    for feature in sampling.features:
+        values, is_there = _feature_values(feature, windows, sim, sampling)
+        columns.append(values)
+        is_kept &= is_there
+        names += [feature.name] if values.shape[1] == 1 else [f"{feature.name}_{i}" for i in range(values.shape[1])]
+    return ConfiguredSamples(np.concatenate(columns, axis=1)[is_kept], windows.start_s[is_kept], tuple(names))
+
+
+def sequential_windows(packets: Packets, window_s: float, interval_s: float) -> Windows:
+    """Cut packets as the original does, which reads them one by one.
+
+    It moves on by one window at most with each packet: after a silence longer than the interval it lags behind, and
+    loses packets until it has caught up. It closes a window when a later packet arrives, so the last one is lost.
+    """
+    if not len(packets):
+        return Windows(packets, np.empty(0, np.intp), np.empty(0))
+    start_s = float(packets.time_s[0])
+    since = packets.time_s - start_s
+    due = np.maximum(np.floor((since - window_s) / interval_s).astype(np.int64) + 1, 0)
+    # number[i] = min(due[i], number[i - 1] + 1), as a running minimum.
+    index = np.arange(len(due))
+    number = index + np.minimum.accumulate(due - index)
+    offset = since - number * interval_s
+    is_inside = (offset >= 0) & (offset < window_s) & (number < number[-1])
+    return numbered_windows(packets.take(is_inside), number[is_inside], start_s, interval_s)
+
+
+def _feature_values(
+    feature: SampledFeature, windows: Windows, sim: SimConfig, sampling: SamplingConfig
+) -> tuple[Float, NDArray[np.bool_]]:
+    """Return the values of a feature, shape `(n_windows, n_values)`, and which windows have them."""
+    is_there = np.ones(len(windows), np.bool_)
+    if feature.aggregate != "head":
+        return _reduced(feature, windows)[:, None], is_there
+    packets, first = windows.packets, windows.first
+    if feature.sender is not None:
+        addresses = sim.region.addresses
+        number = addresses.index(feature.sender) if feature.sender in addresses else -1  # nobody's
+        is_wanted = packets.source == number
+        is_there = windows.have(is_wanted)
+        first = np.flatnonzero(is_wanted)[np.unique(windows.number[is_wanted], return_index=True)[1]]
+    values = np.full((len(windows), feature.n_readings), np.nan)
+    if len(first):
+        values[is_there] = _readings(packets.source[first], feature.n_readings, sim, sampling)
+    return values, is_there
+
+
+def _readings(sources: NDArray[np.int32], width: int, sim: SimConfig, sampling: SamplingConfig) -> Float:
+    """Return the first readings of frames: what they depend on is only who sends them."""
+    table = np.zeros((len(sim.frame_formats), width))
+    for source in np.unique(sources):
+        frame_format = sim.frame_formats[source]
+        if frame_format.unknown:
+            address = sim.region.addresses[source]
+            raise DataFileError(sim.path, f"the tx_config of {address} has {frame_format.unknown}")
+        field = np.abs(l_stf(frame_format.bandwidth_mhz, frame_format.oversampling))
+        if width > len(field):
+            raise DataFileError(
+                sampling.path, f"head({width}) of '~phy': only the first {len(field)} readings of a frame are known"
+            )
+        table[source] = field[:width]
+    return np.asarray(table[sources])
+
+
+def _reduced(feature: SampledFeature, windows: Windows) -> Float:
+    """Return one number per window, as NumPy defines them."""
+    if not len(windows):
+        return np.empty(0)
+    packets = windows.packets
+    fields = {"src": packets.source, "dst": packets.destination, "time": packets.time_s}
+    values = gaps_s(windows) if feature.is_of_gaps else fields.get(feature.what, packets.wire_bytes)
+    counted: dict[str, Callable[[], NDArray[np.intp]]] = {
+        "count": lambda: windows.sizes,
+        "tcp": lambda: count(windows, packets.protocol == TCP),
+        "udp": lambda: count(windows, packets.protocol == UDP),
+        # By rank, which also makes one value of all NaN.
+        "n_unique": lambda: n_unique(windows, np.unique(values, return_inverse=True)[1]),
+    }
+    if feature.aggregate in counted:
+        return counted[feature.aggregate]().astype(np.float64)
+    return _statistic(feature.aggregate, windows, values.astype(np.float64))
+
+
+def _statistic(name: str, windows: Windows, values: Float) -> Float:
+    """Return minimum, maximum or mean of each window."""
+    if name.startswith("nan") and np.isnan(values).any():  # no window has only NaN: a lone packet's gap is 0
+        is_number = ~np.isnan(values)
+        sizes = count(windows, is_number)
+        windows = Windows(windows.packets.take(is_number), np.cumsum(sizes) - sizes, windows.start_s)
+        values = values[is_number]
+    match name.removeprefix("nan"):
+        case "min":
+            return np.minimum.reduceat(values, windows.first)
+        case "max":
+            return np.maximum.reduceat(values, windows.first)
+    return np.add.reduceat(values, windows.first) / windows.sizes

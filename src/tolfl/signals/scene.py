@@ -1,0 +1,377 @@
+"""A region's traffic as a recording: Wi-Fi frames, a Bluetooth intruder, each through its own channel, and noise.
+
+`Scene` says what is recorded, `write_scene` writes it with every emission annotated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import SpecError
+from tolfl.signals.bluetooth import br_frequency_hz, br_packet, hops
+from tolfl.signals.captures.ethernet import Hosts, udp_headers
+from tolfl.signals.draws import Scenario, Use, stream
+from tolfl.signals.packets import Packets
+from tolfl.signals.radio import RadioSettings, Transmitter, noise, place_transmitter, shift_frequency
+from tolfl.signals.recordings.metadata import EXTENSION, Annotation
+from tolfl.signals.recordings.writing import WrittenType, write_recording
+from tolfl.signals.regions import Region, default_regions, simulate
+from tolfl.signals.wifi import legacy_extent, legacy_frame, with_check_sequence
+from tolfl.signals.wifi_vht import ampdu, vht_extent, vht_frame
+
+Complex = NDArray[np.complex64]
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Something on the air: who sends, what, when, and where in the band. Its samples are made when they are needed."""
+
+    start_s: float
+    duration_s: float
+    transmitter: Transmitter
+    label: str
+    comment: str
+    bandwidth_hz: float
+    waveform: Callable[[], Complex] = field(repr=False)
+    """Its samples at the receiver's rate, around frequency 0, with mean power 1."""
+    number: int  #: chooses its fading; no two emissions of a recording have the same
+    offset_hz: float = 0.0  #: from the receiver's carrier
+    destination: str = ""
+    wire_bytes: int = 0
+
+
+WIFI = "wifi"  #: the label of all that is sent here
+_SIFS_S, _DIFS_S, _SLOT_S = (
+    10e-6,
+    28e-6,
+    9e-6,
+)  #: of 802.11g; between a frame and its answer, before a frame, of waiting
+_BACKOFF_SLOTS = 16
+_RATES_MBPS = (12, 24, 36, 54)  #: one for each device, drawn with its place
+_MCS = (1, 3, 4)
+_ACK_MBPS, _ACK_HEADER = 24, bytes([0xD4, 0x00, 0x00, 0x00])
+_TO_ROUTER, _FROM_ROUTER = bytes([0x88, 0x01]), bytes([0x88, 0x02])  #: QoS data
+_LLC_BYTES = bytes.fromhex("aaaa030000000800")
+_OCCUPIED = {20: 16.6e6, 40: 36.6e6, 80: 76.6e6, 160: 156.6e6}  #: hertz of a channel that have a tone
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A Wi-Fi device of a region: its transmitter and the rates it sends with."""
+
+    transmitter: Transmitter
+    rate_mbps: int
+    mcs: int
+
+
+def wifi_emissions(
+    region: Region, air: RadioSettings, seconds: float, seed: int, scenario: Scenario = Scenario.TYPICAL
+) -> Iterator[Emission]:
+    """Yield the frames of a region in the order of their starts, until `seconds`.
+
+    Each packet of the region's transcript becomes a data frame, sent when the air is free: a packet that comes while
+    another is on the air waits for its end, for 28 microseconds and for up to fifteen slots more. Nobody collides.
+    """
+    packets = _compress_time(simulate(region, seconds * air.time_lapse, seed, scenario), air.time_lapse)
+    hosts = Hosts.of(region)
+    headers = udp_headers(packets, hosts)
+    stations = [_station(region, air, number) for number in range(len(region.addresses))]
+    waits = stream(seed, Use.AIR, region=region.number, scenario=scenario).integers(0, _BACKOFF_SLOTS, len(packets))
+    wire_bytes = packets.wire_bytes.tolist()
+    free_s = 0.0
+    for row, arrives_s in enumerate(packets.time_s.tolist()):
+        start_s = arrives_s if arrives_s > free_s + _DIFS_S else free_s + _DIFS_S + _SLOT_S * int(waits[row])
+        if start_s >= seconds:
+            return
+        source, destination = int(packets.source[row]), int(packets.destination[row])
+        mpdu = _mpdu(region, hosts, source, destination, headers[row], int(packets.payload_bytes[row]), row)
+        frame = _data_frame(stations[source], mpdu, start_s, air, 2 * row)
+        yield replace(frame, destination=region.addresses[destination], wire_bytes=wire_bytes[row])
+        answer_s = start_s + frame.duration_s + _SIFS_S
+        answer = _acknowledgement(stations[destination], bytes(hosts.hardware[source]), answer_s, air, 2 * row + 1)
+        if answer_s < seconds:
+            yield replace(answer, destination=region.addresses[source])
+        free_s = answer_s + answer.duration_s
+
+
+def _compress_time(packets: Packets, factor: float) -> Packets:
+    return replace(packets, time_s=packets.time_s / factor)
+
+
+def _station(region: Region, air: RadioSettings, number: int) -> Station:
+    rng = stream(air.place_seed, Use.AIR, region=region.number, node=number + 1)  # 0: the region's own draws
+    transmitter = place_transmitter(
+        air, region.addresses[number], region.number, number, air.wifi_dbm, is_router=number == region.router
+    )
+    return Station(transmitter, int(rng.choice(_RATES_MBPS)), int(rng.choice(_MCS)))
+
+
+def _mpdu(
+    region: Region, hosts: Hosts, source: int, destination: int, header: np.void, payload_bytes: int, number: int
+) -> bytes:
+    """Return a data frame: the IP packet of a transcript's packet, with zeros as its payload."""
+    router, own, other = (hosts.hardware[index].tobytes() for index in (region.router, source, destination))
+    is_down = source == region.router
+    control, addresses = (_FROM_ROUTER, other + router + own) if is_down else (_TO_ROUTER, router + own + other)
+    sequence = (number % 4096 << 4).to_bytes(2, "little")
+    ip_header = header.tobytes()[14:]
+    qos_header = control + bytes(2) + addresses + sequence + bytes(2)
+    return with_check_sequence(qos_header + _LLC_BYTES + ip_header + bytes(payload_bytes))
+
+
+def _data_frame(station: Station, mpdu: bytes, start_s: float, air: RadioSettings, number: int) -> Emission:
+    scrambler = 1 + number % 127
+    if air.bandwidth_mhz == 20:
+        rate = station.rate_mbps
+        waveform = partial(legacy_frame, mpdu, rate, seed=scrambler, oversampling=air.oversampling)
+        duration_s, what = _legacy_s(len(mpdu), rate), f"802.11g data, {rate} Mb/s"
+    else:
+        psdu, mcs, width = ampdu([mpdu]), station.mcs, air.bandwidth_mhz
+        waveform = partial(vht_frame, psdu, width, mcs, seed=scrambler, oversampling=air.oversampling)
+        duration_s = 40e-6 + 4e-6 * vht_extent(len(psdu), width, mcs).n_symbols
+        what = f"802.11ac data, {width} MHz, MCS {mcs}"
+    comment = f"{what}, {len(mpdu)} bytes"
+    width_hz = _OCCUPIED[air.bandwidth_mhz]
+    return Emission(start_s, duration_s, station.transmitter, WIFI, comment, width_hz, waveform, number)
+
+
+def _acknowledgement(station: Station, receiver: bytes, start_s: float, air: RadioSettings, number: int) -> Emission:
+    """Return the answer to a frame, in the lowest 20 MHz of the channel, which are the primary ones here."""
+    frame = with_check_sequence(_ACK_HEADER + receiver)
+    waveform = partial(
+        legacy_frame, frame, _ACK_MBPS, seed=1 + number % 127, oversampling=air.oversampling * air.bandwidth_mhz / 20
+    )
+    offset_hz = -(air.bandwidth_mhz / 2 - 10) * 1e6
+    comment = f"802.11g acknowledgement, {_ACK_MBPS} Mb/s"
+    return Emission(
+        start_s, _legacy_s(len(frame), _ACK_MBPS), station.transmitter, WIFI, comment, _OCCUPIED[20], waveform, number,
+        offset_hz=offset_hz,
+    )  # fmt: skip
+
+
+def _legacy_s(n_bytes: int, rate_mbps: int) -> float:
+    return 20e-6 + 4e-6 * legacy_extent(n_bytes, rate_mbps).n_symbols
+
+
+BLUETOOTH = "bluetooth"  #: the label of all that is sent here
+SLOT_S = 625e-6
+_TICKS = 2  #: of the clock, in a slot
+_FIRST_CLOCKS = 2**24  #: at which the pair may be when it starts to talk: the hops of hours
+_CHANNEL_HZ = 1e6
+_PAYLOAD_BYTES, _PACKET_BITS = 27, 366  #: of a full DH1
+_ADDRESS = 0x001B_DC9E_8B33
+_NAMES = ("00:1b:dc:9e:8b:33", "00:1b:dc:9e:8b:34")  #: of the central device, whose address it is, and of the other
+_FIRST_NODE = 1000  #: of the places: beyond every node of a region
+_FIRST_NUMBER = 2**31  #: of the emissions: beyond every Wi-Fi frame
+
+
+def intruder_emissions(air: RadioSettings, from_s: float, until_s: float, seed: int, region: int) -> Iterator[Emission]:
+    """Yield the packets of the pair that lie in the receiver's band, in the order of their starts.
+
+    One device sends in the even slots, the other answers in the odd ones. Nobody listens first: a packet may lie on top
+    of a Wi-Fi frame. What lies outside of the band, or across its edge, is not heard.
+    """
+    pair = [
+        place_transmitter(air, name, region, _FIRST_NODE + node, air.bluetooth_dbm, is_router=False)
+        for node, name in enumerate(_NAMES)
+    ]
+    first = int(stream(seed, Use.BLUETOOTH, region=region).integers(_FIRST_CLOCKS)) * 2 * _TICKS
+    clocks = first + _TICKS * np.arange(math.ceil((until_s - from_s) / SLOT_S))
+    for slot, channel in enumerate(hops(clocks, _ADDRESS).tolist()):
+        offset_hz = br_frequency_hz(channel) - air.carrier_hz
+        if abs(offset_hz) + _CHANNEL_HZ / 2 > air.rate_hz / 2:
+            continue
+        rng = stream(seed, Use.AIR, region=region, node=_FIRST_NUMBER + slot)
+        if rng.uniform() >= air.bluetooth_load:
+            continue
+        payload = rng.bytes(_PAYLOAD_BYTES)
+        yield Emission(
+            start_s=from_s + slot * SLOT_S,
+            duration_s=_PACKET_BITS * 1e-6,
+            transmitter=pair[slot % 2],
+            label=BLUETOOTH,
+            comment=f"Bluetooth DH1, channel {channel}, {_PAYLOAD_BYTES} bytes",
+            bandwidth_hz=_CHANNEL_HZ,
+            waveform=partial(br_packet, payload, _ADDRESS, int(clocks[slot]), rate_hz=air.rate_hz),
+            number=_FIRST_NUMBER + slot,
+            offset_hz=offset_hz,
+            destination=_NAMES[1 - slot % 2],
+        )
+
+
+_NOISE_AT_ONCE = 1 << 16  #: samples that share a generator; part of every stored result
+_EARLIEST_S = 1e-6  #: an impulse response may begin so long before its emission
+
+
+class Draws(NamedTuple):
+    """Whose random numbers these are: fading and noise of one recording."""
+
+    seed: int
+    region: int
+    scenario: Scenario = Scenario.TYPICAL
+
+    def of(self, use: Use, number: int) -> np.random.Generator:
+        """Return the generator of one emission, or of one stretch of noise."""
+        return stream(self.seed, use, region=self.region, node=number, scenario=self.scenario)
+
+
+def mix(
+    emissions: Iterable[Emission],
+    air: RadioSettings,
+    seconds: float,
+    draws: Draws,
+    block_samples: int = 4 * _NOISE_AT_ONCE,
+) -> Iterator[Complex]:
+    """Yield what the receiver hears from time 0 on; the blocks' size does not change a sample.
+
+    Parameters
+    ----------
+    emissions
+        In the order of their starts. Only those that are on the air are in memory.
+    """
+    n_samples = round(seconds * air.rate_hz)
+    waiting = iter(emissions)
+    coming = next(waiting, None)
+    on_air: list[tuple[int, Complex]] = []
+    for begin in range(0, n_samples, block_samples):
+        end = min(begin + block_samples, n_samples)
+        while coming is not None and (coming.start_s - _EARLIEST_S) * air.rate_hz < end:
+            on_air.append(receive_emission(coming, air, draws))
+            coming = next(waiting, None)
+        block = _noise(air, draws, begin, end)
+        for start, samples in on_air:
+            first, last = max(start, begin), min(start + len(samples), end)
+            if first < last:
+                block[first - begin : last - begin] += samples[first - start : last - start]
+        on_air = [(start, samples) for start, samples in on_air if start + len(samples) > end]
+        yield block
+
+
+def receive_emission(emission: Emission, air: RadioSettings, draws: Draws) -> tuple[int, Complex]:
+    """Return the number of an emission's first sample on the receiver's time line, and its samples as received."""
+    transmitter, rate_hz = emission.transmitter, air.rate_hz
+    fading = draws.of(Use.FADING, emission.number)
+    response, n_early = transmitter.multipath.fade(air.rician_k_db, fading).response(rate_hz)
+    start = round(emission.start_s * rate_hz)
+    sent = transmitter.fingerprint.distort(emission.waveform())
+    offset_hz = emission.offset_hz + transmitter.fingerprint.carrier_ppm * 1e-6 * (air.carrier_hz + emission.offset_hz)
+    sent = shift_frequency(sent, offset_hz, rate_hz, start)
+    amplitude = np.float32(10 ** ((transmitter.power_dbm - air.full_scale_dbm) / 20))
+    return start - n_early, np.convolve(sent, amplitude * response)
+
+
+def annotations_of(emissions: Iterable[Emission], air: RadioSettings) -> list[Annotation]:
+    """Return the truth about emissions: who, what, when, in which band."""
+    return [
+        Annotation(
+            sample_start=round(one.start_s * air.rate_hz),
+            sample_count=round(one.duration_s * air.rate_hz),
+            freq_lower_edge=air.carrier_hz + one.offset_hz - one.bandwidth_hz / 2,
+            freq_upper_edge=air.carrier_hz + one.offset_hz + one.bandwidth_hz / 2,
+            label=one.label,
+            comment=one.comment,
+            generator="tolfl",
+            our_source=one.transmitter.address,
+            our_destination=one.destination,
+            our_wire_bytes=one.wire_bytes,
+            our_power_dbm=round(one.transmitter.power_dbm, 2),
+        )
+        for one in emissions
+    ]
+
+
+def _noise(air: RadioSettings, draws: Draws, begin: int, end: int) -> Complex:
+    """Return noise by its place on the time line: whoever asks for a sample again gets the same one."""
+    pieces = []
+    for number in range(begin // _NOISE_AT_ONCE, -(-end // _NOISE_AT_ONCE)):
+        piece = noise(draws.of(Use.NOISE, number), _NOISE_AT_ONCE, air.noise_power)
+        first = number * _NOISE_AT_ONCE
+        pieces.append(piece[max(begin - first, 0) : end - first])
+    return np.concatenate(pieces)
+
+
+_MOST_BYTES = 64e9  #: more is a slip of the pen
+#: Which recordings are made of each region: without and with an intruder, who comes after half of the time.
+KINDS = {"typical": Scenario.TYPICAL, "bluetooth": Scenario.BLUETOOTH}
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What is recorded: a region for some time, with traffic of its own in every scenario."""
+
+    region: Region
+    seconds: float = 0.5
+    seed: int = 0  #: of traffic, fading and noise; where everybody stands is the air's business
+    scenario: Scenario = Scenario.TYPICAL
+    intruder_from_s: float | None = None  #: when a pair of Bluetooth devices starts to talk; None: never
+    air: RadioSettings = RadioSettings()
+
+    def check(self) -> Scene:
+        """Return the scene itself, or say in one sentence what is wrong with it."""
+        self.air.check()
+        if not 1 <= self.seconds * self.air.rate_hz <= _MOST_BYTES / 8:
+            most = _MOST_BYTES / 8 / self.air.rate_hz
+            raise SpecError(f"a recording of {self.seconds:g} s; use a number above 0 and at most {most:.0f}")
+        if self.intruder_from_s is not None and not 0 <= self.intruder_from_s < self.seconds:
+            raise SpecError(
+                f"an intruder after {self.intruder_from_s:g} s in a recording of {self.seconds:g} s; use a time in it"
+            )
+        return self
+
+    def emissions(self) -> Iterator[Emission]:
+        """Yield everything on the air, in the order of starts."""
+        typical = wifi_emissions(self.region, self.air, self.seconds, self.seed, self.scenario)
+        if self.intruder_from_s is None:
+            return typical
+        strange = intruder_emissions(self.air, self.intruder_from_s, self.seconds, self.seed, self.region.number)
+        return heapq.merge(typical, strange, key=lambda emission: emission.start_s)
+
+    def samples(self) -> Iterator[Complex]:
+        """Yield what the receiver hears, a block at a time."""
+        draws = Draws(self.seed, self.region.number, self.scenario)
+        return mix(self.emissions(), self.air, self.seconds, draws)
+
+
+def write_scene(path: Path, scene: Scene, datatype: WrittenType = "ci16_le") -> Path:
+    """Write what a receiver hears, with every emission annotated, and return the path of the metadata."""
+    scene.check()
+    region, air = scene.region, scene.air
+    return write_recording(
+        path,
+        scene.samples(),
+        rate_hz=air.rate_hz,
+        frequency_hz=air.carrier_hz,
+        annotations=annotations_of(scene.emissions(), air),
+        datatype=datatype,
+        about={
+            "core:description": f"Simulated: region {region.number} of Comms-ML, seed {scene.seed}.",
+            "core:hw": f"None: simulated. Full scale is {air.full_scale_dbm:g} dBm.",
+            f"{EXTENSION}:router": region.addresses[region.router],
+            f"{EXTENSION}:time_lapse": air.time_lapse,
+        },
+    )
+
+
+def scenes(
+    seconds: float, seed: int, regions: Sequence[Region] | None = None, air: RadioSettings | None = None
+) -> dict[str, list[Scene]]:
+    """Return the scenes of regions (default: 1 to 3) by kind: the same places, but every scene has its own traffic.
+
+    Nobody is strange in the typical ones; in the others the intruder comes after half of the time.
+    """
+    return {
+        kind: [
+            Scene(region, seconds, seed, scenario, seconds / 2 if kind == "bluetooth" else None, air or RadioSettings())
+            for region in regions or default_regions()[:3]
+        ]
+        for kind, scenario in KINDS.items()
+    }

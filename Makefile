@@ -96,11 +96,12 @@ coverage:
 	@echo "core, kernel, learners and protocol together, in percent (must reach 95):"
 	@$(BIN)/coverage report --include='src/tolfl/core/*,src/tolfl/kernel/*,src/tolfl/learners/*,src/tolfl/protocol/*' --format=total --fail-under=95
 
-check: setup ## formatting, lint, types, import directions
+check: setup ## formatting, lint, types, import directions, glossary
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m docs.generate.glossary
 
 docs: setup ## build the documentation into site/; a broken link or anchor is an error
 	$(MKDOCS) build --strict

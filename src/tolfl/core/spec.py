@@ -97,13 +97,13 @@ class LinkModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChannelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A channel. Comms-ML as published has none (all frames look the same), so every number here is this project's.
 
-    They are a choice: an indoor link sampled at 240 million readings per second, where neither echoes nor noise drown
+    They are a choice: an indoor link sampled at 240 million readings a second, where neither multipath nor noise hides
     the twelve statistics.
     """
 
     delays_samples: tuple[Delay, ...] = (0, 5, 12, 24)  #: up to 0.1 microseconds, 30 m of detour
     powers_db: tuple[Finite, ...] = (0.0, -3.0, -7.0, -12.0)  #: of each echo; together they are scaled to power 1
-    rician_k_db: Finite = 10.0  #: power of the echoes that stay over the power of what changes with each frame
+    rician_k_db: Finite = 10.0  #: power of the paths that stay over the power of what changes with each frame
     gain_db: Decibels = 1.0  #: standard deviation of a frame's gain; the received level is not controlled
     snr_db: Finite = 20.0  #: signal to noise, per reading
     timing_offset_samples: Delay = 0  #: a frame's readings start up to so many samples early or late
@@ -130,8 +130,8 @@ class CommsMLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         8.0  #: "rate": all but the router so many times as busy; PCA-16 has AUROC 0.81, at 0.2 only 0.47
     )
     bluetooth_db: Finite = -20.0  #: "bluetooth": power over that of the router's frame; PCA-16 0.95, at -15 dB 0.998
-    own_share: Share = 0.65  #: "region-4": share of its echoes that region 2 does not have
-    #: Draws the phases of the regions' echoes, that is where the receivers stand; no other seed changes them. How much
+    own_share: Share = 0.65  #: "region-4": share of its paths that region 2 does not have
+    #: Draws the phases of the regions' paths, that is where the receivers stand; no other seed changes them. How much
     #: region 4 differs depends on it: PCA-16 has 0.59 to 1.00 over the places 0 to 13, median 0.99; place 9, with 0.97,
     #: leaves something to find and something to miss.
     place_seed: AtLeast0 = 9
@@ -339,7 +339,7 @@ class BlobsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n_features: Annotated[AtLeast1, Meta(title="Features of a sample (blobs).")] = 32
     n_groups: AtLeast1 = 5
     n_test: AtLeast2 = 1000
-    n_validation: AtLeast0 = 500  #: typical samples held back, to choose between models without their labels
+    n_validation: AtLeast0 = 500  #: typical samples held out, to choose between models without their labels
 
 
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ Distribution Shift", 2022), whose code the defaults follow. Its weighted mean is
 of a group but the first.
 
 The first round is the cold start: devices pre-train the same model, the directions of their updates give the groups.
-Who was not there (or was not drawn, in a large fleet) is a newcomer: it pre-trains and joins the group whose direction
+Who was not there (or was not drawn, in a large fleet) joins late: it pre-trains and joins the group whose direction
 its own update is nearest to.
 """
 

@@ -101,7 +101,7 @@ class FeSEM(Clustered):
             return clusters.centres[own]
         if not clusters.is_formed:
             return self.training.model.initial(turn.seed)
-        # A newcomer starts from the mean of the centres.
+        # A device that joins starts from the mean of the centres.
         mean: Vector = np.stack([clusters.centres[cluster] for cluster in clusters.hosted]).mean(axis=0)
         return mean
 

@@ -165,14 +165,14 @@ def _joined(parts: list[CommsMLSamples]) -> CommsMLSamples:
 
 
 def draw_taps(settings: ChannelSettings, rng: np.random.Generator) -> Complex:
-    """Return the echoes of a place: the settings' powers, random phases, total power 1."""
+    """Return the paths to a receiver: the settings' powers, random phases, total power 1."""
     amplitudes = 10 ** (np.array(settings.powers_db) / 20)
     phases = rng.uniform(0.0, 2 * np.pi, len(amplitudes))
     return np.asarray(amplitudes / np.linalg.norm(amplitudes) * np.exp(1j * phases))
 
 
 def mixed_taps(one: Complex, other: Complex, share_of_other: float) -> Complex:
-    """Return echoes between two places, total power 1."""
+    """Return paths between those of two receivers, total power 1."""
     taps = (1 - share_of_other) * one + share_of_other * other
     return np.asarray(taps / np.linalg.norm(taps))
 
@@ -192,7 +192,7 @@ def receive(
     frame
         What is sent, from its first sample on, with power 1.
     taps
-        Echoes that stay; every frame adds Rayleigh fading of the same power profile to them.
+        Paths that stay; every frame adds Rayleigh fading of the same power profile to them.
     shape
         How many frames, and how many readings of each.
     interference
@@ -201,14 +201,14 @@ def receive(
     n_frames, n_readings = shape
     k = 10 ** (settings.rician_k_db / 10)
     changing = np.abs(taps) * _noise(rng, (n_frames, len(taps)))
-    echoes = math.sqrt(k / (k + 1)) * taps + math.sqrt(1 / (k + 1)) * changing
-    echoes *= 10 ** (rng.normal(0.0, settings.gain_db, (n_frames, 1)) / 20)
+    paths = math.sqrt(k / (k + 1)) * taps + math.sqrt(1 / (k + 1)) * changing
+    paths *= 10 ** (rng.normal(0.0, settings.gain_db, (n_frames, 1)) / 20)
     readings = 10 ** (-settings.snr_db / 20) * _noise(rng, shape)
     most = settings.timing_offset_samples
     offsets = rng.integers(-most, most + 1, n_frames)
     for offset in np.unique(offsets):
         which = offsets == offset
-        readings[which] += echoes[which] @ _delayed(frame, settings.delays_samples, int(offset), n_readings)
+        readings[which] += paths[which] @ _delayed(frame, settings.delays_samples, int(offset), n_readings)
     if interference is not None:
         readings += interference
     return readings

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -405,7 +405,7 @@ def _reduced(feature: SampledFeature, windows: Windows) -> Float:
     if not len(windows):
         return np.empty(0)
     packets = windows.packets
-    fields = {"src": packets.source, "dst": packets.destination, "time": packets.time_s}
+    fields: dict[str, NDArray[Any]] = {"src": packets.source, "dst": packets.destination, "time": packets.time_s}
     values = gaps_s(windows) if feature.is_of_gaps else fields.get(feature.what, packets.wire_bytes)
     counted: dict[str, Callable[[], NDArray[np.intp]]] = {
         "count": lambda: windows.sizes,

@@ -29,7 +29,7 @@ def path_loss_db(
 ) -> NDArray[np.float64]:
     """Return the loss by distance: free space up to `reference_m`, from there `exponent` (log-distance model).
 
-    Two in free space, about three in a house. Nearer than `reference_m` the loss does not fall any more: the aerials
+    Two in free space, about three in a house. Nearer than `reference_m` the loss does not fall any more: the antennas
     would touch.
 
     >>> path_loss_db([1.0, 10.0], 2.437e9).round(1).tolist()
@@ -142,7 +142,7 @@ class Fingerprint:
         )
 
     def distort(self, samples: Complex) -> Complex:
-        """Return samples of mean power 1 as they leave the aerial; the carrier's offset is the receiver's business."""
+        """Return samples of mean power 1 as they leave the antenna; the carrier's offset is the receiver's business."""
         return self._amplify(self._mix_branches(samples))
 
     def _mix_branches(self, samples: Complex) -> Complex:
@@ -171,7 +171,7 @@ class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     carrier_hz: float = 2.437e9  #: Wi-Fi channel 6, and in the middle of Bluetooth's band
     bandwidth_mhz: int = 20  #: 20: 802.11g frames; 40, 80, 160: 802.11ac, which in reality is at 5 GHz
     oversampling: float = 1.0
-    #: The transcript of a region runs so many times as fast: a region sends a few packets a second, a recording of a
+    #: The traffic of a region runs so many times as fast: a region sends a few packets a second, a recording of a
     #: second is large already.
     time_lapse: float = 200.0
     place_seed: int = 9  #: where everybody stands and what their devices are like; no other seed changes it
@@ -220,7 +220,7 @@ class Transmitter:
     """A device that sends, as the receiver hears it."""
 
     address: str
-    power_dbm: float  #: at the receiver's aerial, mean over fading
+    power_dbm: float  #: at the receiver's antenna, mean over fading
     fingerprint: Fingerprint
     multipath: Multipath
 

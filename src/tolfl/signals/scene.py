@@ -79,7 +79,7 @@ def wifi_emissions(
 ) -> Iterator[Emission]:
     """Yield the frames of a region in the order of their starts, until `seconds`.
 
-    Each packet of the region's transcript becomes a data frame, sent when the air is free: a packet that comes while
+    Each packet of the region becomes a data frame, sent when the air is free: a packet that comes while
     another is on the air waits for its end, for 28 microseconds and for up to fifteen slots more. Nobody collides.
     """
     packets = _compress_time(simulate(region, seconds * air.time_lapse, seed, scenario), air.time_lapse)
@@ -119,7 +119,7 @@ def _station(region: Region, air: RadioSettings, number: int) -> Station:
 def _mpdu(
     region: Region, hosts: Hosts, source: int, destination: int, header: np.void, payload_bytes: int, number: int
 ) -> bytes:
-    """Return a data frame: the IP packet of a transcript's packet, with zeros as its payload."""
+    """Return a data frame: the IP packet of a simulated packet, with zeros as its payload."""
     router, own, other = (hosts.hardware[index].tobytes() for index in (region.router, source, destination))
     is_down = source == region.router
     control, addresses = (_FROM_ROUTER, other + router + own) if is_down else (_TO_ROUTER, router + own + other)

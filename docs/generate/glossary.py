@@ -1,0 +1,131 @@
+"""Words that the glossary of CONTRIBUTING replaces, wherever they came back: `python -m docs.generate.glossary`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Where words still occur: rooms of `src/tolfl`, folders of `docs`, files beside them. Nothing is added here.
+OPEN: dict[str, set[str]] = {
+    "cli": {"aloud", "held back", "held for dead", "patience", "rehearsal", "undisturbed", "who is there"},
+    "dashboard": {"goodbye"},
+    "datasets": {"held back"},
+    "detect": {"held back", "made up", "sealed", "stranger"},
+    "docs/explanation": {
+        "debts",
+        "doubts",
+        "goodbye",
+        "hangs up",
+        "held back",
+        "held for dead",
+        "ladder",
+        "lighter side",
+        "newcomer",
+        "next life",
+        "patience",
+        "stranger",
+        "turned away",
+        "undisturbed",
+        "victim",
+    },
+    "docs/how-to": {
+        "borrowed",
+        "goodbye",
+        "held back",
+        "held for dead",
+        "next life",
+        "rehearsal",
+        "stranger",
+        "turned away",
+        "undisturbed",
+    },
+    "docs/reference": {
+        "aerial",
+        "echoes",
+        "held back",
+        "last words",
+        "next life",
+        "sealed",
+        "transcript",
+        "undisturbed",
+        "who is there",
+    },
+    "docs/tutorials": {"held back", "rehearsal", "rehearsed"},
+    "experiments": {"borrowed", "held back", "newcomer", "rehearsal", "victim"},
+    "net": {
+        "goodbye",
+        "greeted",
+        "hangs up",
+        "held back",
+        "held for dead",
+        "hopeless",
+        "last words",
+        "made up",
+        "next life",
+        "patience",
+        "stranger",
+        "turned away",
+        "who is there",
+    },
+    "protocol": {
+        "debts",
+        "goodbye",
+        "held back",
+        "held for dead",
+        "made up",
+        "next life",
+        "patience",
+        "undisturbed",
+        "wants in",
+    },
+    "runs": {"held back", "undisturbed"},
+    "signals": {"aerial", "transcript"},
+    "sim": {"held back", "patience", "undisturbed"},
+    "watch": {"patience"},
+}
+
+
+def glossary(text: str) -> list[str]:
+    """Return the words in code type of the glossary's left column."""
+    table = text.partition("| instead of | write |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
+
+
+def places() -> dict[str, list[Path]]:
+    """Return the files that are looked through, by room."""
+    found: dict[str, list[Path]] = {"README.md": [ROOT / "README.md"]}
+    for path in sorted((ROOT / "src/tolfl").rglob("*.py")):
+        found.setdefault(path.relative_to(ROOT / "src/tolfl").parts[0], []).append(path)
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path.parent.name != "decisions":  # a decision keeps the words it was made in
+            found.setdefault("/".join(path.relative_to(ROOT).parts[:-1]), []).append(path)
+    return found
+
+
+def came_back(words: list[str]) -> tuple[list[str], dict[str, set[str]]]:
+    """Return lines that say where a word came back, and the words that each room still has."""
+    pattern = re.compile(r"\b(" + "|".join(map(re.escape, words)) + r")\b", re.IGNORECASE)
+    lines: list[str] = []
+    rooms: dict[str, set[str]] = {}
+    for room, paths in places().items():
+        for path in paths:
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+                for word in pattern.findall(line.replace("_", " ")):
+                    rooms.setdefault(room, set()).add(word.lower())
+                    if word.lower() not in OPEN.get(room, set()):
+                        lines.append(f"{path.relative_to(ROOT)}:{number}: {word!r}; CONTRIBUTING says what to write")
+    return lines, rooms
+
+
+def main() -> None:
+    """Print where words came back, and end with 1 if there are any."""
+    lines, _ = came_back(glossary((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.exit(bool(lines))
+
+
+if __name__ == "__main__":
+    main()

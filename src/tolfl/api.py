@@ -12,78 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tolfl.core.errors import SpecError
-from tolfl.core.records import AnyRecord
 from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.experiments.comparison import Comparing, Comparison, parse_schemes
-from tolfl.learners import Scorer
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.training import Model
-from tolfl.runs.ledger import Ledger
-from tolfl.runs.run_figures import plot_curves
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch import Tensor, nn
-
-
-class Run:
-    """A finished run: how good its model is, what happened, and the model itself."""
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-
-    @property
-    def spec(self) -> RunSpec:
-        """Everything the run depended on."""
-        return self._result.spec
-
-    @property
-    def auroc(self) -> float | None:
-        """AUROC on the test set; the mean over devices where they went on alone; None without a test set."""
-        value = self._result.summary["auroc"]
-        return value if isinstance(value, float) else None
-
-    @property
-    def records(self) -> list[AnyRecord]:
-        """What happened, in order."""
-        return self._result.records
-
-    @property
-    def summary(self) -> dict[str, object]:
-        """The content of `summary.json`."""
-        return self._result.summary
-
-    @property
-    def models(self) -> dict[str, Scorer]:
-        """The model of those who train together (the heaviest, after a cut for good), and of each who went on alone."""
-        return self._result.models
-
-    @property
-    def model(self) -> Scorer:
-        """The model of the fleet; the first one where devices went on alone."""
-        if not self.models:
-            raise LookupError(f"this run left no model: {self.summary['ended']}")
-        return next(iter(self.models.values()))
-
-    @property
-    def ledger(self) -> Ledger:
-        """Every message that carried a model."""
-        return self._result.ledger
-
-    def plot(self) -> Figure:
-        """Return a figure of the loss (and AUROC, where it was evaluated) over rounds, with failures marked."""
-        return plot_curves([(self._label(), self.records)])
-
-    def _label(self) -> str:
-        policy = self.summary["on_head_failure"]
-        return f"{self.spec.scheme} ({policy})" if policy else self.spec.scheme
-
-    def __repr__(self) -> str:
-        without = "no test set" if self.models else "no model left" if self.summary["survivors"] else "no device left"
-        auroc = without if self.auroc is None else f"AUROC {self.auroc:.3f}"
-        return f"<Run {self._label()} on {self.summary['data']}: {auroc}, {len(self._result.models)} model(s)>"
 
 
 def simulate(
@@ -128,7 +65,7 @@ def simulate(
     chosen, module = _settle(spec or RunSpec(), data, slices, model, loss, options)
     if chosen.repetitions != 1:
         raise SpecError("simulate gives one run; for repetitions call it once per seed, or use tolfl simulate")
-    return Run(run(chosen, slices, module, None if out is None else Path(out))[0])
+    return run(chosen, slices, module, None if out is None else Path(out))[0]
 
 
 def compare(  # noqa: PLR0913  (each by its name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from tolfl.detect import FederatedDetector
 from tolfl.tables import blocks
 
 N = 80
+#: An exported scorer is a process of its own. `make test` lets it read one table of every kind of reading.
+IS_QUICK = bool(os.environ.get("TOLFL_QUICK"))
+EXPORTED_QUICKLY = ("plain", "decimal comma", "holes", "utf-16", "quotes", "units", "json lines", "parquet")
 
 
 def columns(seed: int = 0) -> dict[str, list[object]]:
@@ -116,7 +120,7 @@ def as_frame(path: Path) -> pa.Table:
     return pa.concat_tables([block.table for block in blocks(path)], promote_options="permissive")
 
 
-def assert_alike(path: Path) -> None:
+def assert_alike(path: Path, is_exported: bool = True) -> None:
     """Fit a table; score it by the command, the estimator and the exported scorer; compare all they say."""
     fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m")
     assert fitted.code == 0, fitted.err
@@ -124,15 +128,16 @@ def assert_alike(path: Path) -> None:
     found = [json.loads(line) for line in scored.out.splitlines()]
     frame = as_frame(path)
     estimator = FederatedDetector().fit(frame, devices="site")
-    assert run("export", "m").code == 0
-    command = [sys.executable, "m.pyz", path.name, "--format", "jsonl"]
-    exported = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert scored.code == 0, scored.err
     assert [one["score"] for one in found] == estimator.anomaly_score(frame, devices="site").tolist()
     verdicts = np.where(estimator.predict(frame, devices="site") > 0, "typical", "alarm")
     assert [one["verdict"] for one in found] == verdicts.tolist()
-    assert (exported.returncode, exported.stdout, exported.stderr) == (scored.code, scored.out, scored.err)
+    if is_exported:
+        assert run("export", "m").code == 0
+        command = [sys.executable, "m.pyz", path.name, "--format", "jsonl"]
+        exported = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (exported.returncode, exported.stdout, exported.stderr) == (scored.code, scored.out, scored.err)
 
 
 @pytest.mark.processes
@@ -142,7 +147,7 @@ def test_fit_score_the_estimator_and_the_exported_scorer_read_a_table_alike(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert_alike(write(name, tmp_path))
+    assert_alike(write(name, tmp_path), is_exported=not IS_QUICK or name in EXPORTED_QUICKLY)
 
 
 CELLS = {
@@ -171,7 +176,10 @@ def drawn_tables(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.processes
 @settings(
-    max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+    max_examples=2 if IS_QUICK else 6,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
 )
 @given(content=drawn_tables())
 def test_drawn_tables_are_read_alike(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:

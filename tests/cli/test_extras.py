@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tolfl
 from tolfl.core.errors import EXTRAS
 
 #: Makes an interpreter as if these packages had never been installed.
@@ -30,7 +31,8 @@ def without_extras(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BLOCKER)
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    sources = Path(tolfl.__file__).parents[1]
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{sources}"}
 
 
 def run(environment: dict[str, str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,6 +78,7 @@ def test_a_fleet_of_real_devices_needs_no_extra(without_extras: dict[str, str], 
             "sklearn",
             "tables",
         ),
+        (("simulate", *BLOBS, "--track", "tensorboard"), "tensorboard", "track"),
     ],
 )
 def test_a_missing_extra_is_one_sentence_with_the_command(

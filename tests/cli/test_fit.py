@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.cli.detectors import BUILDINGS, lines_of_buildings, readings, run, write_lines
 from tolfl.detect import Detector
-from tolfl.runs.extras import module_of_extra
 
 ROLES = ("--device-column", "building", "--time-column", "time")
 PCA = ("--model", "pca")
@@ -109,7 +109,7 @@ def test_a_data_set_goes_by_its_name() -> None:
 def test_a_tracked_training_ends_with_its_auroc(folder: Path) -> None:
     arguments = ("--label-column", "state", "--track", "tensorboard", "--track-to", "events", "--format", "json")
     done = run("fit", "labelled.csv", *ROLES, *PCA, "--out", "model", *arguments)
-    reader = module_of_extra("tensorboard.backend.event_processing.event_accumulator", "track")
+    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
     events = reader.EventAccumulator(str(folder / "events" / "model"))
     events.Reload()
 
@@ -197,7 +197,7 @@ def test_help_has_examples() -> None:
 def test_a_training_is_tracked_as_it_happens(folder: Path) -> None:
     arguments = ("--fail", "server@3", "--rounds", "6", "--track", "tensorboard", "--track-to", "events")
     assert run("fit", "typical.csv", *ROLES, "--model", "autoencoder", "--out", "model", *arguments).code == 0
-    reader = module_of_extra("tensorboard.backend.event_processing.event_accumulator", "track")
+    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
     events = reader.EventAccumulator(str(folder / "events" / "model"))
     events.Reload()
 

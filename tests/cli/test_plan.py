@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tolfl.cli.plan import plan
+from tolfl.cli.experiment_commands import plan
 from tolfl.core.errors import SpecError, TolFLError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.detect.rows import fleet, near_a_plane, off_the_plane
-from tolfl.core.errors import TolFLError
 from tolfl.detect import Detector, DetectorSpec, Features, fit_detector
 from tolfl.detect.onnx_export import largest_difference, to_onnx
 from tolfl.detect.reconstruction import Dense, Reconstruction
-from tolfl.runs.extras import MissingExtraError, module_of_extra
 
 ROWS = np.concatenate([near_a_plane(300, seed=5), off_the_plane(300, seed=6)])
 SMALL = {"hidden": (8,), "code": 2, "rounds": 5}
@@ -101,11 +99,3 @@ def test_a_graph_can_be_checked_and_names_what_it_takes(detector: Detector) -> N
     onnx.checker.check_model(graph, full_check=True)
     assert json.loads(stored["tolfl"])["features"] == list(detector.features.names)
     assert to_onnx(detector) == to_onnx(detector)
-
-
-def test_a_package_that_is_not_installed_is_named_with_its_extra() -> None:
-    with pytest.raises(MissingExtraError, match=r"needs nosuchpackage.*pip install 'tolfl\[export\]'") as caught:
-        module_of_extra("nosuchpackage.part", "export")
-
-    assert isinstance(caught.value, TolFLError)
-    assert isinstance(caught.value, ImportError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from tolfl.detect.fitting import Seen, watched, watched_by
 from tolfl.learners import State
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.registry import learner_of
-from tolfl.runs.extras import module_of_extra
 from tolfl.runs.outcome import fleet_of
 from tolfl.runs.tracking import TrackingError, tracker_for
 from tolfl.sim.simulation import Runs, Simulation
@@ -30,7 +30,7 @@ SPEC = RunSpec(
 
 
 def read(folder: Path) -> Any:
-    reader = module_of_extra("tensorboard.backend.event_processing.event_accumulator", "track")
+    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
     events = reader.EventAccumulator(str(folder))
     events.Reload()
     return events
@@ -95,7 +95,7 @@ def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # MLflow and its database library disagree about what is deprecated
 def test_mlflow_has_the_same_numbers(tmp_path: Path) -> None:
-    mlflow = module_of_extra("mlflow.tracking", "track")
+    mlflow = import_module("mlflow.tracking")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     runs = Runs(SPEC)
     with tracker_for("mlflow", "run", uri) as tracker:

@@ -142,45 +142,26 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path, stops_after: 
 
 
 @pytest.mark.processes
-def test_what_another_process_computes_is_waited_for_and_taken_over_when_it_is_killed(tmp_path: Path) -> None:
-    asked = [Job("clean", SPEC)]
-    path = tmp_path / "shared" / f"{asked[0].shared_key}.lock"
-    holds_it = (
-        "import pathlib, sys; from tolfl.runs.write_lock import WriteLock; "
-        f"lock = WriteLock(pathlib.Path({str(path)!r})); "
-        "print(lock.take(), flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", holds_it], stdin=PIPE, stdout=PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
-        sweep = Sweep(asked, tmp_path)
-        labels = []
-        for progress in sweep:
-            labels.append(progress.label)
-            if len(labels) == 2:
-                other.kill()
-    assert labels[:2] == ["clean (another process computes it)"] * 2
-    assert labels[-SPEC.rounds :] == ["clean"] * SPEC.rounds
-    assert sweep.is_finished(asked[0])
-
-
-@pytest.mark.processes
-def test_while_another_process_computes_a_group_the_others_are_computed(tmp_path: Path) -> None:
+def test_what_another_process_computes_comes_last_and_is_taken_over_when_that_is_killed(tmp_path: Path) -> None:
     asked = [Job("clean", SPEC), Job("other", changed(seed=5))]
-    lock = tmp_path / "shared" / f"{asked[0].shared_key}.lock"
+    path = tmp_path / "shared" / f"{asked[0].shared_key}.lock"
+    path.parent.mkdir()
     holds_it = (
-        "import pathlib, sys; from tolfl.runs.write_lock import WriteLock; "
-        f"lock = WriteLock(pathlib.Path({str(lock)!r})); print(lock.take(), flush=True); sys.stdin.read()"
+        "import filelock, sys; "
+        f"lock = filelock.FileLock({str(path)!r}); lock.acquire(); print('held', flush=True); sys.stdin.read()"
     )
-    labels = []
+    sweep, labels = Sweep(asked, tmp_path), []
     with subprocess.Popen([sys.executable, "-c", holds_it], stdin=PIPE, stdout=PIPE, text=True) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == "True\n"
-        for progress in Sweep(asked, tmp_path):
+        assert holder.stdout.readline() == "held\n"
+        for progress in sweep:
             labels.append(progress.label)
-            if len(labels) == SPEC.rounds + 1:
+            if len(labels) == SPEC.rounds + 2:
                 holder.kill()
-    assert labels == ["other"] * SPEC.rounds + ["clean (another process computes it)"] + ["clean"] * SPEC.rounds
+                holder.wait()
+    waiting = ["clean (another process computes it)"] * 2
+    assert labels == ["other"] * SPEC.rounds + waiting + ["clean"] * SPEC.rounds
+    assert sweep.is_finished(asked[0])
 
 
 def test_a_new_failure_round_starts_from_the_nearest_rounds_on_disk(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tolfl.core.spec import RunSpec
-from tolfl.sim.simulation import Result, Runs
+from tolfl.sim.simulation import Run, Runs
 
 ROOT = Path(__file__).resolve().parents[2]
 APPS = Path(__file__).with_name("apps")
@@ -30,7 +30,7 @@ def app_spec(app: str = "linear", python: Path = NEWEST, config: str = "", **fie
     return RunSpec(**{"devices": 6, "clusters": 3, "timing": "lan", "learn": learn, **fields})
 
 
-def simulated(spec: RunSpec) -> Result:
+def simulated(spec: RunSpec) -> Run:
     """Return the result of a run in the simulator."""
     runs = Runs(spec)
     for _ in runs:

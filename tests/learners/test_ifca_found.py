@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.sim.fleets import FULL_BATCH, closed, params, simulated
 from tolfl.core.spec import BlobsSpec, IFCASpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 # -- settings where the method is known to work -----------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ def rotated(m: int, per_group: int) -> FederatedDataset:
     )
 
 
-def found(result: Result) -> set[tuple[int, ...]]:
+def found(result: Run) -> set[tuple[int, ...]]:
     return set(closed(result)[-1].groups.values())
 
 

@@ -14,7 +14,7 @@ from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import TrainedModel
-from tolfl.sim.simulation import Result, Runs, run
+from tolfl.sim.simulation import Run, Runs, run
 
 FULL_BATCH = TrainSpec(batch_size=0, lr=0.1)
 
@@ -56,33 +56,33 @@ def some_data(sizes: Sequence[int], n_features: int = 3, seed: int = 0, with_tes
     return FederatedDataset.from_arrays(slices, test=(test, np.arange(40) % 2))
 
 
-def simulated(spec: RunSpec, data: FederatedDataset, module: nn.Module | None = None) -> Result:
+def simulated(spec: RunSpec, data: FederatedDataset, module: nn.Module | None = None) -> Run:
     """Return one finished run of a small module."""
     return run(spec, data, ModuleModel(module or Mean(data.n_features)))[0]
 
 
-def finished(runs: Runs) -> list[Result]:
+def finished(runs: Runs) -> list[Run]:
     """Play runs to their end."""
     for _ in runs:
         pass
     return runs.results
 
 
-def model_of(result: Result, name: str = "global") -> TrainedModel:
+def model_of(result: Run, name: str = "global") -> TrainedModel:
     found = result.models[name]
     assert isinstance(found, TrainedModel)
     return found
 
 
-def params(result: Result, name: str = "global") -> NDArray[np.floating]:
+def params(result: Run, name: str = "global") -> NDArray[np.floating]:
     return model_of(result, name).params
 
 
-def closed(source: Result | Sequence[AnyRecord]) -> list[RoundClosed]:
-    records = source.records if isinstance(source, Result) else source
+def closed(source: Run | Sequence[AnyRecord]) -> list[RoundClosed]:
+    records = source.records if isinstance(source, Run) else source
     return [record for record in records if isinstance(record, RoundClosed)]
 
 
-def ended(result: Result) -> RunEnded:
+def ended(result: Run) -> RunEnded:
     (ending,) = [record for record in result.records if isinstance(record, RunEnded)]
     return ending

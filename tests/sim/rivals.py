@@ -15,7 +15,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.kernel import TrainJob, Update
 from tolfl.kernel.jobs import Floats
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 RIVALS = ("fedgroup", "ifca", "fesem")
 POLICIES = ("strict", "rehome")
@@ -70,7 +70,7 @@ class FastMean(ModuleModel):
 MODEL = FastMean(Mean(3))
 
 
-def simulated(spec: RunSpec) -> Result:
+def simulated(spec: RunSpec) -> Run:
     return run(spec, DATA, MODEL)[0]
 
 
@@ -103,11 +103,11 @@ BLOBS = RunSpec(
 )
 
 
-def comparable(result: Result) -> dict[str, object]:
+def comparable(result: Run) -> dict[str, object]:
     return {key: value for key, value in result.summary.items() if key != "seconds_per_round"}
 
 
-def assert_same(one: Result, other: Result) -> None:
+def assert_same(one: Run, other: Run) -> None:
     assert one.records == other.records
     assert comparable(one) == comparable(other)
     assert list(one.models) == list(other.models)

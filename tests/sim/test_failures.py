@@ -19,7 +19,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.kernel import TrainJob
 from tolfl.learners.layouts import failure_plan
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import Result
+from tolfl.sim.simulation import Run
 
 N = 6
 EVERYBODY = tuple(range(N))
@@ -34,7 +34,7 @@ def changed(**changes: object) -> RunSpec:
     return msgspec.structs.replace(SPEC, **changes)
 
 
-def history(result: Result | Sequence[RoundClosed], private: bool = False) -> list[RoundClosed]:
+def history(result: Run | Sequence[RoundClosed], private: bool = False) -> list[RoundClosed]:
     """Return one closed round per index: of two that extend the same round, the heavier (rule 1)."""
     heaviest: dict[int, RoundClosed] = {}
     for record in closed(result):
@@ -188,7 +188,7 @@ def test_rounds_before_a_failure_are_those_of_the_clean_run_to_the_last_bit(fail
     first = failure_plan(disturbed).first_round
     assert first is not None
 
-    def before(result: Result) -> list[object]:
+    def before(result: Run) -> list[object]:
         versions = [record.version for record in history(result)[:first]]
         kept = [r for r in result.records if isinstance(r, RoundClosed | Evaluated) and r.version in versions]
         return [(r.version, (r.loss, r.auroc) if isinstance(r, Evaluated) else r.loss) for r in kept]

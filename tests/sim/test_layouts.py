@@ -15,7 +15,7 @@ from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.core.topology import Topology
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -41,13 +41,13 @@ def layouts(draw: st.DrawFn, n_devices: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def star() -> Result:
+def star() -> Run:
     return run(msgspec.structs.replace(SMALL, clusters=1))[0]
 
 
 @few
 @given(layouts(7))
-def test_the_autoencoder_is_the_same_after_twenty_rounds_in_every_layout(star: Result, layout: str) -> None:
+def test_the_autoencoder_is_the_same_after_twenty_rounds_in_every_layout(star: Run, layout: str) -> None:
     """Dropout, mini-batches and two epochs included: draws are keyed by device and round, never by place."""
     result = run(msgspec.structs.replace(SMALL, topology=layout, clusters=1))[0]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.sim.fleets import FULL_BATCH, closed, simulated, some_data
 from tolfl.core.spec import RunSpec
 from tolfl.runs.ledger import Kind
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 N, ROUNDS = 10, 3
 DATA = some_data([3] * N)
@@ -49,7 +49,7 @@ def changed(**changes: object) -> RunSpec:
     return msgspec.structs.replace(SPEC, **changes)
 
 
-def counts(result: Result) -> dict[str, int]:
+def counts(result: Run) -> dict[str, int]:
     """Return the counts of a round, which must be those of every round."""
     rounds = [record.messages for record in closed(result)]
     assert rounds == [rounds[0]] * ROUNDS

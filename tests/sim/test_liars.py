@@ -11,7 +11,7 @@ from tolfl.core.contribution import Vector
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import BlobsSpec, DefenceSpec, RunSpec
 from tolfl.runs.directory import models_sha256
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 BLOBS = BlobsSpec(samples_per_device=40, n_test=100, n_validation=0)
 SPEC = RunSpec(data="blobs", blobs=BLOBS, devices=6, clusters=2, rounds=4)
@@ -20,16 +20,16 @@ ATTACK = "1:flip,samples=1000"
 STRONG = DefenceSpec("median", clip_to_median=1.0, max_samples=40, chain_clip=5.0)
 
 
-def ran(**fields: object) -> Result:
+def ran(**fields: object) -> Run:
     (result,) = run(msgspec.structs.replace(SPEC, **fields))
     return result
 
 
-def sha(result: Result) -> str | None:
+def sha(result: Run) -> str | None:
     return models_sha256(result.models)
 
 
-def params(result: Result) -> Vector:
+def params(result: Run) -> Vector:
     return np.concatenate([tensor.ravel() for tensor in model_of(result).tensors().values()])
 
 

@@ -18,7 +18,7 @@ from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import blobs
 from tolfl.learners.layouts import failure_plan
 from tolfl.sim import simulation
-from tolfl.sim.simulation import Result, Runs
+from tolfl.sim.simulation import Run, Runs
 from tolfl.sim.timeline import Timeline
 
 
@@ -79,7 +79,7 @@ def plans(draw: st.DrawFn) -> tuple[RunSpec, list[int]]:
     return msgspec.structs.replace(spec, rounds=rounds, fail=fail, on_head_failure=policy, liars=""), sizes
 
 
-def played(spec: RunSpec, sizes: list[int], by_events: bool) -> tuple[Result, int]:
+def played(spec: RunSpec, sizes: list[int], by_events: bool) -> tuple[Run, int]:
     with pytest.MonkeyPatch.context() as patch:
         if by_events:
             patch.setattr(simulation, "Timeline", partial(Timeline, by_events=True))

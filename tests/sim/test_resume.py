@@ -14,7 +14,7 @@ from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.run_reader import read_records
-from tolfl.sim.simulation import Result, Runs, run
+from tolfl.sim.simulation import Run, Runs, run
 
 DATA = some_data([3, 4, 5, 2, 6, 4], with_test=True)
 SPEC = RunSpec(
@@ -152,7 +152,7 @@ BLOBS = RunSpec(
 )
 
 
-def assert_same(one: Result, other: Result) -> None:
+def assert_same(one: Run, other: Run) -> None:
     assert one.records == other.records
     assert comparable(one.summary) == comparable(other.summary)
     assert list(one.models) == list(other.models)

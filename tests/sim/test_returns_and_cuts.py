@@ -11,7 +11,7 @@ from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
 from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import Result, Runs
+from tolfl.sim.simulation import Run, Runs
 from tolfl.sim.world import training_speeds
 
 N = 6
@@ -26,7 +26,7 @@ def changed(**changes: object) -> RunSpec:
     return msgspec.structs.replace(SPEC, **changes)
 
 
-def played(spec: RunSpec) -> tuple[Result, dict[int, str]]:
+def played(spec: RunSpec) -> tuple[Run, dict[int, str]]:
     """Return a run and the version that each live device holds at its end."""
     runs = Runs(spec, DATA, ModuleModel(Mean(3)))
     result = finished(runs)[0]
@@ -38,7 +38,7 @@ def played(spec: RunSpec) -> tuple[Result, dict[int, str]]:
     return result, held
 
 
-def happened(result: Result) -> list[tuple[int | None, int | None, str]]:
+def happened(result: Run) -> list[tuple[int | None, int | None, str]]:
     return [(r.device, r.round, r.what) for r in result.records if isinstance(r, FailureHappened)]
 
 

@@ -24,7 +24,7 @@ from tolfl.learners.registry import learner_of
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.outcome import holders_of
-from tolfl.sim.simulation import Result, Runs, run
+from tolfl.sim.simulation import Run, Runs, run
 
 
 @pytest.mark.parametrize("scheme", ["fedgroup", "ifca", "fesem"])
@@ -40,7 +40,7 @@ def test_sides_of_a_cut_that_are_not_equally_fast_do_not_disturb_each_other(sche
     uneven = run(spec, data, MODEL)[0]
     even = run(msgspec.structs.replace(spec, links=LinkModel()), data, MODEL)[0]
 
-    def lines(result: Result) -> Sequence[object]:
+    def lines(result: Run) -> Sequence[object]:
         return sorted((c.round, c.included, sorted(c.groups.items())) for c in closed(result))
 
     assert lines(uneven) == lines(even)

@@ -6,16 +6,16 @@ import pytest
 
 from tolfl.core.records import FailureHappened, Joined, RoundClosed
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, Timing
-from tolfl.sim.simulation import Result, run
+from tolfl.sim.simulation import Run, run
 
 SMALL = {"model": ModelSpec(hidden=(4,), code=2), "blobs": BlobsSpec(samples_per_device=5, n_features=4, n_test=10)}
 
 
-def simulated(**fields: object) -> Result:
+def simulated(**fields: object) -> Run:
     return run(RunSpec(data="blobs", **{"devices": 6, "clusters": 3, "rounds": 8, **SMALL, **fields}))[0]  # type: ignore[arg-type]
 
 
-def stalls(result: Result) -> dict[int, float]:
+def stalls(result: Run) -> dict[int, float]:
     closed = [record for record in result.records if isinstance(record, RoundClosed)]
     return {record.round or 0: record.stall_s for record in closed if record.stall_s > 1e-9}
 

@@ -10,19 +10,17 @@ import sys
 
 import typer
 
-from tolfl.cli.compare import compare
 from tolfl.cli.completion import completion
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
 from tolfl.cli.doctor import doctor
 from tolfl.cli.entry import run
 from tolfl.cli.evaluate import evaluate
+from tolfl.cli.experiment_commands import compare, plan, reproduce
 from tolfl.cli.export import export
 from tolfl.cli.fit import fit
 from tolfl.cli.fleet_commands import enroll_app, node, status
 from tolfl.cli.inspect_model import inspect
-from tolfl.cli.plan import plan
-from tolfl.cli.reproduce import reproduce
 from tolfl.cli.run_commands import dashboard, report, simulate, up
 from tolfl.cli.score import score
 from tolfl.cli.watch import watch

@@ -12,6 +12,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_flags, spec_from_flags
+from tolfl.cli.output import console_for_tables, new_table, show_json
 from tolfl.cli.spectrogram import spectrogram
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
@@ -44,13 +45,9 @@ def list_(data_dir: flags.DataDir = None, format: flags.HowShown = Format.TABLE)
     found = [(name, what, _where(name, data_dir or "")) for name, what in DATASETS.items()]
     if format is Format.JSON:
         rows = [{"name": name, "what": what, "where": where} for name, what, where in found]
-        typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        show_json(rows)
         return
-    from rich.table import Table
-
-    from tolfl.cli.output import console_for_tables
-
-    table = Table("name", "what", "where", box=None, padding=(0, 2, 0, 0))
+    table = new_table("name", "what", "where")
     for name, what, where in found:
         table.add_row(name, what, where or f"not here: tolfl data get {name}")
     console_for_tables().print(table)
@@ -100,7 +97,7 @@ def describe(
     data = load(spec.check())
     found = described(data)
     if format is Format.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found.to_dict()), indent=2).decode())
+        show_json(found.to_dict())
     else:
         _show(found)
     if out is not None:
@@ -125,24 +122,20 @@ def _write_columns(spec: RunSpec, name: str) -> None:
 
 
 def _show(found: Description) -> None:
-    from rich.table import Table
-
-    from tolfl.cli.output import console_for_tables
-
     console = console_for_tables()
     n_train = sum(sum(counts.values()) for counts in found.per_device)
     n_test = sum(found.test.values())
     held_back = f"{found.n_validation} held back for validation, {n_test} to test"
     console.print(f"{found.name}: {found.n_features} features; {n_train} samples to train on, {held_back}")
     classes = list(dict.fromkeys(name for counts in found.per_device for name in counts))
-    table = Table("training samples", *classes, box=None, padding=(0, 2, 0, 0))
+    table = new_table("training samples", *classes)
     for device, counts in enumerate(found.per_device):
         table.add_row(f"device {device}", *(str(counts.get(name, "")) for name in classes))
     console.print(table)
     if not found.test:
         console.print("no test set: there is no anomalous class")
         return
-    table = Table("test samples", "", "", box=None, padding=(0, 2, 0, 0))
+    table = new_table("test samples", "", "")
     for name, count in found.test.items():
         table.add_row(name, str(count), "anomalous" if name in found.anomalous else "typical")
     console.print(table)
@@ -160,16 +153,15 @@ def get(
     Example: tolfl data get fashion-mnist
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
 
-    from tolfl.cli.progress import on_terminal
+    from tolfl.cli.progress import bar_of
     from tolfl.datasets.loaders import PUBLIC_SETS, DownloadProgress, cache_dir, download
 
     if name not in PUBLIC_SETS:
         raise UnknownNameError("data set to get", name, sorted(PUBLIC_SETS))
     into = cache_dir() if data_dir is None else Path(data_dir).expanduser()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, **on_terminal()) as bar:
+    with bar_of(*columns) as bar:
         tasks: dict[str, TaskID] = {}
 
         def report(progress: DownloadProgress) -> None:

@@ -23,7 +23,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import show_json
+from tolfl.cli.output import console_for_tables, new_table, show_json
 from tolfl.core.errors import TolFLError
 
 if TYPE_CHECKING:
@@ -130,16 +130,11 @@ def _examined(
 
 
 def _show(findings: list[CheckResult]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    from tolfl.cli.output import console_for_tables
-
     console = console_for_tables()
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    table.add_column()
+    table = new_table("", "", "")
+    table.show_header, table.columns[0].no_wrap = False, True
     area = ""
     for finding in findings:
         if finding.area != area:

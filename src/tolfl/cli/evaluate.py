@@ -13,6 +13,7 @@ from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
 from tolfl.cli.flags import Format, spec_from_flags
 from tolfl.cli.inspect_model import Model
+from tolfl.cli.output import console_for_tables, indented_json, new_table, number, show_json
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
@@ -65,7 +66,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if out is not None:
         _draw(judged, detector.thresholds.threshold, result, out)
     if format is Format.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        show_json(result)
         return
     _show(found, out)
 
@@ -126,7 +127,7 @@ def _draw(judged: Judged, threshold: float, result: dict[str, Any], out: Path) -
     from tolfl.detect.assessment import plot_histogram, plot_roc, plot_timeline
     from tolfl.runs.directory import write_file
 
-    write_file(out, "evaluation.json", msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+    write_file(out, "evaluation.json", indented_json(result))
     figures = {
         "roc": plot_roc(judged),
         "histogram": plot_histogram(judged, threshold),
@@ -140,14 +141,10 @@ def _draw(judged: Judged, threshold: float, result: dict[str, Any], out: Path) -
 
 
 def _show(found: Assessment, out: Path | None) -> None:
-    from rich.table import Table
-
-    from tolfl.cli.output import console_for_tables, number
-
     console = console_for_tables()
     heads = ("rows", "anomalous", "AUROC", "avg. precision", "partial AUROC", "false alarms", "detected")
     times = ("events", "noticed", "median s", "longest s") if found.detections is not None else ()
-    table = Table("", *heads, *times, box=None, padding=(0, 2, 0, 0))
+    table = new_table("", *heads, *times)
     rows = [("fleet", found.fleet, found.detections)]
     rows += [(name, one, found.detections_per_device.get(name)) for name, one in found.per_device.items()]
     for name, quality, detections in rows[:21]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
 from tolfl.cli.flags import Format
 from tolfl.cli.inspect_model import Model
+from tolfl.cli.output import show_json
 from tolfl.core.errors import SpecError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def export(
     if data is not None:
         result |= _compared(detector, content, data, label_column or "", tuple(typical or ()), fill_missing)
     if format is Format.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        show_json(result)
     else:
         _show(result)
     if result.get("largest_relative_difference", 0.0) > _PARITY:

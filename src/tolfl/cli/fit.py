@@ -12,13 +12,13 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, spec_from_flags
+from tolfl.cli.output import show_json
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.detect import Detector, DetectorSpec
     from tolfl.detect.fitting import Gathered
-    from tolfl.runs.tracking import Tracker
 
 #: Flags that are fields of a detector's specification, and those that say which data.
 _DETECTOR = (
@@ -198,7 +198,7 @@ def _trained(
     """Train, showing and tracking what happens; return the detector and how good it is, where that can be known."""
     from contextlib import nullcontext
 
-    from tolfl.cli.progress import progress_bar
+    from tolfl.cli.progress import progress_bar, show
     from tolfl.core.metrics import auroc, average_precision
     from tolfl.detect import fit_detector, fit_more
     from tolfl.detect.fitting import Seen, watched_by
@@ -210,15 +210,9 @@ def _trained(
         task = bar.add_task("training", total=None, loss="")
 
         def watch(seen: Seen) -> None:
-            loss = "" if seen.progress.loss is None else f"loss {seen.progress.loss:.4g}"
-            bar.update(
-                task,
-                place=seen.progress.text,
-                completed=seen.progress.rounds_done,
-                total=seen.progress.rounds,
-                loss=loss,
-            )
-            _tell(tracker, seen)
+            show(bar, task, seen.progress, "training")
+            if tracker is not None:
+                tracker.hear(seen.records)
 
         with watched_by(watch):
             if before is None:
@@ -236,17 +230,12 @@ def _trained(
     return detector, quality
 
 
-def _tell(tracker: Tracker | None, seen: Any) -> None:
-    if tracker is not None:
-        tracker.hear(seen.records)
-
-
 def _show(detector: Detector, out: Path, quality: dict[str, float], shown: Format) -> None:
     from tolfl.cli.inspect_model import description_of, show_description
 
     found: dict[str, Any] = {"saved": str(out), **description_of(detector), **quality}
     if shown is Format.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        show_json(found)
         return
     show_description(found)
     if quality:

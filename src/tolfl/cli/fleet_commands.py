@@ -10,7 +10,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import show_json
+from tolfl.cli.output import console_for_tables, new_table, show_json
 from tolfl.core.errors import TolFLError
 from tolfl.core.records import how_far
 
@@ -122,8 +122,6 @@ def _plain(answer: Answer) -> dict[str, Any]:
 
 
 def _show(answers: list[Answer]) -> None:
-    from tolfl.cli.output import console_for_tables, new_table
-
     console = console_for_tables()
     columns = ("device", "address", "life", "role", "rounds done", "loss", "held for dead", "refused", "problem")
     table = new_table(*columns)
@@ -161,14 +159,12 @@ def dead_devices(said: StatusReply) -> set[int]:
 
 def _fleet_table(said: StatusReply) -> Table:
     """Return the whole fleet as one device knows it, with the age of what it knows."""
-    from tolfl.cli.output import new_table
     from tolfl.core.topology import Topology
 
     n_done = said.version.round
     title = f"the fleet as device {said.device} knows it; "
     title += f"round {n_done - 1}, closed {said.round_age_s:.1f} s ago" if n_done else "no round is closed"
     table = new_table("device", "cluster", "role", "state", "in the last round", "last sign of life", title=title)
-    table.title_justify = "left"
     dead, inside = dead_devices(said), {life.device for life in said.roster}
     heads = Topology(said.clusters).heads(inside - dead)
     peers = {peer.device: peer for peer in said.peers}
@@ -292,11 +288,7 @@ def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = Format.TABLE) -> No
         found = {"fleet": authority.fleet, "devices": entries}
         show_json(found)
         return
-    from rich.table import Table
-
-    from tolfl.cli.output import console_for_tables
-
-    table = Table("name", "device", "generation", "good until", "", box=None, padding=(0, 2, 0, 0))
+    table = new_table("name", "device", "generation", "good until", "")
     for name, entry in entries.items():
         who = "operator" if entry.device is None else str(entry.device)
         table.add_row(name, who, str(entry.generation), entry.expires, "revoked" if entry.is_revoked else "")

@@ -11,6 +11,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
+from tolfl.cli.output import console_for_tables, new_table, show_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +32,7 @@ def inspect(model: Model, format: flags.HowShown = Format.TABLE) -> None:
 
     found = {"file": str(model), **description_of(Detector.load(model))}
     if format is Format.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        show_json(found)
         return
     show_description(found, is_complete=True)
 
@@ -66,8 +67,6 @@ def _limits(detector: Detector) -> list[Limit]:
 
 def show_description(found: Mapping[str, Any], is_complete: bool = False) -> None:
     """Print a description as people read it."""
-    from tolfl.cli.output import console_for_tables
-
     console = console_for_tables()
     last = found["trainings"][-1]
     n_devices = sum(device["rounds"] > 0 for device in last["devices"])
@@ -90,9 +89,7 @@ def show_description(found: Mapping[str, Any], is_complete: bool = False) -> Non
 
 
 def _devices(found: Mapping[str, Any]) -> Table:
-    from rich.table import Table
-
-    table = Table("device", "rows trained", "held back", "rounds", "threshold", "", box=None, padding=(0, 2, 0, 0))
+    table = new_table("device", "rows trained", "held back", "rounds", "threshold", "")
     limits = found["thresholds"]["devices"]
     devices = found["trainings"][-1]["devices"]
     for device in devices[:20]:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from types import FrameType
 from typing import TYPE_CHECKING, assert_never
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from tolfl.cli.event_lines import EventLines
+from tolfl.cli.output import new_table
+from tolfl.cli.progress import interruptions
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import FailureHappened, how_far
 from tolfl.learners.layouts import layout
@@ -46,7 +46,7 @@ def watch_fleet(launcher: Launcher, on_view: Callable[[], None]) -> bool:
     `on_view` is called every time the fleet was looked at. Whatever happens, no device is left behind.
     """
     scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
-    with _interruptions() as was_interrupted:
+    with interruptions(signal.SIGTERM, is_patient=True) as was_interrupted:
         try:
             launcher.start()
             with live_table(launcher) as refresh:
@@ -62,22 +62,6 @@ def watch_fleet(launcher: Launcher, on_view: Callable[[], None]) -> bool:
         for line in scorer.finish():
             launcher.note(line)
     return True
-
-
-@contextmanager
-def _interruptions() -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C and SIGTERM; the devices are stopped in good order."""
-    seen: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- on the terminal --------------------------------------------------------------------------------------------
@@ -109,7 +93,7 @@ def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
 
 def _picture(view: FleetView, clusters: dict[int, int], news: deque[str]) -> Group:
     loss = "" if view.loss is None else f", loss {view.loss:.4g}"
-    table = Table("device", "cluster", "role", "state", "pid", box=None, padding=(0, 2, 0, 0))
+    table = new_table("device", "cluster", "role", "state", "pid")
     for process in view.processes:
         table.add_row(
             str(process.device),

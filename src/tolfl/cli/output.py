@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tolfl.experiments.comparison import Comparison, ComparisonRow, Statistic
+    from tolfl.experiments.results import ExperimentReport
 
 Summary = Mapping[str, Any]
 
 
+def indented_json(value: object) -> bytes:
+    """Return a value as JSON that people can read."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
 def show_json(value: object) -> None:
     """Print a value as indented JSON."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    typer.echo(indented_json(value).decode(), nl=False)
 
 
 def console_for_tables() -> Console:
@@ -37,7 +43,7 @@ def new_table(*columns: str, title: str | None = None) -> Table:
     """Return an empty table in the style of all commands."""
     from rich.table import Table
 
-    return Table(*columns, title=title, box=None, padding=(0, 2, 0, 0))
+    return Table(*columns, title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def number(value: object, digits: int = 3) -> str:
@@ -234,3 +240,25 @@ def _legend(comparison: Comparison) -> list[str]:
         lines.append(f"difference: AUROC minus that of {comparison.reference}, seed by seed")
     lines.append("devices, models: how many trained in the last round; plain rows need all data in one place")
     return lines
+
+
+# -- experiments ------------------------------------------------------------------------------------------------
+
+
+def show_report(reports: Sequence[ExperimentReport], folder: Path) -> None:
+    """Print tables and verdicts of experiments, and in one line where all of it is."""
+    console = console_for_tables()
+    for report in reports:
+        for table in (table for table in report.tables if not table.is_detail):
+            shown = new_table(*table.columns, title=table.title)
+            for row in table.rows:
+                shown.add_row(*row)
+            console.print(shown)
+            for note in table.notes:
+                console.print(note, style="dim")
+            console.print()
+        for verdict in report.verdicts:
+            console.print(f"{verdict.text:<13}  {verdict.claim}: {verdict.evidence}")
+    names = ", ".join(report.name for report in reports)
+    n_rows = sum(len(report.rows) for report in reports)
+    console.print(f"{names}: {n_rows} rows in {folder} (JSON with specifications, Markdown, figures)", soft_wrap=True)

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 from rich.text import Text
@@ -31,14 +31,11 @@ def follow(
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> None:
     """Compute something to its end, showing how far it is; `command` goes on with it after Ctrl-C."""
-    with _interruptible() as was_interrupted, progress_bar() as bar:
+    with interruptions() as was_interrupted, progress_bar() as bar:
         task = bar.add_task(title, total=None, loss="")
         for progress in work:
             on_progress(progress)
-            loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
-            place = progress.text if progress.stages else ""
-            bar.update(task, completed=progress.done, total=progress.total, loss=loss, place=place)
-            bar.update(task, description=f"{progress.label or title:<18}")
+            show(bar, task, progress, title)
             if was_interrupted():
                 if not command:
                     raise KeyboardInterrupt
@@ -48,22 +45,10 @@ def follow(
                 raise typer.Exit(130)
 
 
-def _can_draw() -> bool:
-    """Tell whether somebody watches, on a terminal that can move its cursor."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def on_terminal() -> OnTerminal:
-    """Return what a bar on standard error needs to show nothing where nobody is watching."""
-    return {"console": Console(stderr=True), "disable": not _can_draw(), "transient": True}
-
-
-class OnTerminal(TypedDict):
-    """Where and whether a bar is drawn."""
-
-    console: Console
-    disable: bool
-    transient: bool
+def bar_of(*columns: ProgressColumn) -> Bar:
+    """Return a bar on standard error; it shows nothing where nobody watches, or on a terminal that cannot draw."""
+    can_draw = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return Bar(*columns, console=Console(stderr=True), disable=not can_draw, transient=True)
 
 
 class _Place(MofNCompleteColumn):
@@ -77,28 +62,35 @@ class _Place(MofNCompleteColumn):
 
 def progress_bar() -> Bar:
     """Return a bar of rounds."""
-    return Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        _Place(table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[loss]}"),
-        TimeRemainingColumn(),
-        **on_terminal(),
-    )
+    place = _Place(table_column=Column(no_wrap=True))
+    told = TextColumn("{task.description}"), BarColumn(), place, TextColumn("{task.fields[loss]}")
+    return bar_of(*told, TimeRemainingColumn())
+
+
+def show(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
+    """Let a bar show how far a computation is."""
+    loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
+    place, title = (progress.text if progress.stages else ""), progress.label or title
+    bar.update(task, completed=progress.done, total=progress.total, loss=loss, place=place)
+    bar.update(task, description=f"{title:<18}")
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Note the first Ctrl-C and finish the round at hand; the second one stops at once."""
+def interruptions(*more: signal.Signals, is_patient: bool = False) -> Iterator[Callable[[], bool]]:
+    """Note Ctrl-C, so that a round is finished or devices are stopped in good order; a second one stops at once.
+
+    `more` signals do the same; who is patient takes every one after the first for the same wish.
+    """
     seen: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        if seen:
+        if seen and not is_patient:
             raise KeyboardInterrupt
         seen.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, *more)}
     try:
         yield lambda: bool(seen)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -427,7 +427,12 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def to_toml(self) -> str:
         """Return the specification as TOML; reading it again gives the same one."""
-        return msgspec.toml.encode(_without_none(msgspec.to_builtins(self))).decode()
+        return msgspec.toml.encode(self.to_fields()).decode()
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the specification as plain values, without those that are not set."""
+        fields: dict[str, Any] = _without_none(msgspec.to_builtins(self))
+        return fields
 
     def repetition(self, index: int) -> RunSpec:
         """Return the specification of one repetition, which has no others.

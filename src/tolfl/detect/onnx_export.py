@@ -8,6 +8,7 @@ lose half of its digits in single precision before the model sees it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -21,9 +22,7 @@ from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, N_HASHES, Cells
 from tolfl.detect.feature_names import Rows
 from tolfl.detect.fitted import Detector
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.runs.extras import module_of_extra
 
-EXTRA = "export"
 _OPSET, _IR = 17, 8  #: old enough for the runtimes on small devices
 _CHECKED_ROWS = 256
 
@@ -53,7 +52,7 @@ class _Graph:
 
 def to_onnx(detector: Detector) -> bytes:
     """Return the detector as the content of an ONNX file: input `samples` (double), output `score` (float)."""
-    onnx = module_of_extra("onnx", EXTRA)
+    onnx = import_module("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
     graph = _Graph(onnx)
     model = detector.model
@@ -92,7 +91,7 @@ def metadata_of(detector: Detector) -> dict[str, object]:
 
 def onnx_scores(content: bytes, rows: Rows) -> NDArray[np.float64]:
     """Return the scores that a graph gives under onnxruntime."""
-    runtime = module_of_extra("onnxruntime", EXTRA)
+    runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1

@@ -237,12 +237,15 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
 
 def with_every_policy(rows: Sequence[Row]) -> list[Row]:
     """Return a variation's rows; where no head fails, a scheme's one run stands for each of its policies."""
-    found: list[Row] = []
+    policies: dict[str, dict[str, None]] = {}
     for row in rows:
-        of_scheme = named(where(rows, scheme=row["scheme"]), "policy")
-        policies = [policy for policy in of_scheme if policy and policy != "alone"]
-        found += [{**row, "policy": policy} for policy in policies] if policies and not row["policy"] else [row]
-    return found
+        if row["policy"] not in ("", "alone"):
+            policies.setdefault(row["scheme"], {})[row["policy"]] = None
+    return [
+        {**row, "policy": policy}
+        for row in rows
+        for policy in (policies.get(row["scheme"], "") if not row["policy"] else "") or (row["policy"],)
+    ]
 
 
 def shown_methods(rows: Sequence[Row]) -> list[Method]:

@@ -84,7 +84,7 @@ def named(rows: Iterable[Row], column: str) -> list[Any]:
 
 def where(rows: Iterable[Row], **values: object) -> list[Row]:
     """Return the rows that have these values."""
-    return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
+    return [row for row in rows if values.items() <= row.items()]
 
 
 def by_split(rows: Iterable[Row], method: Method, **values: object) -> dict[Hashable, list[float]]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from filelock import BaseFileLock, FileLock, Timeout
 
 from tolfl.core.errors import DivergedError, RunDirectoryError, SpecError
 from tolfl.core.records import AnyRecord, decode_records
@@ -25,7 +27,6 @@ from tolfl.learners.layouts import failure_plan, is_plain
 from tolfl.learners.training import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
-from tolfl.runs.write_lock import WriteLock
 from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 
 #: How often other processes are asked whether they are done, where nothing else is left to compute.
@@ -41,7 +42,7 @@ _DIVERGED = "diverged.json"
 def spec_hash(spec: RunSpec) -> str:
     """Return the name under which a specification's results are stored; where its data lie is not part of it."""
     without_dir = msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=""))
-    fields, defaults = msgspec.toml.decode(without_dir.to_toml()), _default_fields()
+    fields, defaults = without_dir.to_fields(), _default_fields()
     for name in _ADDED_LATER:
         *sections, last = name.split(".")
         section = reduce(dict.__getitem__, sections, fields)
@@ -50,9 +51,9 @@ def spec_hash(spec: RunSpec) -> str:
     return hashlib.sha256(msgspec.toml.encode(fields)).hexdigest()[:16]
 
 
+@cache
 def _default_fields() -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.toml.decode(RunSpec().to_toml())
-    return fields
+    return RunSpec().to_fields()
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,16 @@ class Sweep:
         while waiting:
             held = []
             for group in waiting:
-                lock = self._lock(group[0])
-                if not all(map(self.is_finished, group)) and not lock.take():
+                is_finished = all(map(self.is_finished, group))
+                lock = None if is_finished or self.store is None else _lock_of(self.store, group[0])
+                if lock is not None and not lock.is_locked:
                     held.append(group)
                     continue
                 try:
                     yield from self._compute_group(group, total)
                 finally:
-                    lock.give_back()
+                    if lock is not None:
+                        lock.release()
             if len(held) == len(waiting):
                 label = f"{held[0][0].label} (another process computes it)"
                 done = sum(job.key in self.results for group in found for job in group)
@@ -230,10 +233,6 @@ class Sweep:
             if job.key in self.results
         )
 
-    def _lock(self, job: Job) -> WriteLock:
-        """Return the right to compute a group, which one process at a time has in a store."""
-        return WriteLock(None if self.store is None else self.store / "shared" / f"{job.shared_key}.lock")
-
     # -- on disk ------------------------------------------------------------------------------------------------
 
     def is_finished(self, job: Job) -> bool:
@@ -260,6 +259,19 @@ class Sweep:
             if all(one.is_file() for one in paths):
                 found[rounds] = [Checkpoint.read(one) for one in paths]
         return found
+
+
+def _lock_of(store: Path, job: Job) -> BaseFileLock:
+    """Try to take the right to compute a job's group, which one process at a time has in a store."""
+    path = store / "shared" / f"{job.shared_key}.lock"
+    lock = FileLock(path, blocking=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(Timeout):
+            lock.acquire()
+    except OSError as error:
+        raise RunDirectoryError(path, f"cannot be written ({error.strerror}); choose another folder") from None
+    return lock
 
 
 def groups(jobs: Sequence[Job]) -> list[list[Job]]:

@@ -10,15 +10,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, Scored, TakenOver
-from tolfl.runs.extras import module_of_extra
 from tolfl.runs.failure_history import describe
 
-EXTRA = "track"
 EXPERIMENT = "tolfl"
 
 
@@ -118,10 +117,10 @@ class TensorBoardStore:
     """Event files in a folder, for `tensorboard --logdir`."""
 
     def __init__(self, folder: Path) -> None:
-        writer = module_of_extra("tensorboard.summary.writer.event_file_writer", EXTRA)
-        self._summary = module_of_extra("tensorboard.compat.proto.summary_pb2", EXTRA)
-        self._event = module_of_extra("tensorboard.compat.proto.event_pb2", EXTRA)
-        self._tensor = module_of_extra("tensorboard.compat.proto.tensor_pb2", EXTRA)
+        writer = import_module("tensorboard.summary.writer.event_file_writer")
+        self._summary = import_module("tensorboard.compat.proto.summary_pb2")
+        self._event = import_module("tensorboard.compat.proto.event_pb2")
+        self._tensor = import_module("tensorboard.compat.proto.tensor_pb2")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._writer = writer.EventFileWriter(str(folder))
@@ -156,8 +155,8 @@ class MLflowStore:
     """A run of the experiment `tolfl` on an MLflow server, or in a database file."""
 
     def __init__(self, uri: str, name: str) -> None:
-        module = module_of_extra("mlflow.tracking", EXTRA)
-        problems = module_of_extra("mlflow.exceptions", EXTRA)
+        module = import_module("mlflow.tracking")
+        problems = import_module("mlflow.exceptions")
         try:
             self._client = module.MlflowClient(tracking_uri=uri)
             found = self._client.get_experiment_by_name(EXPERIMENT)

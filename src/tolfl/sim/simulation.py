@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -31,6 +32,7 @@ from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.outcome import Held, Outcome, data_for, fleet_of, holders_of, last_update, lost_rounds, outcome_of
+from tolfl.runs.run_figures import plot_curves
 from tolfl.runs.summary import (
     in_the_end,
     plain_scores,
@@ -43,6 +45,9 @@ from tolfl.sim.batch_trainer import BatchTrainer, Work
 from tolfl.sim.deferred import DeferredState
 from tolfl.sim.timeline import ClosedStep, Timeline
 from tolfl.sim.world import World, training_speeds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Simulation:
@@ -245,17 +250,44 @@ class Progress:
         return how_far(self.stages, self.rounds_done, self.rounds)
 
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run."""
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run: how good its model is, what happened, and the model itself."""
 
-    spec: RunSpec
-    summary: dict[str, object]
-    records: list[AnyRecord]
-    models: dict[str, Scorer]
+    spec: RunSpec  #: everything the run depended on
+    summary: dict[str, object]  #: the content of `summary.json`
+    records: list[AnyRecord]  #: what happened, in order
+    models: dict[str, Scorer]  #: of those who train together (the heaviest, after a cut for good), of each who is alone
     state: State | None  #: what the fleet holds in the end; None where nobody is left, or each went on alone
     data: FederatedDataset
-    ledger: Ledger
+    ledger: Ledger  #: every message that carried a model
+
+    @property
+    def auroc(self) -> float | None:
+        """AUROC on the test set; the mean over devices where they went on alone; None without a test set."""
+        value = self.summary["auroc"]
+        return value if isinstance(value, float) else None
+
+    @property
+    def model(self) -> Scorer:
+        """The model of the fleet; the first one where devices went on alone."""
+        if not self.models:
+            raise LookupError(f"this run left no model: {self.summary['ended']}")
+        return next(iter(self.models.values()))
+
+    def plot(self) -> Figure:
+        """Return a figure of the loss (and AUROC, where it was evaluated) over rounds, with failures marked."""
+        return plot_curves([(self._label, self.records)])
+
+    @property
+    def _label(self) -> str:
+        policy = self.summary["on_head_failure"]
+        return f"{self.spec.scheme} ({policy})" if policy else self.spec.scheme
+
+    def __repr__(self) -> str:
+        without = "no test set" if self.models else "no model left" if self.summary["survivors"] else "no device left"
+        auroc = without if self.auroc is None else f"AUROC {self.auroc:.3f}"
+        return f"<Run {self._label} on {self.summary['data']}: {auroc}, {len(self.models)} model(s)>"
 
 
 class Runs:
@@ -276,7 +308,7 @@ class Runs:
         known: Sequence[Checkpoint] | None = None,
     ) -> None:
         self.spec = spec.check()
-        self.results: list[Result] = []
+        self.results: list[Run] = []
         specs = repetitions_of(spec)
         for one in specs:
             check_scheme(one)  # what is wrong is found before anything is written
@@ -392,7 +424,7 @@ def datasets_of(
 
 def run(
     spec: RunSpec, data: FederatedDataset | None = None, model: Model | None = None, out: Path | None = None
-) -> list[Result]:
+) -> list[Run]:
     """Run all repetitions of a specification to their end."""
     runs = Runs(spec, data, model, out)
     for _ in runs:
@@ -406,7 +438,7 @@ def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
     return RunDirectory.create(path, spec)
 
 
-def _result(simulation: Simulation, seconds_per_round: float) -> Result:
+def _result(simulation: Simulation, seconds_per_round: float) -> Run:
     spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
     records = simulation.records
     scores = score_models(outcome.results, data, outcome.holders)
@@ -416,10 +448,10 @@ def _result(simulation: Simulation, seconds_per_round: float) -> Result:
     summary |= {"rounds_lost": rounds_lost, "seconds_per_round": seconds_per_round}
     summary |= what_was_learned(spec, simulation.learner, outcome.state)
     records = [*records, scores_of(summary, records[-1])]
-    return Result(spec, summary, records, outcome.results, outcome.state, data, ledger)
+    return Run(spec, summary, records, outcome.results, outcome.state, data, ledger)
 
 
-def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
+def _plain_result(spec: RunSpec, data: FederatedDataset) -> Run:
     everybody = tuple(range(spec.devices))
     ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=everybody)]
     ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
@@ -427,4 +459,4 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Result:
     summary |= in_the_end(ended, None, 0)
     summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0, "learn": spec.scheme, "stages": []}
     summary |= {"state_digest": None}
-    return Result(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, None, data, ledger)
+    return Run(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, None, data, ledger)

@@ -1,0 +1,441 @@
+"""Commands around many runs: `tolfl compare`, `tolfl plan`, `tolfl reproduce`."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from tolfl.cli import flags
+from tolfl.cli.flags import Format, SpecFlags, new_directory, run_directory, spec_flags
+from tolfl.cli.output import (
+    console_for_tables,
+    indented_json,
+    new_table,
+    number,
+    show_comparison,
+    show_json,
+    show_report,
+)
+from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.spec import RunSpec, Timing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tolfl.experiments.experiment import Experiment, Options
+    from tolfl.experiments.planning import FailureRates, LayoutPlan
+    from tolfl.experiments.results import ExperimentReport
+
+
+# -- compare -------------------------------------------------------------------------------------------------------
+
+
+@spec_flags(
+    "data data_dir partition device_column label_column time_column devices clusters topology rounds fail lost_model "
+    "seed repetitions",
+    usual=RunSpec(repetitions=3),  # enough seeds to see a spread
+)
+def compare(
+    asked: SpecFlags,
+    schemes: Annotated[
+        str | None,
+        typer.Option(help="all, or some of tol-fl,sbt,fl,batch,batch-small,fedgroup,ifca,fesem. (default: all)"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where it goes. (default: a new folder below runs/)")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted comparison in --out.")] = False,
+    format: flags.HowShown = Format.TABLE,
+) -> None:
+    """Compare schemes: the same devices, data, seeds and failures for all, one table and one figure.
+
+    Where a head dies, tol-fl is shown with elect and drop (the paper's), fl with isolate (the paper's), freeze and
+    devices that are alone from the start, fedgroup, ifca and fesem with strict and rehome. The plain baselines are
+    always there.
+
+    Example: tolfl compare --schemes all --fail server@50
+
+    Example: tolfl compare --schemes tol-fl,fl,ifca --rounds 40 --fail client@20 --format json
+
+    Example: tolfl compare --schemes ifca --set ifca.restarts=5 --set train.lr=0.01 --out runs/mine
+    """
+    from tolfl.experiments.comparison import parse_schemes, read_spec
+
+    if resume:
+        if out is None:
+            raise SpecError("--resume needs --out, the comparison to continue")
+        if schemes is not None or not asked.is_empty:
+            raise SpecError("--resume goes on as the comparison was started; give --out and --resume alone")
+        stored = read_spec(out)
+        _compare(stored.run, stored.schemes, out, True, format)
+        return
+    spec = asked.spec().check()
+    if spec.on_head_failure:
+        raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
+    _compare(spec, parse_schemes("all" if schemes is None else schemes), out, False, format)
+
+
+def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool, shown: Format) -> None:
+    from tolfl.cli.progress import follow
+    from tolfl.datasets import check_name
+    from tolfl.experiments.comparison import Comparing, scheme_jobs
+    from tolfl.learners.layouts import check_scheme
+
+    check_name(spec)
+    for job in scheme_jobs(spec, schemes):
+        check_scheme(job.spec)
+    with run_directory(out, "compare", spec.data) as folder:
+        comparing = Comparing(spec, schemes, out=folder, resume=resume)
+        follow(comparing, command=f"tolfl compare --out {folder} --resume")
+    figure = folder / "comparison.png"
+    try:
+        comparing.result.plot().savefig(figure, dpi=130)
+    except OSError as error:
+        typer.echo(f"tolfl: {figure} cannot be written ({error.strerror}); all else is there", err=True)
+    if shown is Format.JSON:
+        show_json(comparing.result.to_dict())
+    else:
+        show_comparison(comparing.result, spec.devices, folder)
+
+
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+#: Of a device, where no data are looked at.
+_USUAL_SAMPLES = 900
+
+
+@spec_flags(
+    "devices rounds data data_dir partition device_column label_column time_column repetitions seed bandwidth_bps "
+    "latency_s uplink seconds_per_sample epochs timing",
+    has_file=False,
+)
+def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+    asked: SpecFlags,
+    clusters: Annotated[
+        str | None, typer.Option("--clusters", "-k", help="Which k: 1,2,5, or all. (default: 1, 2, root of N, N/2, N)")
+    ] = None,
+    deadline_s: Annotated[
+        float | None, typer.Option("--deadline", help="Seconds that a round may take. (default: no limit)")
+    ] = None,
+    odds: Annotated[
+        str | None,
+        typer.Option(help="Odds that nobody, one client, one head fails, the same for every k: 0.90,0.08,0.02."),
+    ] = None,
+    one_of_n: Annotated[bool, typer.Option("--one-of-n", help="Exactly one device fails, any of them alike.")] = False,
+    fail_odds: Annotated[
+        float | None, typer.Option(help="Odds that a device fails during the training. (default: 0.01)")
+    ] = None,
+    head_fail_odds: Annotated[float | None, typer.Option(help="The same of a head. (default: --fail-odds)")] = None,
+    mtbf_h: Annotated[float | None, typer.Option("--mtbf", help="Mean hours between failures of a device.")] = None,
+    head_mtbf_h: Annotated[float | None, typer.Option("--head-mtbf", help="The same of a head.")] = None,
+    auroc_from: Annotated[
+        str | None, typer.Option(help="paper: the AUROCs that it prints. (default: a rehearsal on --data)")
+    ] = None,
+    rehearsal_rounds: Annotated[int, typer.Option(help="Rounds of the rehearsal; somebody fails at half time.")] = 40,
+    sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
+    n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
+    out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
+    format: flags.HowShown = Format.TABLE,
+) -> None:
+    """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
+
+    The AUROCs come from a rehearsal on the data, half a minute by default, or from the paper; what a round costs comes
+    from playing the protocol without training.
+
+    Example: tolfl plan --devices 10 --fail-odds 0.02 --head-fail-odds 0.05 --deadline 1.0
+
+    Example: tolfl plan --data readings.csv --device-column site --label-column state --mtbf 500 --bandwidth 1e6
+
+    Example: tolfl plan --auroc-from paper --data comms-ml --odds 0.90,0.08,0.02 --format json
+    """
+    from tolfl.experiments.planning import check_plan
+
+    spec = asked.spec().check()
+    rates = _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h))
+    chosen = _clusters(clusters, spec.devices)
+    check_plan(spec, chosen, deadline_s)
+    for name, value in (("sizes", sizes), ("features", n_features)):
+        if value is not None and value < 1:
+            raise SpecError(f"{name} {value}; use at least 1")
+    if auroc_from not in (None, "paper"):
+        raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a rehearsal on --data")
+    made = _planned(
+        spec, rates, chosen, rehearsal_rounds if auroc_from is None else None, sizes, n_features, deadline_s
+    )
+    _show_plan(made, out or new_directory("plan", made.aurocs.data), format)
+
+
+def _planned(
+    spec: RunSpec,
+    rates: FailureRates,
+    clusters: tuple[int, ...],
+    rehearsal_rounds: int | None,
+    size: int | None,
+    n_features: int | None,
+    deadline_s: float | None,
+) -> LayoutPlan:
+    """Rehearse, showing how far it is, or take the paper's AUROCs; then weigh the layouts."""
+    from tolfl.cli.progress import follow
+    from tolfl.datasets import check_name
+    from tolfl.experiments.planning import aurocs_of_paper, aurocs_of_pilot, layouts_of, make_plan, pilot_jobs
+    from tolfl.experiments.sweep import Sweep
+    from tolfl.sim.simulation import datasets_of
+
+    if rehearsal_rounds is None:
+        from tolfl.experiments.paper.published import published
+
+        aurocs = aurocs_of_paper(spec.data)
+        shape = published()["data_sets"][spec.data]["shape"]
+        sizes, known_features = [size or _USUAL_SAMPLES] * spec.devices, math.prod(shape)
+    else:
+        pilot = msgspec.structs.replace(spec, rounds=rehearsal_rounds).check()
+        check_name(pilot)
+        jobs, data = pilot_jobs(pilot, layouts_of(clusters)), datasets_of(pilot)
+        sweep = Sweep(jobs, data=data)
+        follow(sweep)
+        aurocs = aurocs_of_pilot(pilot, sweep)
+        sizes = [size or data[0].n_samples(device) for device in range(spec.devices)]
+        known_features = data[0].n_features
+    return make_plan(spec, rates, aurocs, clusters, sizes, n_features or known_features, deadline_s)
+
+
+def _failures(
+    odds: str | None,
+    one_of_n: bool,
+    fail_odds: tuple[float | None, float | None],
+    mtbf_h: tuple[float | None, float | None],
+) -> FailureRates:
+    from tolfl.experiments.planning import FailureRates
+
+    for device, head, flag in ((*fail_odds, "fail-odds"), (*mtbf_h, "mtbf")):
+        if head is not None and device is None:
+            raise SpecError(f"--head-{flag} goes with --{flag}; give both")
+    if sum([odds is not None, one_of_n, fail_odds[0] is not None, mtbf_h[0] is not None]) > 1:
+        raise SpecError("--odds, --one-of-n, --fail-odds and --mtbf are four ways to say the same; give one of them")
+    if odds is not None:
+        values = _numbers("odds", odds)
+        if len(values) != 3:
+            raise SpecError(f"--odds {odds!r}: give three, of nobody, a client and a head, as in 0.90,0.08,0.02")
+        return FailureRates(given=(values[0], values[1], values[2]))
+    if one_of_n:
+        return FailureRates(is_one_of_n=True)
+    if mtbf_h[0] is not None:
+        return FailureRates(mtbf_h=(mtbf_h[0], mtbf_h[0] if mtbf_h[1] is None else mtbf_h[1]))
+    if fail_odds[0] is not None:
+        return FailureRates((fail_odds[0], fail_odds[0] if fail_odds[1] is None else fail_odds[1]))
+    return FailureRates()
+
+
+def _clusters(text: str | None, n_devices: int) -> tuple[int, ...]:
+    from tolfl.experiments.planning import usual_clusters
+
+    if text is None:
+        return usual_clusters(n_devices)
+    if text.strip() == "all":
+        return tuple(range(1, n_devices + 1))
+    return tuple(sorted({int(value) for value in _numbers("clusters", text, whole=True)}))
+
+
+def _numbers(name: str, text: str, whole: bool = False) -> list[float]:
+    try:
+        return [int(part) if whole else float(part) for part in text.split(",")]
+    except ValueError:
+        kind = "whole numbers" if whole else "numbers"
+        raise SpecError(f"--{name} {text!r}: give {kind}, separated by commas") from None
+
+
+def _show_plan(made: LayoutPlan, out: Path, shown: Format) -> None:
+    from tolfl.runs.directory import write_file
+
+    write_file(out, "plan.json", indented_json(made.to_dict()))
+    if shown is Format.JSON:
+        show_json(made.to_dict())
+        return
+    console = console_for_tables()
+    console.print(
+        f"{made.aurocs.data}: {made.spec.devices} devices, {made.spec.rounds} rounds; a model has "
+        f"{made.model_bytes / 1e6:.3g} MB, training takes up to {made.train_s:.3g} s per round, a crash is "
+        f"noticed after {Timing.preset(made.spec.timing).crash_detection_s:g} s",
+        soft_wrap=True,
+    )
+    console.print(_plan_table(made))
+    for note in made.notes:
+        console.print(note, soft_wrap=True)
+    console.print(f"recommended: {made.reason}", soft_wrap=True)
+    console.print(f"folder: {out}  (plan.json)")
+
+
+def _plan_table(made: LayoutPlan) -> Table:
+    table = new_table()
+    aurocs = ("nobody lost", "client lost", "head lost", "expected AUROC")
+    costs = ("odds of head lost", "rounds lost", "MB per round", "s per round, serial", "parallel")
+    for column in ("", "k", *aurocs, *costs, *["in time"] * (made.deadline_s is not None)):
+        table.add_column(column, no_wrap=not column)
+    for row in made.rows:
+        mark = " <" if row is made.recommended else ""
+        cells = [f"{row.layout.scheme} ({row.layout.policy})", str(row.layout.clusters)]
+        cells += [number(row.auroc[scenario]) for scenario in ("none", "client", "server")]
+        cells += [number(row.expected_auroc, 4) + mark, f"{row.odds.server:.3g}", f"{row.rounds_lost:.3g}"]
+        cells += [f"{row.costs.n_bytes / 1e6:.3g}", *(f"{s:.3g}" for s in row.costs.round_s.values())]
+        if made.deadline_s is not None:
+            cells.append("yes" if made.meets_deadline(row) else "no")
+        table.add_row(*cells)
+    return table
+
+
+# -- reproduce -----------------------------------------------------------------------------------------------------
+
+
+def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="clean, client, server, communication, timing, server-figure, samples, all; beyond, liars, step-size; "
+            "render: tables and figures again, from the rows in --out."
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(help="Data sets, with commas; all: those of the experiment that are available."),
+    ] = "all",
+    data_dir: flags.DataDir = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything tiny: to see that it works, not to learn from.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where rows, tables and figures go. (default: runs/reproduce; quick: runs/quick)"),
+    ] = None,
+    cache: Annotated[
+        Path, typer.Option(help="Where finished runs are kept, by the hash of their specification.")
+    ] = Path("runs/cells"),
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="Go on with what is in --cache; --no-resume wants it empty.")
+    ] = True,
+    on: Annotated[
+        str, typer.Option(help="Where runs are computed: local, ray (this machine) or ray:ADDRESS.")
+    ] = "local",
+    page: Annotated[
+        list[Path] | None,
+        typer.Option(help="render: also fill the blocks '<!-- results: NAME PART -->' of a Markdown page; repeatable."),
+    ] = None,
+    format: flags.HowShown = Format.TABLE,
+) -> None:
+    """Reproduce a table or figure of the paper: means and spreads, the paper's value beside each, and what follows.
+
+    The tables take ten repetitions over five declared splits of each data set that is available; the others are named
+    with what to do. What is finished is never computed again: stop with Ctrl-C and call the same command to go on.
+
+    Example: tolfl reproduce server --quick
+
+    Example: tolfl reproduce all --data-dir ~/data --out results
+
+    Example: tolfl reproduce clean --data fashion-mnist --on ray
+    """
+    folder = out or Path("runs/quick" if quick else "runs/reproduce")
+    if experiment == "render":
+        _render(folder, page or [])
+        return
+    from tolfl.experiments.catalogue import chosen_experiments
+    from tolfl.experiments.experiment import Options
+    from tolfl.experiments.ray_cluster import check_executor
+    from tolfl.experiments.results import check_overwriting
+
+    chosen = chosen_experiments(experiment)
+    if not resume and cache.exists() and any(cache.iterdir()):
+        raise RunDirectoryError(cache, "is not empty; choose another --cache, or leave out --no-resume")
+    executor, found = check_executor(on), _available(chosen, data, data_dir or "")
+    for one in found:
+        check_overwriting(folder, one.name, quick)
+    reports = [
+        _run(one, Options(names, quick, data_dir or "", cache, executor), folder) for one, names in found.items()
+    ]
+    if format is Format.JSON:
+        typer.echo(msgspec.json.encode([_as_fields(report) for report in reports]).decode())
+    else:
+        show_report(reports, folder)
+
+
+def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Experiment, list[str]]:
+    """Return the data sets of each experiment; of `all`, those that have none of the named ones are left out."""
+    from tolfl.experiments.paper.setups import available_data
+
+    found: dict[Experiment, list[str]] = {}
+    not_there: dict[str, str] = {}
+    for one in chosen:
+        named = data
+        if data != "all" and len(chosen) > 1:
+            named = ",".join(name for name in data.split(",") if name.strip() in one.data)
+        names, missing = available_data(named, one.data, data_dir)
+        not_there |= missing
+        if names:
+            found[one] = names
+    for name, why in not_there.items():
+        typer.echo(f"tolfl: without {name}: {why}", err=True)
+    if not found:
+        raise SpecError(f"--data {data}: no experiment is left to run")
+    return found
+
+
+def _run(experiment: Experiment, chosen: Options, folder: Path) -> ExperimentReport:
+    from tolfl.cli.progress import follow
+    from tolfl.experiments.catalogue import RunningExperiment
+    from tolfl.experiments.results import provenance, write_results
+
+    command = " ".join(["tolfl", *_without_folders(sys.argv[1:])])
+    running, started = RunningExperiment(experiment, chosen), time.perf_counter()
+    follow(running, command=f"tolfl {' '.join(sys.argv[1:])}")
+    seconds, report = time.perf_counter() - started, running.report
+    write_results(folder, report, provenance(command, seconds, running.computing_s, running.specs, chosen.quick))
+    return report
+
+
+def _without_folders(arguments: list[str]) -> list[str]:
+    """Return a command line without the folders of this machine."""
+    kept, skip = [], False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument in ("--data-dir", "--cache", "--out"):
+            skip = True
+        elif not argument.startswith(("--data-dir=", "--cache=", "--out=")):
+            kept.append(argument)
+    return kept
+
+
+def _render(folder: Path, pages: list[Path]) -> None:
+    from tolfl.experiments.catalogue import stored_reports
+    from tolfl.experiments.results import write_results
+
+    stored = stored_reports(folder)
+    if not stored:
+        raise SpecError(f"--out {folder}: there are no results to render; run tolfl reproduce first")
+    n_files = sum(len(write_results(folder, report, origin)) for report, origin in stored.values())
+    for path in pages:
+        _fill(path, {name: report for name, (report, _) in stored.items()})
+    typer.echo(f"{folder}: {n_files} files of {len(stored)} experiments rendered; {len(pages)} pages filled")
+
+
+def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
+    from tolfl.experiments.results import filled
+    from tolfl.runs.directory import write_file
+
+    def report(name: str) -> ExperimentReport:
+        if name not in reports:
+            raise SpecError(f"--page {page}: it asks for results of {name!r}; there are those of {', '.join(reports)}")
+        return reports[name]
+
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"--page {page}: cannot be read ({error})") from None
+    write_file(page.parent, page.name, filled(text, report).encode())
+
+
+def _as_fields(report: ExperimentReport) -> dict[str, Any]:
+    verdicts = [{"claim": v.claim, "is_supported": v.is_supported, "evidence": v.evidence} for v in report.verdicts]
+    return {"name": report.name, "title": report.title, "rows": list(report.rows), "verdicts": verdicts}

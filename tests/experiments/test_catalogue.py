@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tolfl.core.errors import RunDirectoryError
+from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.experiments.catalogue import EXPERIMENTS, RunningExperiment, stored_reports
 from tolfl.experiments.experiment import Options
 from tolfl.experiments.results import ExperimentReport, check_overwriting, provenance, read_results, write_results
@@ -53,6 +53,32 @@ def test_every_row_names_its_specification_and_stored_rows_give_the_same_report(
     from_cache = RunningExperiment(running.experiment, running.options)
     assert list(from_cache) == []  # all of it is on disk
     assert from_cache.rows == running.rows
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("summary.json", '"messages"', '"parcels"', "another version of tolfl, without 'messages'; delete it"),
+        ("summary.json", "{", "", "cannot be read .* delete it to compute it again"),
+        ("spec.toml", "rounds =", "epochs =", "cannot be read .*unknown key 'epochs'.* delete it"),
+        ("records.jsonl", '"kind":"run_started"', '"kind":"begun"', "records.jsonl.*begun"),
+    ],
+)
+def test_a_cache_of_another_version_is_one_sentence_and_stays(
+    name: str, old: str, new: str, words: str, store: Path, tmp_path: Path
+) -> None:
+    written(computed("communication", store), tmp_path)
+    (folder,) = store.glob("blobs-sbt-*")
+    before = (folder / name).read_text()
+    assert old in before
+    (folder / name).write_text(before.replace(old, new, 1))
+    try:
+        with pytest.raises(TolFLError, match=words) as raised:
+            computed("communication", store)
+        assert "\n" not in str(raised.value)
+        assert (folder / name).read_text() == before.replace(old, new, 1)
+    finally:
+        (folder / name).write_text(before)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,13 @@ class RunningExperiment:
 
     def _add(self, job: Job, sweep: Sweep) -> None:
         repetitions = sweep.results[job.key]
-        self.rows += self.experiment.rows(job, repetitions)
+        try:
+            self.rows += self.experiment.rows(job, repetitions)
+        except KeyError as error:  # a summary in the cache that lacks a number
+            if sweep.store is None:
+                raise
+            problem = f"was computed by another version of tolfl, without {error}; delete it to compute it again"
+            raise RunDirectoryError(sweep.store / job.name, problem) from None
         for one in repetitions:
             self.specs[one.key] = job.spec if one.key == job.key else one.spec
 

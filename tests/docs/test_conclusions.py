@@ -1,0 +1,98 @@
+"""What the pages conclude is what the stored rows say: each number is made from rows and must stand in its sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tolfl.experiments.beyond import with_every_policy
+from tolfl.experiments.result_rows import Method, Row, Units, by_split, where
+from tolfl.experiments.results import read_results
+from tolfl.experiments.significance import Interval, differences, interval
+
+ROOT = Path(__file__).resolve().parents[2]
+SETS = ("comms-ml", "fashion-mnist", "cifar-10", "cifar-100")
+ELECT, DROP, FREEZE = Method("tol-fl", "elect"), Method("tol-fl", "drop"), Method("fl", "freeze")
+ALONE, ALL_ALONE = Method("fl", "alone"), Method("fl", "alone", "auroc_all_models")
+
+
+@cache
+def rows(name: str) -> list[Row]:
+    """Return the rows of a results file; devices alone have a policy of that name."""
+    found: list[dict[str, Any]] = read_results(ROOT / "results" / f"{name}.json")["rows"]
+    return [{**row, "policy": "alone"} if row.get("scenario") == "alone" else row for row in found]
+
+
+def server(method: Method, data: str) -> Units:
+    return by_split([row for row in rows("server") if row["scenario"] != "clean"], method, data=data)
+
+
+def mean(units: Units) -> float:
+    return fmean(fmean(values) for values in units.values())
+
+
+def beyond(question: str, value: object, ours: Method, theirs: Method = FREEZE) -> Interval:
+    own = where(with_every_policy(where(rows("beyond"), question=question)), varied=str(value))
+    return interval(differences(by_split(own, ours), by_split(own, theirs)))
+
+
+def round_s(scheme: str, k: int, uplink: str) -> float:
+    clocks = where(rows("timing"), kind="time", scheme=scheme, k=k, uplink=uplink)
+    times = min(clocks, key=lambda row: float(row["seconds_per_sample"]))["times_s"]
+    return float(times[-1] - times[0]) / (len(times) - 1)
+
+
+def sentences() -> Iterator[str]:
+    """Yield pieces of sentences of when-tol-fl-pays.md, with numbers from the rows."""
+    alone = [mean(server(ALL_ALONE, data)) for data in SETS[:2]]
+    elect = [mean(server(ELECT, data)) for data in SETS[:2]]
+    clean = [mean(by_split(rows("clean"), Method("tol-fl"), data=data, scenario="clean")) for data in SETS[:2]]
+    yield f"reach {alone[0]:.3f} on Comms-ML and {alone[1]:.3f} on Fashion-MNIST"
+    yield f"Tol-FL with `elect` reaches {elect[0]:.3f} and {elect[1]:.3f} after a server failure"
+    yield f"{clean[0]:.3f} and {clean[1]:.3f} without one"
+    gaps = [interval(differences(server(ELECT, data), server(ALL_ALONE, data))) for data in SETS]
+    assert [gap.side() for gap in gaps] == [-1, 0, 0, -1]
+    yield f"settled ({gaps[0].mean:+.3f}, interval {gaps[0].low:+.3f} to {gaps[0].high:+.3f})"
+    yield f"on Fashion-MNIST it is not ({gaps[1].mean:+.3f}, {gaps[1].low:+.3f} to {gaps[1].high:+.3f})"
+    yield f"CIFAR-100 it is small ({gaps[3].mean:+.3f}, {gaps[3].low:+.3f} to {gaps[3].high:+.3f})"
+    yield f"{-beyond('dirichlet', 'iid', ELECT, ALL_ALONE).mean:.3f} with data dealt out at random"
+    own = [mean(server(ALONE, data)) for data in SETS[:2]]
+    yield f"own model alone reaches {own[0]:.3f} and {own[1]:.3f}"
+    yield f"Tol-FL is {elect[0] - own[0]:.2f} and {elect[1] - own[1]:.2f} ahead"
+    half, early, new = (beyond(*one, ELECT).mean for one in (("early", 50), ("early", 5), ("newcomer", "yes")))
+    fashion = interval(differences(server(ELECT, SETS[1]), server(FREEZE, SETS[1]))).mean
+    yield f"ahead by {half:.2f} after half of the rounds and by {early:.2f} after five, by {new:.2f} if a new class"
+    yield f"by {fashion:.3f} on Fashion-MNIST"
+    star, three = (
+        [round_s(scheme, k, up) for up in ("serial", "parallel")] for scheme, k in (("fl", 1), ("tol-fl", 3))
+    )
+    yield f"k = 3 takes {three[0]:.2f} virtual seconds where the star takes {star[0]:.2f}"
+    yield f"the star is quicker, {star[1]:.2f} against {three[1]:.2f}"
+    drop = {k: beyond("clusters", k, DROP).mean for k in range(4, 11)}
+    assert len({f"{drop[k]:.3f}" for k in range(5, 10)}) == 1
+    yield f"(k of 4: {drop[4]:+.3f}, of 5 to 9: {drop[5]:+.3f}, of 10: {drop[10]:+.3f})"
+    yield f"({beyond('early', 5, DROP).mean:+.2f} in round 5, {beyond('early', 25, DROP).mean:+.2f} in round 25)"
+    lost = [-beyond("several", n, DROP).mean for n in (1, 2)]
+    yield f"stopping is better by {lost[0]:.2f}, and after two lost heads by {lost[1]:.2f}"
+    yield f"PCA with all data in one place reaches {mean(server(Method('pca-16'), SETS[0])):.3f} on Comms-ML"
+
+
+def test_conclusions_have_the_numbers_of_the_rows() -> None:
+    page = re.sub(r"\s+", " ", (ROOT / "docs/explanation/when-tol-fl-pays.md").read_text())
+
+    assert [sentence for sentence in sentences() if sentence not in page] == []
+
+
+def test_election_is_nowhere_settled_to_be_behind_stopping_and_never_worse_than_drop_on_comms_ml() -> None:
+    values = {(row["question"], row["varied"], row["data"]) for row in rows("beyond") if row["scheme"] == "tol-fl"}
+    for question, value, data in values:
+        own = where(with_every_policy(where(rows("beyond"), question=question)), varied=value)
+        elect, drop, freeze = (by_split(own, method) for method in (ELECT, DROP, FREEZE))
+        if elect and freeze and len(elect) > 1:
+            assert interval(differences(elect, freeze)).side() >= 0, (question, value)
+        if elect and drop and data == "comms-ml":
+            assert mean(elect) >= mean(drop) - 1e-9, (question, value)

@@ -35,6 +35,11 @@ def flags(command: Any) -> list[str]:
     return [flag for option in _options(command) for flag in (*option.opts, *option.secondary_opts)]
 
 
+def examples(command: Any) -> list[str]:
+    """Return the examples in a command's help, each a line for a shell."""
+    return [one.removeprefix("Example:").strip() for one in _paragraphs(command) if one.startswith("Example:")]
+
+
 def page() -> str:
     """Return the page: a section per command, with its examples and all its flags."""
     found = list(commands().items())
@@ -48,10 +53,9 @@ def page() -> str:
 def _section(name: str, command: Any) -> str:
     paragraphs = _paragraphs(command)
     said = [cell(one) for one in paragraphs if not one.startswith("Example:")]
-    examples = [one.removeprefix("Example:").strip() for one in paragraphs if one.startswith("Example:")]
     parts = [f"## {name} {{#{_anchor(name)}}}", *said, f"```text\n{_usage(name, command)}\n```"]
-    if examples:
-        parts.append("```sh\n" + "\n".join(examples) + "\n```")
+    if examples(command):
+        parts.append("```sh\n" + "\n".join(examples(command)) + "\n```")
     if _arguments(command):
         rows = [[f"`{_placeholder(one)}`", cell(one.help or "")] for one in _arguments(command)]
         parts.append(table(["argument", "what it is"], rows))

@@ -101,11 +101,3 @@ def test_short_memory_is_found_before_anything_starts_as_doctor_counts_it() -> N
         check_memory(10, 2 * 2**30)
     check_memory(4, 2 * 2**30)
     check_memory(10, None)
-
-
-def test_help_has_examples(tolfl: Command) -> None:
-    code, out, _ = tolfl("demo", "--help")
-
-    assert code == 0
-    assert "Example: tolfl demo --simulated" in out
-    assert "--devices" not in out

@@ -87,7 +87,3 @@ def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], co
 
     assert (done.code, done.out) == (code, "")
     assert sentence in done.err
-
-
-def test_help_has_examples() -> None:
-    assert "Example: tolfl evaluate model" in run("evaluate", "--help").out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import all_commands, examples_of
+from docs.generate.commands import commands, examples
 from tests.cli.conftest import Command
 from tests.cli.detectors import lines_of_buildings, small_detector, write_lines
 from tests.record_lines import lost_head, started, write
@@ -71,7 +71,7 @@ NOT_RUN = {
     "tolfl enroll operator me ; tolfl status 10.0.0.3:7000 --credentials fleet/devices/me": "needs another machine",
     "tolfl enroll revoke gateway ; scp fleet/revocations.json 10.0.0.4:/etc/tolfl/credentials/": "the same",
 }
-EXAMPLES = [example for command in all_commands().values() for example in examples_of(command)]
+EXAMPLES = [example for command in commands().values() for example in examples(command)]
 #: What must be there before: a fleet, except for the example that makes it; and who is in it.
 ENROLLED = {"tolfl enroll renew gateway": ("gateway", 3)}
 

@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import all_commands, examples_of
+from docs.generate.commands import commands, examples
 from tests.cli.conftest import Command, wait_for
 from tolfl.cli import app
 from tolfl.core.errors import did_you_mean
 
 TINY = ("--data", "blobs", "-n", "4", "-k", "2", "--rounds", "2", "--samples-per-device", "20")
 TOLFL = (sys.executable, "-c", "from tolfl.cli import main; main()")
-COMMANDS = all_commands()
+COMMANDS = {
+    name.removeprefix("tolfl "): command for name, command in commands().items() if not hasattr(command, "commands")
+}
 #: What is in every sentence about a mistake: never a traceback, and always "tolfl: ".
 TRACEBACK = "Traceback"
 
@@ -213,23 +215,20 @@ def on_terminal(arguments: list[str], folder: Path, columns: int, **environment:
     return shown.decode()
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_tables_fit_a_narrow_terminal(tmp_path: Path, columns: int) -> None:
-    shown = on_terminal(["doctor"], tmp_path, columns, NO_COLOR="1")
-    listed = on_terminal(["data", "list"], tmp_path, columns, NO_COLOR="1")
+def test_tables_fit_a_narrow_terminal(tmp_path: Path) -> None:
+    shown = on_terminal(["doctor"], tmp_path, 60, NO_COLOR="1")
 
-    for text in (shown, listed):
-        assert "\x1b[3" not in text  # no colour
-        plain = re.sub(r"\x1b\[\d*m|\r", "", text)  # bold letters take no place
-        assert max(map(len, plain.splitlines())) <= columns
-    assert "cifar-100" in listed
+    assert "\x1b[3" not in shown  # no colour
+    plain = re.sub(r"\x1b\[\d*m|\r", "", shown)  # bold letters take no place
+    assert max(map(len, plain.splitlines())) <= 60
+    assert "cifar-100" in plain
 
 
 def test_there_is_colour_on_a_terminal_that_has_it(tmp_path: Path) -> None:
     assert "\x1b[3" in on_terminal(["doctor"], tmp_path, 80)
 
 
-@pytest.mark.parametrize("typed", ["data list", "--help", "simulate --help", "doctor", "data list --format json"])
+@pytest.mark.parametrize("typed", ["data list", "simulate --help"])
 def test_a_pipe_that_is_closed_ends_a_command_in_silence(tmp_path: Path, typed: str) -> None:
     # The reader is gone before the first line: `head` closes the pipe when it has seen enough, sooner or later.
     done = shell(f"{{ tolfl {typed}; echo $? >&3; }} 3>code | exec true; cat code", tmp_path)
@@ -259,12 +258,12 @@ def test_a_terminal_that_knows_ascii_only_gets_plainer_letters(tmp_path: Path) -
 
 
 def test_ctrl_c_is_one_sentence(tmp_path: Path) -> None:
-    data = [sys.executable, "-c", "from tolfl.cli import main; print('ready', flush=True); main()"]
     arguments = ["simulate", "--data", "blobs", "--rounds", "100000", "--out", "long"]
+    records = tmp_path / "long" / "records.jsonl"
     with subprocess.Popen(
-        [*data, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*TOLFL, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_for(process, (tmp_path / "long" / "records.jsonl").exists)
+        wait_for(process, lambda: records.exists() and records.stat().st_size > 0)  # the first rounds are done
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
 
@@ -278,17 +277,15 @@ def test_ctrl_c_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_has_an_example_of_itself(name: str) -> None:
-    examples = examples_of(COMMANDS[name])
-
-    assert examples
-    assert all(f"tolfl {name}" in example for example in examples)
+    assert examples(COMMANDS[name])
+    assert all(f"tolfl {name}" in example for example in examples(COMMANDS[name]))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_can_be_understood(name: str) -> None:
     import typer
 
-    for example in examples_of(COMMANDS[name]):
+    for example in examples(COMMANDS[name]):
         for words in called(example):
             # Every command and flag is known, every value is of the right kind; nothing is started.
             command: Any = typer.main.get_command(app)

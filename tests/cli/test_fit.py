@@ -190,10 +190,6 @@ def test_a_folder_with_one_file_per_device_needs_no_column(folder: Path) -> None
     assert [device["name"] for device in json.loads(done.out)["trainings"][0]["devices"]] == list(BUILDINGS)
 
 
-def test_help_has_examples() -> None:
-    assert "Example: tolfl fit readings.csv" in run("fit", "--help").out
-
-
 def test_a_training_is_tracked_as_it_happens(folder: Path) -> None:
     arguments = ("--fail", "server@3", "--rounds", "6", "--track", "tensorboard", "--track-to", "events")
     assert run("fit", "typical.csv", *ROLES, "--model", "autoencoder", "--out", "model", *arguments).code == 0

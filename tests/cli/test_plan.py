@@ -144,10 +144,6 @@ def test_a_folder_that_cannot_be_written_gets_a_sentence(planned: Plan, tmp_path
     assert "cannot be written" in str(done.exception)
 
 
-def test_help_has_examples(planned: Plan) -> None:
-    assert "Example: tolfl plan" in planned("--help").stdout
-
-
 def test_the_worked_example_of_the_how_to_gives_what_it_shows(planned: Plan) -> None:
     page = (ROOT / "docs" / "how-to" / "choose-k.md").read_text()
     ((command, shown),) = re.findall(r"^```\n(tolfl plan [^\n]*)\n\n([^`]*)^```$", page, flags=re.MULTILINE)

@@ -77,10 +77,3 @@ def test_a_wrong_request_is_one_sentence(flags: list[str], code: int, sentence: 
     assert (got, told) == (code, "")
     assert sentence in said
     assert len(said.splitlines()) == 1
-
-
-def test_help_has_examples(tolfl: Command) -> None:
-    code, out, _ = tolfl("report", "--help")
-
-    assert code == 0
-    assert "Example: tolfl report" in out

@@ -249,9 +249,3 @@ def test_a_pipe_gets_its_answers_while_it_is_open_and_ctrl_c_ends_it(model: Path
 
     assert (first["row"], second["row"]) == (1, 2)
     assert process.returncode != 0
-
-
-def test_help_has_examples() -> None:
-    assert "Example: tail -f readings.jsonl | tolfl score model --follow" in " ".join(
-        run("score", "--help").out.split()
-    )

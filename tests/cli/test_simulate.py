@@ -333,14 +333,6 @@ def test_what_was_handed_in_from_python_must_be_repeated_there(tolfl: Command, t
         assert f"{sentence} from Python; repeat the run there" in err
 
 
-def test_help_has_examples(tolfl: Command) -> None:
-    for command in ("simulate", "demo"):
-        code, out, _ = tolfl(command, "--help")
-
-        assert code == 0
-        assert "Example: tolfl " in out
-
-
 def test_the_version_is_told(tolfl: Command) -> None:
     assert tolfl("--version")[1] == "tolfl 0.1.0\n"
 

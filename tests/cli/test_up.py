@@ -200,11 +200,3 @@ def test_a_port_that_is_taken_is_named(tolfl: Command, tmp_path: Path) -> None:
     assert (code, told) == (1, "")
     assert f"device 0 cannot listen on {address} (Address already in use); choose another" in said
     assert "Traceback" not in said
-
-
-def test_help_has_examples(tolfl: Command) -> None:
-    for command in ("up", "node", "status"):
-        code, out, _ = tolfl(command, "--help")
-
-        assert code == 0
-        assert "Example: tolfl " in out

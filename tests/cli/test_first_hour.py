@@ -181,14 +181,13 @@ def test_a_table_of_three_sites_is_a_fleet_of_three(tolfl: Command, tmp_path: Pa
 # -- terminals and pipes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_the_help_of_every_command_fits(monkeypatch: pytest.MonkeyPatch, tolfl: Command, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_the_help_of_every_command_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, tolfl: Command) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     for name in ["", "data", "enroll", *COMMANDS]:
         code, out, _ = tolfl(*name.split(), "--help")
 
         assert code == 0
-        assert max(map(len, out.splitlines())) <= columns, name
+        assert max(map(len, out.splitlines())) <= 60, name
         assert "\x1b" not in out
 
 

@@ -63,7 +63,8 @@ def sentences() -> Iterator[str]:
     own = [mean(server(ALONE, data)) for data in SETS[:2]]
     yield f"own model alone reaches {own[0]:.3f} and {own[1]:.3f}"
     yield f"Tol-FL is {elect[0] - own[0]:.2f} and {elect[1] - own[1]:.2f} ahead"
-    half, early, new = (beyond(*one, ELECT).mean for one in (("early", 50), ("early", 5), ("newcomer", "yes")))
+    half, early = (beyond("early", at, ELECT).mean for at in (50, 5))
+    new = beyond("newcomer", "yes", ELECT).mean
     fashion = interval(differences(server(ELECT, SETS[1]), server(FREEZE, SETS[1]))).mean
     yield f"ahead by {half:.2f} after half of the rounds and by {early:.2f} after five, by {new:.2f} if a new class"
     yield f"by {fashion:.3f} on Fashion-MNIST"

@@ -79,7 +79,7 @@ class Fleet:
             peers=peers,
             token=TOKEN,
             insecure=True,
-            linger_s=0.0,
+            linger_s=0.3,
         )
         return msgspec.structs.replace(config, **changes)
 

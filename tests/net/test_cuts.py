@@ -47,7 +47,7 @@ def test_a_cut_by_command_is_noticed_and_healed(tmp_path: Path) -> None:
             await fleet.until(lambda: fleet.nodes[2].device.fleet.has_failed((3, 0)))
             await fleet.until(lambda: fleet.nodes[3].device.fleet.has_failed((2, 0)))
             await asyncio.gather(*(fleet.cut(device, []) for device in range(4)))
-            await fleet.until(lambda: all(3 in fleet.nodes[device].device.fleet.joiners for device in range(3)))
+            await fleet.until(lambda: 3 in fleet.nodes[2].device.fleet.joiners)  # the closer lets it in
             gate.set()
             reasons = await fleet.ends(0, 1, 2, 3)
 

@@ -196,11 +196,13 @@ def test_a_certificate_that_ends_during_the_run_stops_nobody_and_is_said(tmp_pat
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, SPEC) as fleet:
+            gate = held_back(fleet.prepare(0), lambda index: index < 1)
+            fleet.prepare(1)
+            fleet.prepare(2)
             names = [device_name("plant", 3, 1), any_device_name("plant")]
-            key, chain = certificate_for(names, *issuer_in(fleet.authority.folder), days=20 / 86_400)
+            key, chain = certificate_for(names, *issuer_in(fleet.authority.folder), days=8 / 86_400)
             (fleet.credentials(3) / KEY).write_bytes(key)
             (fleet.credentials(3) / CERTIFICATE).write_bytes(chain)
-            gate = held_back(fleet.prepare(0), lambda index: index < 1)
             fleet.launch(*ALL)
             await fleet.until_round(1)
             before = fleet.nodes[3].credentials.trouble

@@ -262,9 +262,10 @@ class Node:
 
     async def _linger(self) -> None:
         """Go on answering: somebody may not have heard of the end, may know better, or may wake up after it."""
-        record = self.device.record
-        await asyncio.sleep(self.timing.silence_detection_s)
-        for _ in range(round(self.config.linger_s / self.timing.heartbeat_s)):
+        record, linger_s = self.device.record, self.config.linger_s
+        silence_s = min(self.timing.silence_detection_s, linger_s)
+        await asyncio.sleep(silence_s)
+        for _ in range(round((linger_s - silence_s) / self.timing.heartbeat_s)):
             if self.device.record is not record or not self._missing():
                 return
             await asyncio.sleep(self.timing.heartbeat_s)

@@ -41,9 +41,9 @@ class TimedLauncher(Launcher):
 class Fleet:
     """Real devices on this machine, for as long as the context lasts."""
 
-    def __init__(self, spec: RunSpec, kind: type[Launcher] = Launcher) -> None:
+    def __init__(self, spec: RunSpec, kind: type[Launcher] = Launcher, is_insecure: bool = True) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tolfl-bench-", ignore_cleanup_errors=True)
-        self.launcher = kind(spec, Path(self._folder.name) / "run", is_insecure=True)
+        self.launcher = kind(spec, Path(self._folder.name) / "run", is_insecure=is_insecure)
         self.devices = range(spec.devices)
         self.lines: list[AnyRecord] = []
 
@@ -131,6 +131,11 @@ class Fleet:
         """Return the seconds that a device trained in each round, if its launcher was a timed one."""
         lines = (self.launcher.processes[device].folder / TRAINING).read_text().splitlines()
         return {int(number): float(seconds) for number, seconds in (line.split() for line in lines)}
+
+    def cpu_s(self, device: int) -> float:
+        """Return the seconds of the processor that a device has used since it started."""
+        after_name = Path(f"/proc/{self.launcher.processes[device].pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_mib(self, device: int) -> tuple[float, float]:
         """Return resident memory, and the device's fair share of it where pages are shared with others."""

@@ -6,7 +6,8 @@ rounds  seconds per round of ten processes, and the longest local training among
 wire    bytes on the wire in a network namespace of its own, against messages times the size of a model (needs root)
 memory  resident memory of a device, and its share of it
 many    fifty devices: do they start, close rounds, survive the death of a head?
-busy    a minute beside eight busy loops: is anybody held for dead who is not?
+start   fifty devices with TLS that learn a detector: time and CPU until the first round of all
+busy    minutes beside eight busy loops: is anybody held for dead who is not?
 
 Example: python -m benchmarks.network --only stall wire --repeats 20
 """
@@ -39,7 +40,7 @@ ENDLESS = 1_000_000
 ROLES = {"member": 1, "head": 2, "closer": 4}
 STALL_GOAL_S = {"SIGKILL": 1.0, "SIGSTOP": 2.5, "cut": 2.5}
 WIRE_GOAL = 0.02
-BUSY_S, BUSY_LOOPS = 60.0, 8
+BUSY_LOOPS = 8
 
 
 def spec_for(devices: int, clusters: int, samples: int, rounds: int = ENDLESS, timing: str = "localhost") -> RunSpec:
@@ -208,17 +209,30 @@ def many(arguments: argparse.Namespace) -> None:  # noqa: ARG001
     print(f"| {n_devices} | {started_s:.0f} | {quiet_s:.2f} | {stalled:.2f} | {len(wrong)} |", flush=True)
 
 
-def busy(arguments: argparse.Namespace) -> None:  # noqa: ARG001
+def start(arguments: argparse.Namespace) -> None:
+    print("| devices | start to first round of all, s | CPU of a device until then, s, median | worst | of all, s |")
+    print("|---|---|---|---|---|")
+    spec = msgspec.structs.replace(spec_for(arguments.devices, 5, samples=50), learn={"what": "detector"})
+    began = time.monotonic()
+    with Fleet(msgspec.structs.replace(spec, timing="lan"), is_insecure=False) as fleet:
+        fleet.wait_for_round_of(fleet.devices, since_s=0.0, patience_s=600)
+        started_s, cpu_s = time.monotonic() - began, [fleet.cpu_s(device) for device in fleet.devices]
+    row = f"{started_s:.0f} | {statistics.median(cpu_s):.2f} | {max(cpu_s):.2f} | {sum(cpu_s):.0f}"
+    print(f"| {arguments.devices} | {row} |", flush=True)
+
+
+def busy(arguments: argparse.Namespace) -> None:
     print("| devices | busy loops | seconds | rounds closed | longest round, s | falsely dead (goal: 0) |")
     print("|---|---|---|---|---|---|")
     with Fleet(spec_for(6, 3, samples=200, timing="lan")) as fleet:
         fleet.wait_for_round_of(fleet.devices, since_s=0.0)
+        busy_s = 60 * arguments.minutes
         with busy_loops(BUSY_LOOPS):
             since_s = fleet.now_s
-            fleet.wait_until(lambda: fleet.now_s > since_s + BUSY_S, "a minute is over", BUSY_S + 60)
+            fleet.wait_until(lambda: fleet.now_s > since_s + busy_s, "the time is over", busy_s + 60)
             closed, wrong = fleet.rounds(since_s), fleet.deaths(since_s)
     longest = max(later.time_s - earlier.time_s for earlier, later in itertools.pairwise(closed))
-    print(f"| 6 | {BUSY_LOOPS} | {BUSY_S:g} | {len(closed)} | {longest:.2f} | {len(wrong)} |", flush=True)
+    print(f"| 6 | {BUSY_LOOPS} | {busy_s:g} | {len(closed)} | {longest:.2f} | {len(wrong)} |", flush=True)
 
 
 @contextmanager
@@ -238,6 +252,7 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "wire": wire,
     "memory": memory,
     "many": many,
+    "start": start,
     "busy": busy,
 }
 
@@ -250,6 +265,8 @@ def main() -> None:
         "--by", nargs="*", choices=list(STALL_GOAL_S), default=list(STALL_GOAL_S), help="kinds of stall"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    parser.add_argument("--devices", type=int, default=50, help="of `start`")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of `busy`")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:

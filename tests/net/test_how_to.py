@@ -32,8 +32,8 @@ _ENDLESS = 1_000_000
 _PREVIOUS = """
 import sys
 from tolfl.cli import main
-from tolfl.net import node, server
-server.WIRE_VERSION = node.WIRE_VERSION = {}
+from tolfl.net import links, node
+links.WIRE_VERSION = node.WIRE_VERSION = {}
 sys.argv[0] = "tolfl"
 main()
 """
@@ -181,7 +181,7 @@ def start_as_a_service(hosts: Hosts) -> None:
 def check_status(hosts: Hosts) -> None:
     said = hosts.at_the_desk(block(SEVERAL, "tolfl status").lines)
 
-    assert re.search(r"^1 +\S+\.2:7000 +0 +(head|closer) +\d+ of 100000\d ", said, re.MULTILINE), said
+    assert re.search(r"^1 +\S+\.2:7000 +0 +(head|closer) +autoencoder \d+/1000000 ", said, re.MULTILINE), said
 
 
 def check_metrics(hosts: Hosts) -> None:
@@ -228,7 +228,6 @@ def shown_by(hosts: Hosts, host: int) -> bytes | None:
     context = ssl.create_default_context(cafile=operator / AUTHORITY)
     context.load_cert_chain(operator / CERTIFICATE, operator / KEY)
     context.check_hostname = False
-    context.set_alpn_protocols(["h2"])
     with (
         socket.create_connection((hosts.network.address(host), 7000)) as plain,
         context.wrap_socket(plain) as secure,

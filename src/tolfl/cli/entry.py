@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from tolfl.core.errors import DataError, SpecError, TolFLError, missing_extra
+from tolfl.core.errors import sentence_and_status
 
 #: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
 _ClickException = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
@@ -27,12 +27,6 @@ def run(app: typer.Typer) -> int:
     try:
         code = _invoke(app)
         sys.stdout.flush()  # here, where a closed pipe is still an answer and not an accident
-    except (TolFLError, ModuleNotFoundError) as error:
-        sentence = missing_extra(error) if isinstance(error, ModuleNotFoundError) else str(error)
-        if sentence is None:
-            raise
-        _say(sentence)
-        return 2 if isinstance(error, SpecError | DataError) else 1
     except KeyboardInterrupt:
         _say("stopped")
         return _STOPPED
@@ -45,10 +39,12 @@ def run(app: typer.Typer) -> int:
         if isinstance(error.__context__, BrokenPipeError):
             return _PIPE_CLOSED
         raise
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _say(f"{where}{error.strerror or error}; see `tolfl doctor`")
-        return 1
+    except Exception as error:
+        told = sentence_and_status(error)
+        if told is None:
+            raise
+        _say(told[0])
+        return told[1]
     return code
 
 

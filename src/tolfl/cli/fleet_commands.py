@@ -56,8 +56,8 @@ def node(
     import time
 
     from tolfl.cli.event_lines import EventLines
-    from tolfl.net.node_config import UNCONFIRMED, NodeConfig
-    from tolfl.net.prepare import prepare
+    from tolfl.net.node_config import NodeConfig
+    from tolfl.net.prepare import prepare, run_to_the_end
 
     asked = {"learn": learn, "flower": flower, "run_config": run_config, "node_config": node_config, "python": python}
     given = flags.with_flower(asked)
@@ -67,23 +67,18 @@ def node(
     def clock() -> str:
         return time.strftime("%H:%M:%S")
 
-    async def live() -> tuple[str, bool]:
+    async def live() -> tuple[list[str], int]:
         device = prepare(settings, learn=said)
         if verbose is not False:
             n_others = len(device.limits.topology.cluster_of) - 1
             typer.echo(f"{clock()} device {device.id} listens on {settings.listen}, {n_others} others", err=True)
             device.log.on_record = EventLines(lambda _: clock(), is_verbose=bool(verbose)).tell
-        return await device.run(), device.is_unconfirmed
+        return await run_to_the_end(device)
 
-    reason, is_unconfirmed = asyncio.run(live())
-    typer.echo(f"tolfl: device {settings.device}: {reason}", err=True)
-    if is_unconfirmed:
-        typer.echo(
-            f"tolfl: device {settings.device}: unconfirmed: half of the fleet or more was not there in the end, or has "
-            "gone on without this device; compare the others before you use its model",
-            err=True,
-        )
-        raise typer.Exit(UNCONFIRMED)
+    sentences, code = asyncio.run(live())
+    for sentence in sentences:
+        typer.echo(f"tolfl: {sentence}", err=True)
+    raise typer.Exit(code)
 
 
 # -- status -----------------------------------------------------------------------------------------------------

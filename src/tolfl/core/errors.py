@@ -130,6 +130,23 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
     return f"{package} is not installed, which is needed for {what}; run: pip install 'tolfl[{extra}]'"
 
 
+def sentence_and_status(error: Exception) -> tuple[str, int] | None:
+    """Return what to say of an error that ends a program, and its exit status; None: a bug, which needs a traceback.
+
+    >>> sentence_and_status(SpecError("rounds 0; at least 1"))
+    ('rounds 0; at least 1', 2)
+    """
+    if isinstance(error, ModuleNotFoundError):
+        sentence = missing_extra(error)
+        return None if sentence is None else (sentence, 1)
+    if isinstance(error, TolFLError):
+        return str(error), 2 if isinstance(error, SpecError | DataError) else 1
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; see `tolfl doctor`", 1
+    return None
+
+
 class RunDirectoryError(TolFLError, OSError):
     """A run directory cannot be written or read."""
 

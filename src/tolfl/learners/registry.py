@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -231,7 +232,9 @@ def _maker(what: str) -> Any:
     return _from_file(what) if _is_file(what) else _from_package(what.partition(":")[0])
 
 
+@cache
 def _entry_points() -> dict[str, EntryPoint]:
+    # Once per process: it reads a file of every installed package, and a device that starts asks seven times.
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

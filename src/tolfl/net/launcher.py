@@ -210,9 +210,8 @@ class Launcher:
                 self._spawn(process)
 
     def _spawn(self, process: Process) -> None:
-        command = [sys.executable, "-m", "tolfl", "node", "--config", str(process.folder / "node.toml")]
-        if self._past.gone:
-            command += ["--absent", ",".join(map(str, sorted(self._past.gone)))]
+        absent = ",".join(map(str, sorted(self._past.gone)))
+        command = [sys.executable, "-m", "tolfl.net", str(process.folder / "node.toml"), absent]
         with (process.folder / "log.txt").open("ab") as log:
             process.process = subprocess.Popen(
                 command,

@@ -33,7 +33,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     absent: tuple[int, ...] = ()  #: ids of devices that are gone for good: the start does not wait for them
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     keep_updates: bool = False  #: keep every contribution of this device in the state folder, for whoever checks a run
-    linger_s: float = 10.0  #: serve the last model for so long after the end at most, while devices of the fleet are missing
+    linger_s: float = 10.0  #: serve the last model after the end, at most so long, while devices of the fleet are missing
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
     metrics: str = ""  #: host:port for Prometheus; empty: none
     started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started

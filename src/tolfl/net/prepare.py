@@ -23,7 +23,7 @@ from tolfl.learners.learner import digest_of, first_state
 from tolfl.learners.registry import fingerprint, learner_of, located, scaled_learner_of
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.node import Assignment, Node
-from tolfl.net.node_config import NodeConfig
+from tolfl.net.node_config import UNCONFIRMED, NodeConfig
 from tolfl.net.tls import Credentials, is_loopback
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import Limits
@@ -74,6 +74,18 @@ def prepare(config: NodeConfig, is_own_network: bool = False, learn: Mapping[str
     name = fleet_name(fleet, learner)
     plan = failure_plan(spec, learner.all_stages())
     return Node(Assignment(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
+
+
+async def run_to_the_end(node: Node) -> tuple[list[str], int]:
+    """Run a device until its run is over; return what to say of it, and its exit status."""
+    sentences = [f"device {node.id}: {await node.run()}"]
+    if not node.is_unconfirmed:
+        return sentences, 0
+    unconfirmed = (
+        f"device {node.id}: unconfirmed: half of the fleet or more was not there in the end, or has gone on without "
+        "this device; compare the others before you use its model"
+    )
+    return [*sentences, unconfirmed], UNCONFIRMED
 
 
 def _digest_of(state: object) -> str:

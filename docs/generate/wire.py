@@ -28,7 +28,7 @@ _TYPES = {
     r"_(Count|Samples|Id)": "int",
     r"DeviceSet": "bytes",
     r"msgspec\.Raw": "message",
-    r"frozenset\[Life\]": "list[[int, int]]",
+    r"frozenset\[Incarnation\]": "list[[int, int]]",
     r"tuple\[(\w+), \.\.\.\]": r"list[\1]",
     r"None": "nil",
     r"How": "str: mean, sum, min, max",
@@ -54,7 +54,7 @@ PARTS_OF_MESSAGES: tuple[Kind, ...] = (
     wire.RecordHeader,
     wire.ArrayHeader,
 )
-PARTS_OF_ANSWERS: tuple[Kind, ...] = (wire.DeviceLife, wire.PeerStatus)
+PARTS_OF_ANSWERS: tuple[Kind, ...] = (wire.DeviceIncarnation, wire.PeerStatus)
 
 
 def page() -> str:

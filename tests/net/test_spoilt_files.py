@@ -69,7 +69,11 @@ def records(_: Path) -> bytes:
 FILES = [
     File("node.toml", node_toml, lambda folder: NodeConfig.from_file(folder / "node.toml")),
     File("round.safetensors", closed_round, lambda folder: read_round(folder / "round.safetensors")),
-    File("life.json", lambda _: b'{"device":1,"incarnation":4}', lambda folder: DeviceStorage(folder, 1).next_life()),
+    File(
+        "life.json",
+        lambda _: b'{"device":1,"incarnation":4}',
+        lambda folder: DeviceStorage(folder, 1).next_incarnation(),
+    ),
     File("records.jsonl", records, lambda f: list(decode_records((f / "records.jsonl").read_bytes().splitlines()))),
     File(REVOCATIONS, lambda folder: (folder / REVOCATIONS).read_bytes(), Credentials),
     File(KEY, lambda folder: (folder / KEY).read_bytes(), Credentials),

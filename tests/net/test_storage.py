@@ -47,15 +47,15 @@ def test_a_round_is_read_back_as_it_was(
 
 
 def test_every_start_is_another_life(tmp_path: Path) -> None:
-    assert [DeviceStorage(tmp_path / "new", 3).next_life() for _ in range(3)] == [0, 1, 2]
+    assert [DeviceStorage(tmp_path / "new", 3).next_incarnation() for _ in range(3)] == [0, 1, 2]
     DeviceStorage(tmp_path / "new", 3).keep_incarnation(7)  # it was told that it is dead, and came back
-    assert DeviceStorage(tmp_path / "new", 3).next_life() == 8
+    assert DeviceStorage(tmp_path / "new", 3).next_incarnation() == 8
 
 
 def test_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
-    DeviceStorage(tmp_path, 3).next_life()
+    DeviceStorage(tmp_path, 3).next_incarnation()
     with pytest.raises(RunDirectoryError, match="belongs to device 3, not 4; choose another folder"):
-        DeviceStorage(tmp_path, 4).next_life()
+        DeviceStorage(tmp_path, 4).next_incarnation()
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
 def test_a_life_that_cannot_be_read_is_no_first_life(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "life.json").write_bytes(content)
     with pytest.raises(RunDirectoryError, match=r"life\.json cannot be read"):
-        DeviceStorage(tmp_path, 3).next_life()
+        DeviceStorage(tmp_path, 3).next_incarnation()
 
 
 def test_a_second_process_in_one_state_folder_is_refused(tmp_path: Path) -> None:
     first = DeviceStorage(tmp_path, 3)
-    life = first.next_life()
+    life = first.next_incarnation()
     with pytest.raises(RunDirectoryError, match="in use by another process; stop that one"):
-        DeviceStorage(tmp_path, 3).next_life()
+        DeviceStorage(tmp_path, 3).next_incarnation()
     first.close()
 
-    assert DeviceStorage(tmp_path, 3).next_life() == life + 1
+    assert DeviceStorage(tmp_path, 3).next_incarnation() == life + 1
 
 
 def test_a_new_life_is_synced_with_the_folder_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_new_life_is_synced_with_the_folder_that_names_it(tmp_path: Path, monk
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", watched)
-    DeviceStorage(tmp_path, 3).next_life()
+    DeviceStorage(tmp_path, 3).next_incarnation()
 
     assert synced == ["file", "folder"]
 
@@ -194,14 +194,14 @@ def _fill(disk: Path) -> None:
 
 def test_a_device_does_not_begin_a_life_that_a_full_disk_cannot_keep(small_disk: Path) -> None:
     storage = DeviceStorage(small_disk, 2)
-    life = storage.next_life()
+    life = storage.next_incarnation()
     storage.close()
     _fill(small_disk)
     with pytest.raises(RunDirectoryError, match="No space left on device"):
-        DeviceStorage(small_disk, 2).next_life()
+        DeviceStorage(small_disk, 2).next_incarnation()
     (small_disk / "filler").unlink()
 
-    assert DeviceStorage(small_disk, 2).next_life() == life + 1
+    assert DeviceStorage(small_disk, 2).next_incarnation() == life + 1
 
 
 def test_a_new_incarnation_that_a_full_disk_cannot_keep_is_reported_and_stops_nothing(

@@ -46,7 +46,7 @@ from tolfl.net.wire import (
     read_frame,
 )
 from tolfl.protocol import messages
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.messages import AnyMessage, Payload
 
 REFUSALS = {"shape", "malformed", "non-finite", "provenance", "oversize"}
@@ -146,7 +146,7 @@ def lives(limits: Limits) -> st.SearchStrategy[dict[int, int]]:
     return st.dictionaries(st.sampled_from(sorted(limits.topology.cluster_of)), COUNTS)
 
 
-def dead_sets(limits: Limits) -> st.SearchStrategy[frozenset[Life]]:
+def dead_sets(limits: Limits) -> st.SearchStrategy[frozenset[Incarnation]]:
     return lives(limits).map(lambda found: frozenset(found.items()))  # a horizon: one incarnation of a device at most
 
 

@@ -10,7 +10,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device, Rules
 from tolfl.protocol.events import Announce, Applied, Apply, Effect, Event, Received, Send, Started, Trained
-from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, State, Version
 from tolfl.protocol.injector import PlannedEffect
 from tolfl.protocol.messages import (
     Ack,
@@ -28,7 +28,7 @@ from tolfl.protocol.messages import (
 )
 
 FIRST = Version(0, 0, 0, "")
-NOBODY: frozenset[Life] = frozenset()
+NOBODY: frozenset[Incarnation] = frozenset()
 
 #: The samples of device d are d + 1.
 
@@ -78,7 +78,9 @@ def trained(device: int, version: Version = FIRST) -> Trained:
 # -- what others say --------------------------------------------------------------------------------------------------
 
 
-def report(sender: int, version: Version = FIRST, dead: frozenset[Life] = NOBODY, incarnation: int = 0) -> Received:
+def report(
+    sender: int, version: Version = FIRST, dead: frozenset[Incarnation] = NOBODY, incarnation: int = 0
+) -> Received:
     return Received(
         Report(
             sender=sender,
@@ -91,7 +93,9 @@ def report(sender: int, version: Version = FIRST, dead: frozenset[Life] = NOBODY
     )
 
 
-def mean(sender: int, *inside: int, missing: dict[int, str] | None = None, dead: frozenset[Life] = NOBODY) -> Received:
+def mean(
+    sender: int, *inside: int, missing: dict[int, str] | None = None, dead: frozenset[Incarnation] = NOBODY
+) -> Received:
     return Received(
         Mean(
             sender=sender,
@@ -105,11 +109,13 @@ def mean(sender: int, *inside: int, missing: dict[int, str] | None = None, dead:
     )
 
 
-def closed(sender: int, record: ClosedRound, dead: frozenset[Life] = NOBODY) -> Received:
+def closed(sender: int, record: ClosedRound, dead: frozenset[Incarnation] = NOBODY) -> Received:
     return Received(Closed(sender=sender, incarnation=0, version=record.version, dead=dead, record=record))
 
 
-def heartbeat(sender: int, version: Version = FIRST, dead: frozenset[Life] = NOBODY, incarnation: int = 0) -> Received:
+def heartbeat(
+    sender: int, version: Version = FIRST, dead: frozenset[Incarnation] = NOBODY, incarnation: int = 0
+) -> Received:
     return Received(Heartbeat(sender=sender, incarnation=incarnation, version=version, dead=dead))
 
 

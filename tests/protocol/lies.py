@@ -9,7 +9,7 @@ import msgspec
 
 from tests.protocol.world import Symbol, World, digest
 from tolfl.core.device_set import DeviceSet
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.messages import (
     Ack,
     AnyMessage,
@@ -54,7 +54,7 @@ class Liar:
         last = msgspec.structs.replace(base, version=version, is_over=False, included=DeviceSet(), n_samples=0)
         end = last.with_roster(base.roster, is_over=True)
         end = msgspec.structs.replace(end, version=msgspec.structs.replace(end.version, model=digest(end.state)))
-        header = (self.device, self._own_incarnation(), end.version, frozenset[Life]())
+        header = (self.device, self._own_incarnation(), end.version, frozenset[Incarnation]())
         if rng.random() < 0.5:
             ends = [msgspec.structs.replace(end, state=(("lie", place),)) for place in range(n)]
         else:
@@ -72,7 +72,7 @@ class Liar:
         total = Symbol(DeviceSet.of([self.device]), 1, (((self.device, version), 1),))
         record = base.after(total, {}, roster, base.state, digest(base.state))
         told = others if rng.random() < 0.5 else rng.sample(others, 1)
-        header = (self.device, roster.incarnations[self.device], record.version, frozenset[Life]())
+        header = (self.device, roster.incarnations[self.device], record.version, frozenset[Incarnation]())
         return [(device, Closed(*header, record)) for device in told]
 
     def _message(self) -> AnyMessage:
@@ -157,7 +157,7 @@ class Liar:
         present = state.incarnation if state is not None else 0
         return self._rng.choice((present, present, present + 1, present + 2**20, *_COUNTS))
 
-    def _dead(self) -> frozenset[Life]:
+    def _dead(self) -> frozenset[Incarnation]:
         if self._rng.random() < 0.5:
             return frozenset()
         return frozenset((device, self._incarnation_of(device)) for device in self._some(self._everybody))

@@ -38,7 +38,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import Announce, Effect, KeepIncarnation, PeerFailed, Received, Started, Ticked
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.membership import LEASH
 from tolfl.protocol.messages import Closed, Mean, Payload, Report
 
@@ -518,7 +518,7 @@ def test_a_version_that_no_run_can_have_is_not_waited_for() -> None:
 def test_who_left_is_told_apart_from_who_failed_however_often_it_comes_back() -> None:
     head = started(STAR, 0)
     for incarnation in range(3):
-        life: Life = (1, incarnation)
+        life: Incarnation = (1, incarnation)
         head.fleet.mark_left(life)
     head.handle(goodbye(2))
 

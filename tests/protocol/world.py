@@ -31,7 +31,7 @@ from tolfl.protocol.events import (
     Train,
     Trained,
 )
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.messages import AnyMessage
 
 #: In how many beats everybody comes to the end once nothing fails any more, where nobody lied.
@@ -139,7 +139,7 @@ class World:
     training: list[tuple[int, Version]] = field(default_factory=list)  #: also what nobody waits for any more
     applying: list[tuple[int, Apply]] = field(default_factory=list)
     deadlines: list[tuple[int, Version]] = field(default_factory=list)
-    unnoticed: set[tuple[int, Life]] = field(default_factory=set)  #: (observer, life that is over)
+    unnoticed: set[tuple[int, Incarnation]] = field(default_factory=set)  #: (observer, life that is over)
     disk: dict[int, tuple[int, ClosedRound]] = field(default_factory=dict)  #: what a dead device left behind
     cut: frozenset[int] = frozenset()  #: one side of a partition
     crashes: int = 0

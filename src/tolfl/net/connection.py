@@ -105,7 +105,7 @@ class Queue:
         self.note_idle()
 
     def forget_payloads(self) -> None:
-        """Drop what was meant for a life that is over."""
+        """Drop what was meant for an incarnation that is over."""
         self.payloads.clear()
         self.note_idle()
 

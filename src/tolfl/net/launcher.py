@@ -241,7 +241,7 @@ class Launcher:
         self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="thawed"))
 
     def revive(self, device: int) -> None:
-        """Start a device again: it comes back in its next life."""
+        """Start a device again: it comes back in its next incarnation."""
         process = self.processes[device]
         if process.is_running:
             raise TolFLError(f"device {device} is running already")

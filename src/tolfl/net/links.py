@@ -201,7 +201,7 @@ class Links:
             one.connection.abort()
 
     def forget_payloads(self, peer: int) -> None:
-        """Drop the models that wait for a life that is over."""
+        """Drop the models that wait for an incarnation that is over."""
         self._peer(peer).queue.forget_payloads()
 
     def beat(self) -> None:

@@ -101,7 +101,7 @@ class Assignment:
 
 
 class Node:
-    """A device on a network; `run` is its whole life."""
+    """A device on a network; `run` runs it from start to end."""
 
     def __init__(self, assignment: Assignment, trainer: Trainer, credentials: Credentials) -> None:
         config = assignment.config
@@ -114,7 +114,7 @@ class Node:
         self._storage = DeviceStorage(Path(config.state), self.id, self.fleet)
         self.log = RecordLog(Path(config.state), self.id)
         self._trainer, self.credentials = trainer, credentials
-        incarnation = self._storage.next_life()
+        incarnation = self._storage.next_incarnation()
         record = self._storage.newest() or self._first_record()
         self.device = Device(self.id, incarnation, record, self.rules)
         failures = self._failures_to_come(record)
@@ -130,8 +130,8 @@ class Node:
         self.went_on_s = self.began_s  #: when it took over the round that it holds
         self._process = secrets.randbits(48)
         self.absent = set(config.absent)  #: whom nobody waits for
-        self._lives: dict[int, int] = {}  #: the latest life of each peer that was heard of
-        self._processes: dict[int, int] = {}  #: and the process that lives it
+        self._incarnations: dict[int, int] = {}  #: the latest incarnation of each peer that was heard of
+        self._processes: dict[int, int] = {}  #: and its process
         self._versions: dict[int, Version] = {}  #: the version that each peer last had
         self._alive: set[tuple[int, int]] = set()  #: who took part and was not held for dead at the last beat
         #: what came before this device started
@@ -145,7 +145,7 @@ class Node:
         self._ended = asyncio.Event()
         self._error: Exception | None = None
         self._sending: set[asyncio.Task[None]] = set()  #: sums that are sent once they are added up
-        self._held: list[tuple[int, AnyMessage]] | None = None  #: what waits for the number of a life to be stored
+        self._held: list[tuple[int, AnyMessage]] | None = None  #: what waits for an incarnation to be stored
         self._account = Account()  #: of the round that was applied last
 
     def _first_record(self) -> ClosedRound:
@@ -157,7 +157,7 @@ class Node:
         mine = list(self._plan.of_device(self.id))[self._storage.planned_deaths :]
         return [failure for failure in mine if failure.round_index >= record.version.round]
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- start and end ------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
         """Run the device until the training ends; return why it ended."""
@@ -283,9 +283,9 @@ class Node:
             await asyncio.sleep(self.timing.heartbeat_s)
             self._watch_afresh()
             for peer in self.detector.tick(self._loop.time()):
-                life = self._newest_life(peer)
-                self._alive.discard((peer, life))
-                self._give_up(peer, life, f"silent for {self.timing.silence_detection_s:g} s")
+                incarnation = self._newest_incarnation(peer)
+                self._alive.discard((peer, incarnation))
+                self._give_up(peer, incarnation, f"silent for {self.timing.silence_detection_s:g} s")
                 self.links.disconnect(peer)
             self._handle(Ticked())
             if overdue := self._trainer.overdue():
@@ -296,7 +296,7 @@ class Node:
     def _watch_afresh(self) -> None:
         """Count silence anew for who is (again) held for alive: what was missed before must not end it at once."""
         fleet = self.device.fleet
-        alive = {life for life in fleet.roster.lives if not fleet.has_failed(life)}
+        alive = {member for member in fleet.roster.members if not fleet.has_failed(member)}
         for peer, _ in alive - self._alive:
             self.detector.heard(peer)
         self._alive = alive
@@ -399,7 +399,7 @@ class Node:
                 self.log.failed(self.now_s, effect.device, effect.round_index, effect.what)
 
     async def _store(self, incarnation: int) -> None:
-        """Store the number of a life, then say what was held back: nobody hears of a life that is on no disk."""
+        """Store an incarnation, then say what was held back: nobody hears of one that is on no disk."""
         await asyncio.wrap_future(self.writer.keep_incarnation(incarnation))
         if incarnation == self.device.incarnation and self._held is not None:
             held, self._held = self._held, None
@@ -440,7 +440,7 @@ class Node:
         self.log.failed(self.now_s, self.id, failure.round_index, f"died ({failure.phase.value})")
         await self._flush()
         self.log.flush_traffic(self.now_s)
-        self.writer.last_of_life(death.record, self.device.incarnation)
+        self.writer.last_of_incarnation(death.record, self.device.incarnation)
         os.kill(os.getpid(), signal.SIGKILL)
 
     # -- messages -----------------------------------------------------------------------------------------------
@@ -518,9 +518,9 @@ class Node:
         if self._is_cut(peer, max(self.device.version.round, message.version.round)):
             return
         is_old = isinstance(message, Report | Mean) and message.version < self.device.version
-        if is_old or message.incarnation < self._lives.get(peer, 0):
+        if is_old or message.incarnation < self._incarnations.get(peer, 0):
             self.links.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
-        self._lives[peer] = max(self._lives.get(peer, 0), message.incarnation)
+        self._incarnations[peer] = max(self._incarnations.get(peer, 0), message.incarnation)
         self._versions[peer] = message.version
         if isinstance(message, Closed) and kept_in(message.record):
             message = self._with_kept(message)
@@ -552,8 +552,8 @@ class Node:
         )
 
     def greeted(self, peer: int, hello: Hello) -> None:
-        """Take in the first frame of a peer: where others are, and that an earlier life of it is over."""
-        before, process = self._lives.get(peer), self._processes.get(peer)
+        """Take in the first frame of a peer: where others are, and that an earlier incarnation of it is over."""
+        before, process = self._incarnations.get(peer), self._processes.get(peer)
         is_old = before is not None and hello.incarnation < before  # and may have moved since
         own = {} if is_old or peer not in hello.addresses else {peer: hello.addresses[peer]}
         news = self.addresses.learn_all(own, Word.OWN)
@@ -563,14 +563,14 @@ class Node:
         except RefusedMessageError as error:  # a list that nobody signed teaches nothing
             self.links.refused[error.kind] += 1
         self.strangers.pop(peer, None)
-        self._lives[peer], self._processes[peer] = max(before or 0, hello.incarnation), hello.process
+        self._incarnations[peer], self._processes[peer] = max(before or 0, hello.incarnation), hello.process
         self.heard(peer)
         if before is None or not self.has_begun:
             return
         if hello.incarnation > before:
             self._handle(PeerFailed(peer, before))
         elif hello.incarnation == before and hello.process != process:
-            # The same life in another process: its disk was lost or put back, and what it had promised with it.
+            # The same incarnation in another process: its disk was lost or put back, and what it had promised with it.
             self._handle(PeerFailed(peer, before))
 
     def heard(self, peer: int) -> None:
@@ -587,10 +587,10 @@ class Node:
         self.detector.unwatch(peer)
 
     def was_refused(self, peer: int) -> None:
-        """Take in the proof that a process is gone, and with it the last life that it was heard in."""
-        life = self._lives.get(peer, 0)
-        if life >= self._newest_life(peer):
-            self._give_up(peer, life, "connection refused")
+        """Take in the proof that a process is gone, and with it the last incarnation that it was heard in."""
+        incarnation = self._incarnations.get(peer, 0)
+        if incarnation >= self._newest_incarnation(peer):
+            self._give_up(peer, incarnation, "connection refused")
 
     def turned_away(self, peer: int | None, rejection: Rejection) -> None:
         """Take in that somebody is there who wants nothing of this device: only a person can put that right."""
@@ -601,18 +601,18 @@ class Node:
             self.strangers[peer] = stranger_sentence(self.id, peer, rejection.kind)
             _LOG.warning("tolfl: %s", self.strangers[peer])
 
-    def _newest_life(self, peer: int) -> int:
-        return max(self._lives.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
+    def _newest_incarnation(self, peer: int) -> int:
+        return max(self._incarnations.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
 
-    def _give_up(self, peer: int, life: int, how: str) -> None:
-        """Hold a life of a peer for over."""
+    def _give_up(self, peer: int, incarnation: int, how: str) -> None:
+        """Declare an incarnation of a peer failed."""
         if not self.has_begun or self.device.stopped not in (None, "over"):
             return
         self.links.forget_payloads(peer)
-        if self.device.stopped is None and not self.device.fleet.has_failed((peer, life)):
+        if self.device.stopped is None and not self.device.fleet.has_failed((peer, incarnation)):
             self.log.disturbed()
             self.log.failed(self.now_s, peer, self.device.version.round, f"found dead: {how}")
-        self._handle(PeerFailed(peer, life))
+        self._handle(PeerFailed(peer, incarnation))
 
     def status(self) -> StatusReply:
         """Return what there is to know of this device."""

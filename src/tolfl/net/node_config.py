@@ -20,7 +20,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     device: int  #: its id, from 0
     listen: str  #: host:port; port 0 takes any that is free
-    state: str  #: the folder for what it must remember: its life number, its last model, its records
+    state: str  #: the folder for what it must remember: its incarnation number, its last model, its records
     spec: str = "spec.toml"  #: the specification of the run, the same for all devices
     advertise: str = ""  #: host:port under which others reach it; empty: as it listens
     peers: dict[str, str] = {}  #: id -> host:port of devices that are known beforehand
@@ -33,7 +33,9 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     absent: tuple[int, ...] = ()  #: ids of devices that are gone for good: the start does not wait for them
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     keep_updates: bool = False  #: keep every contribution of this device in the state folder, for whoever checks a run
-    linger_s: float = 10.0  #: serve the last model after the end, at most so long, while devices of the fleet are missing
+    linger_s: float = (
+        10.0  #: serve the last model after the end, at most so long, while devices of the fleet are missing
+    )
     token: str = ""  #: what a launcher must show to give commands; empty: nobody can
     metrics: str = ""  #: host:port for Prometheus; empty: none
     started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started

@@ -127,7 +127,7 @@ def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credenti
 
 
 def _remember_revocations(credentials: Credentials, state: Path) -> None:
-    """Take over the list that an earlier life has kept."""
+    """Take over the list that an earlier incarnation has kept."""
     if (state / REVOCATIONS).exists():
         try:
             credentials.learn((state / REVOCATIONS).read_bytes())

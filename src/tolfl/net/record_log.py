@@ -77,7 +77,7 @@ class RecordLog:
             return b""
 
     def started(self, now_s: float, line: RunStarted) -> None:
-        """Note the start of a life."""
+        """Note the start of an incarnation."""
         self._began_s, self._started = now_s, line
         self.write(line)
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tolfl.net.wire import DeviceLife, PeerStatus, StatusReply
+from tolfl.net.wire import DeviceIncarnation, PeerStatus, StatusReply
 
 if TYPE_CHECKING:
     from tolfl.net.node import Node
@@ -56,8 +56,8 @@ def status_of(node: Node) -> StatusReply:
         cluster=fleet.cluster,
         loss=node.loss,
         n_samples=node.n_samples,
-        roster=tuple(DeviceLife(*life) for life in sorted(fleet.roster.lives)),
-        dead=tuple(DeviceLife(*life) for life in sorted(fleet.dead)),
+        roster=tuple(DeviceIncarnation(*member) for member in sorted(fleet.roster.members)),
+        dead=tuple(DeviceIncarnation(*member) for member in sorted(fleet.dead)),
         peers=tuple(_peer(node, peer) for peer in sorted(node.addresses) if peer != node.id),
         refused=dict(node.links.refused + Counter(shape=node.n_misshapen)),
         stopped=device.stopped or "",
@@ -137,7 +137,7 @@ def _lines(status: StatusReply) -> Iterator[str]:
     numbers = {
         "tolfl_round": ("gauge", "Rounds done.", status.version.round),
         "tolfl_rounds": ("gauge", "Rounds of the run.", status.rounds),
-        "tolfl_incarnation": ("counter", "The life of the device.", status.incarnation),
+        "tolfl_incarnation": ("counter", "How often the device has begun anew.", status.incarnation),
         "tolfl_samples": ("gauge", "Samples of the device.", status.n_samples),
         "tolfl_roster_devices": ("gauge", "Devices in the present round.", len(status.roster)),
         "tolfl_peers_connected": ("gauge", "Peers with an open connection.", sum(p.is_connected for p in status.peers)),

@@ -1,4 +1,4 @@
-"""What a device stores: the number of its life, and the newest closed round with its model.
+"""What a device stores: its incarnation, and the newest closed round with its model.
 
 Files appear whole or not at all, written by a thread of their own. A disk that cannot be written stops nothing.
 """
@@ -26,12 +26,12 @@ from tolfl.net.wire import DTYPES
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.directory import write_file
 
-_LIFE, _ROUND, _KEPT, _LOCK = "life.json", "round.safetensors", "models", "lock"
+_INCARNATION, _ROUND, _KEPT, _LOCK = "life.json", "round.safetensors", "models", "lock"
 _UPDATES = "updates"
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
 
 
-class _Life(msgspec.Struct):
+class _StoredIncarnation(msgspec.Struct):
     device: int
     incarnation: int
     planned_deaths: int = 0  #: how many failures of its plan have happened
@@ -57,36 +57,36 @@ class DeviceStorage:
 
     def __init__(self, folder: Path, device: int, fleet: str = "") -> None:
         self.folder, self._device, self._fleet = folder, device, fleet
-        self.planned_deaths = 0  #: how many failures of its plan have happened in earlier lives
+        self.planned_deaths = 0  #: how many failures of its plan have happened in earlier incarnations
         self._lock: BaseFileLock | None = None
 
-    def next_life(self) -> int:
-        """Return the number of the life that begins now, kept on disk before anybody hears of it."""
+    def next_incarnation(self) -> int:
+        """Return the incarnation that begins now, kept on disk before anybody hears of it."""
         self._lock = _locked(self.folder)
-        path = self.folder / _LIFE
+        path = self.folder / _INCARNATION
         incarnation = 0
         if path.exists():
             try:
-                life = msgspec.json.decode(path.read_bytes(), type=_Life)
+                stored = msgspec.json.decode(path.read_bytes(), type=_StoredIncarnation)
             except (OSError, ValueError, RecursionError) as error:
                 raise RunDirectoryError(
-                    self.folder, f"{_LIFE} cannot be read ({error}); choose another folder"
+                    self.folder, f"{_INCARNATION} cannot be read ({error}); choose another folder"
                 ) from None
-            if life.device != self._device:
+            if stored.device != self._device:
                 raise RunDirectoryError(
-                    self.folder, f"belongs to device {life.device}, not {self._device}; choose another folder"
+                    self.folder, f"belongs to device {stored.device}, not {self._device}; choose another folder"
                 )
-            incarnation, self.planned_deaths = life.incarnation + 1, life.planned_deaths
+            incarnation, self.planned_deaths = stored.incarnation + 1, stored.planned_deaths
         self.keep_incarnation(incarnation)
         return incarnation
 
     def keep_incarnation(self, incarnation: int) -> None:
-        """Keep the number of the present life."""
-        life = _Life(self._device, incarnation, self.planned_deaths)
-        write_file(self.folder, _LIFE, msgspec.json.encode(life))
+        """Keep the present incarnation."""
+        stored = _StoredIncarnation(self._device, incarnation, self.planned_deaths)
+        write_file(self.folder, _INCARNATION, msgspec.json.encode(stored))
 
     def keep_planned_death(self, incarnation: int) -> None:
-        """Keep that a failure of the plan has happened: it must not happen to the next life again."""
+        """Keep that a failure of the plan has happened: it must not happen to the next incarnation again."""
         self.planned_deaths += 1
         self.keep_incarnation(incarnation)
 
@@ -169,14 +169,14 @@ class BackgroundWriter:
         self._thread.submit(self._write, record, False, name)
 
     def keep_incarnation(self, incarnation: int) -> Future[None]:
-        """Keep the number of a life; nobody should hear of that life before it is kept."""
+        """Keep an incarnation; nobody should hear of it before it is kept."""
         return self._thread.submit(self._try, partial(self._storage.keep_incarnation, incarnation))
 
     def keep_file(self, name: str, content: bytes) -> None:
         """Keep a file beside the rounds."""
         self._thread.submit(self._try, partial(write_file, self._storage.folder, name, content))
 
-    def last_of_life(self, record: ClosedRound, incarnation: int) -> None:
+    def last_of_incarnation(self, record: ClosedRound, incarnation: int) -> None:
         """Keep what a planned death leaves behind, and that it happened, before it does."""
         with self._lock:
             self._newest = None
@@ -283,8 +283,8 @@ def _checked(array: Vector, name: str) -> Vector:
 
 def planned_deaths(folder: Path) -> int:
     """Return how many planned failures have happened to the device of a state folder."""
-    path = folder / _LIFE
-    return msgspec.json.decode(path.read_bytes(), type=_Life).planned_deaths if path.exists() else 0
+    path = folder / _INCARNATION
+    return msgspec.json.decode(path.read_bytes(), type=_StoredIncarnation).planned_deaths if path.exists() else 0
 
 
 def has_round(folder: Path) -> bool:

@@ -34,7 +34,7 @@ LENGTH = struct.Struct("<I")
 CHUNK_BYTES = 64 * 1024
 #: No frame is larger: a chunk, or a message whose dead, roster and addresses are those of 10,000 devices.
 MAX_FRAME_BYTES = 1024 * 1024
-MAX_COUNT = 2**62  #: of samples, and of lives
+MAX_COUNT = 2**62  #: of samples, and of incarnations
 _MAX_SAMPLES, _MAX_NUMBER = 2**40, 1e18  #: their product, summed over 10,000 devices, fits into float32
 _MAX_INTEGER = 2**62  #: and two of them can be added
 _MAX_REASON = 40
@@ -84,9 +84,9 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     wire: int = 0  #: version of this contract that the sender speaks
     fleet: str = ""  #: name of the fleet: devices of another fleet are refused
     device: int = 0  #: who speaks
-    incarnation: _Count = 0  #: in which life
+    incarnation: _Count = 0  #: in which incarnation
     to: int | None = None  #: whom the caller wants to reach: another device refuses; nil: whoever is there
-    process: _Count = 0  #: a number that the process has drawn: two of them are never one life
+    process: _Count = 0  #: a number that the process has drawn: two of them are never one incarnation
     is_inside: bool = False  #: the sender is part of a roster and trains
     addresses: dict[int, str] = {}  #: host:port of the devices that the sender knows of, its own included
     revocations: bytes = b""  #: the signed list of revocations that the sender goes by; empty without TLS
@@ -146,8 +146,8 @@ class StatusRequest(msgspec.Struct, frozen=True, tag="status?"):
     """In place of a hello: what is there to know? Answered with a status."""
 
 
-class DeviceLife(msgspec.Struct, frozen=True):
-    """One life of a device."""
+class DeviceIncarnation(msgspec.Struct, frozen=True):
+    """One incarnation of a device."""
 
     device: _Id  #: whose
     incarnation: _Count  #: which
@@ -166,7 +166,7 @@ class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     """What a device knows of itself and of its peers, for whoever may ask."""
 
     device: _Id  #: who answers
-    incarnation: _Count = 0  #: in which life
+    incarnation: _Count = 0  #: in which incarnation
     fleet: str = ""  #: name of the fleet
     version: Version = Version(0, 0, 0, "")  #: of the model that it holds
     rounds: int = 0  #: of the run
@@ -174,8 +174,8 @@ class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     cluster: int = 0  #: of the device
     loss: float | None = None  #: of its last training
     n_samples: int = 0  #: of its own
-    roster: tuple[DeviceLife, ...] = ()  #: who takes part in the round
-    dead: tuple[DeviceLife, ...] = ()  #: whom it holds for dead
+    roster: tuple[DeviceIncarnation, ...] = ()  #: who takes part in the round
+    dead: tuple[DeviceIncarnation, ...] = ()  #: whom it holds for dead
     peers: tuple[PeerStatus, ...] = ()  #: the others that it has an address of
     refused: dict[str, int] = {}  #: messages and strangers turned away, by kind
     stopped: str = ""  #: why nothing more comes from this device, if so
@@ -275,7 +275,7 @@ class RecordHeader(msgspec.Struct, frozen=True):
     """A closed round."""
 
     version: Version  #: of the state that it led to
-    roster: dict[int, int]  #: of the next round: device and life
+    roster: dict[int, int]  #: of the next round: device and incarnation
     state: dict[str, ArrayHeader | None]  #: by name; nil: kept, as in the parent's state, and does not travel
     parent: str  #: the history that this one extends
     included: DeviceSet  #: whose samples went into the round
@@ -288,7 +288,7 @@ class ReportHeader(messages.Message, frozen=True, gc=False, tag="Report"):
     """A member's contribution, to its head."""
 
     contribution: ContributionHeader  #: of the sender alone
-    joiners: dict[int, int]  #: who wants to come in: device and life
+    joiners: dict[int, int]  #: who wants to come in: device and incarnation
 
 
 class MeanHeader(messages.Message, frozen=True, gc=False, tag="Mean"):
@@ -296,7 +296,7 @@ class MeanHeader(messages.Message, frozen=True, gc=False, tag="Mean"):
 
     total: ContributionHeader  #: of the clusters up to the sender's
     missing: dict[int, str]  #: device and reason
-    joiners: dict[int, int]  #: who wants to come in: device and life
+    joiners: dict[int, int]  #: who wants to come in: device and incarnation
 
 
 class ClosedHeader(messages.Message, frozen=True, gc=False, tag="Closed"):
@@ -508,12 +508,14 @@ class Codec:
                 contribution = self._contribution(incoming.contribution, values)
                 if contribution.included != DeviceSet.of([incoming.sender]):
                     raise RefusedMessageError("provenance", f"device {incoming.sender} reports for others")
-                return messages.Report(*header, contribution, self._lives(incoming.joiners))
+                return messages.Report(*header, contribution, self._incarnations(incoming.joiners))
             case MeanHeader():
                 total, cluster_of = self._contribution(incoming.total, values), self._limits.topology.cluster_of
                 if any(cluster_of[device] > cluster_of[incoming.sender] for device in total.included):
                     raise RefusedMessageError("provenance", f"device {incoming.sender} sends a mean of later clusters")
-                return messages.Mean(*header, total, self._missing(incoming.missing), self._lives(incoming.joiners))
+                return messages.Mean(
+                    *header, total, self._missing(incoming.missing), self._incarnations(incoming.joiners)
+                )
             case ClosedHeader():
                 return messages.Closed(*header, self._record(incoming.record, incoming.version, values))
             case messages.Offer() | messages.Want() | messages.Ack():
@@ -521,11 +523,11 @@ class Codec:
         return incoming
 
     def _check_header(self, incoming: Incoming) -> None:
-        self._check_life(incoming.sender, incoming.incarnation)
+        self._check_incarnation(incoming.sender, incoming.incarnation)
         if len(incoming.dead) > self._limits.topology.n_devices:
             raise RefusedMessageError("malformed", "more failed devices than there are in this fleet")
-        for life in incoming.dead:
-            self._check_life(*life)
+        for incarnation in incoming.dead:
+            self._check_incarnation(*incarnation)
         # The heaviest version wins, and must have been earned.
         version, limits = incoming.version, self._limits
         most = MAX_COUNT - 1 if limits.max_work is None else version.round * limits.max_work
@@ -541,7 +543,7 @@ class Codec:
             raise RefusedMessageError("malformed", "a history that is no hexadecimal number")
         self._check_set(record.included)
         state = {key: None if array is None else next(values) for key, array in record.state.items()}
-        missing, roster = self._missing(record.missing), Roster(self._lives(record.roster))
+        missing, roster = self._missing(record.missing), Roster(self._incarnations(record.roster))
         rest = (record.parent, record.included, missing, record.n_samples, record.is_over)
         return ClosedRound(version, roster, state, *rest)
 
@@ -559,17 +561,19 @@ class Codec:
             parts[key] = Part(part.n_samples, next(values), *rest)
         return Contribution(contribution.included, contribution.n_samples, parts)
 
-    def _check_life(self, device: int, incarnation: int) -> None:
+    def _check_incarnation(self, device: int, incarnation: int) -> None:
         if device not in self._limits.topology.cluster_of or not 0 <= incarnation < MAX_COUNT:
-            raise RefusedMessageError("malformed", f"there is no life {incarnation} of device {device} in this fleet")
+            raise RefusedMessageError(
+                "malformed", f"there is no incarnation {incarnation} of device {device} in this fleet"
+            )
 
-    def _lives(self, lives: dict[int, int]) -> dict[int, int]:
-        for life in lives.items():
-            self._check_life(*life)
-        return dict(sorted(lives.items()))
+    def _incarnations(self, incarnations: dict[int, int]) -> dict[int, int]:
+        for incarnation in incarnations.items():
+            self._check_incarnation(*incarnation)
+        return dict(sorted(incarnations.items()))
 
     def _missing(self, missing: dict[int, str]) -> dict[int, str]:
-        self._lives(dict.fromkeys(missing, 0))
+        self._incarnations(dict.fromkeys(missing, 0))
         if any(len(reason) > _MAX_REASON for reason in missing.values()):
             raise RefusedMessageError("malformed", "a reason that is longer than any")
         return dict(sorted(missing.items()))

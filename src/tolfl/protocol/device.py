@@ -22,7 +22,7 @@ from tolfl.learners.layouts import protocol_policy, wiring
 from tolfl.learners.learner import Learner
 from tolfl.protocol import events, messages
 from tolfl.protocol.events import Announce, Apply, Effect, KeepIncarnation, Send, SetDeadline, Stop, TakeOver, Train
-from tolfl.protocol.history import ClosedRound, Life, Roster, State, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, State, Version
 from tolfl.protocol.membership import LEASH, Membership
 from tolfl.protocol.messages import AnyMessage, Payload
 from tolfl.protocol.round_state import RoundState
@@ -134,12 +134,12 @@ class Device:
 
     @property
     def id(self) -> int:
-        """The id of the device, the same in every life."""
+        """The id of the device, the same in every incarnation."""
         return self.fleet.id
 
     @property
     def incarnation(self) -> int:
-        """The number of its life."""
+        """Its incarnation: how often it has begun anew."""
         return self.fleet.incarnation
 
     @property
@@ -351,7 +351,7 @@ class Device:
 
     def _extend(self, record: ClosedRound, total: Pending | None = None) -> None:
         """Announce a record of one's own and go on from it."""
-        joined = tuple(sorted(record.roster.lives - self.record.roster.lives))
+        joined = tuple(sorted(record.roster.members - self.record.roster.members))
         self._effects.append(Announce(record, total, self.fleet.roles.heads, joined))
         self._adopt(record, sender=None)
 
@@ -374,8 +374,8 @@ class Device:
     # -- messages in --------------------------------------------------------------------------------------------
 
     def _receive(self, message: AnyMessage) -> None:
-        fleet, life = self.fleet, (message.sender, message.incarnation)
-        if fleet.has_failed(life):
+        fleet, sender = self.fleet, (message.sender, message.incarnation)
+        if fleet.has_failed(sender):
             self._answer_failed_sender(message)
             return
         if not fleet.is_inside:
@@ -455,9 +455,9 @@ class Device:
         return is_theirs and total.n_samples <= most
 
     def _take_goodbye(self, message: messages.Goodbye) -> None:
-        life = (message.sender, message.incarnation)
-        self.fleet.mark_left(life)
-        self._mark_failed(frozenset({life}))
+        sender = (message.sender, message.incarnation)
+        self.fleet.mark_left(sender)
+        self._mark_failed(frozenset({sender}))
 
     # -- older and newer versions (rule 8) ----------------------------------------------------------------------
 
@@ -498,8 +498,8 @@ class Device:
         is_same_round = version.revision and (version.work, version.round) == (own.work, own.round)
         if version.revision > LEASH + (own.revision if is_same_round else 0):
             return False
-        lives = record.roster
-        if lives is not fleet.roster and lives.latest > LEASH and not all(starmap(fleet.is_near, lives.lives)):
+        roster = record.roster
+        if roster is not fleet.roster and roster.latest > LEASH and not all(starmap(fleet.is_near, roster.members)):
             return False
         return rules.digest is None or rules.digest(record.state) == version.model
 
@@ -525,11 +525,11 @@ class Device:
         elif isinstance(message, messages.Report | messages.Mean | messages.Offer | messages.Pull):
             self._send_record(message.sender)
 
-    # -- life and death (rules 3, 9, 11) ------------------------------------------------------------------------
+    # -- failures and incarnations (rules 3, 9, 11) -------------------------------------------------------------------
 
-    def _mark_failed(self, lives: frozenset[Life], is_seen: bool = False) -> None:
+    def _mark_failed(self, incarnations: frozenset[Incarnation], is_seen: bool = False) -> None:
         """Note deaths, and do what now falls to this device."""
-        if not self.fleet.mark_failed(lives, is_seen):
+        if not self.fleet.mark_failed(incarnations, is_seen):
             return
         self._pull_again()
         if self._rules.policy == "isolate" and self.fleet.roles.dropped:
@@ -642,10 +642,10 @@ class Device:
             alive = {d: heard for d, heard in alive.items() if d not in inside and heard[1] == self.version}
             if len(alive) + 1 < max(len(inside) + 1, self._rules.min_devices):
                 return None
-        lives = {device: life for device, (life, _) in alive.items()} | {fleet.id: fleet.incarnation}
-        in_order = [device for cluster in reversed(fleet.topology.clusters) for device in cluster if device in lives]
+        roster = {device: incarnation for device, (incarnation, _) in alive.items()} | {fleet.id: fleet.incarnation}
+        in_order = [device for cluster in reversed(fleet.topology.clusters) for device in cluster if device in roster]
         n_awaited = in_order.index(fleet.id) + any(heard > self.version for _, heard in alive.values())
-        return Roster(dict(sorted(lives.items()))) if n_waited > n_awaited * _PATIENCE else None
+        return Roster(dict(sorted(roster.items()))) if n_waited > n_awaited * _PATIENCE else None
 
     def _tick(self) -> None:
         """Say hello on the links at rest, and offer again what was never acknowledged."""

@@ -39,7 +39,7 @@ class Received(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class PeerFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The failure detector gave up on a life of a peer."""
+    """The failure detector gave up on an incarnation of a peer."""
 
     device: int
     incarnation: int
@@ -108,7 +108,7 @@ class TakeOver(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeepIncarnation(msgspec.Struct, frozen=True, gc=False):
-    """Keep this number on disk before anything else: the next life must be a later one."""
+    """Keep this number on disk before anything else: the next incarnation must be a later one."""
 
     incarnation: int
 

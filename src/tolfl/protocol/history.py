@@ -14,8 +14,8 @@ from tolfl.core.device_set import DeviceSet
 #: unopened.
 State = object
 
-#: One life of a device: its id and its incarnation. Death is of a life and is final.
-Life = tuple[int, int]
+#: One incarnation of a device: its id and the number. A failure is of an incarnation and is final.
+Incarnation = tuple[int, int]
 
 
 class Version(msgspec.Struct, frozen=True, order=True, gc=False, omit_defaults=True):
@@ -36,7 +36,7 @@ class Version(msgspec.Struct, frozen=True, order=True, gc=False, omit_defaults=T
 
 
 class Roster(msgspec.Struct, frozen=True, dict=True):
-    """Who takes part in a round, and in which life (rule 2)."""
+    """Who takes part in a round, and in which incarnation (rule 2)."""
 
     incarnations: dict[int, int]
 
@@ -46,7 +46,7 @@ class Roster(msgspec.Struct, frozen=True, dict=True):
         return DeviceSet.of(self.incarnations)
 
     @cached_property
-    def lives(self) -> frozenset[Life]:
+    def members(self) -> frozenset[Incarnation]:
         """The (id, incarnation) pairs."""
         return frozenset(self.incarnations.items())
 
@@ -58,7 +58,7 @@ class Roster(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def digest(self) -> bytes:
         """Bytes that differ whenever the roster does."""
-        later = sorted((device, life) for device, life in self.incarnations.items() if life)
+        later = sorted((device, incarnation) for device, incarnation in self.incarnations.items() if incarnation)
         return f"{self.devices.bits:x}/{later}".encode()
 
     def __hash__(self) -> int:

@@ -63,7 +63,7 @@ class Injector:
         device.awaited = returns or {}
 
     def handle(self, event: Event) -> list[PlannedEffect]:
-        """Handle an event; after a `Die` nothing more may be asked of this life."""
+        """Handle an event; after a `Die` nothing more may be asked of this incarnation."""
         if not self.device.is_holding_back:
             self._waited_s = 0.0
         elif isinstance(event, Ticked):

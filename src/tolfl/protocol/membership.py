@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
-from tolfl.protocol.history import Life, Roster
+from tolfl.protocol.history import Incarnation, Roster
 
 #: How far beyond what is known of a device its incarnation may be said to be. Nobody restarts so often, and a number
 #: near the end of all numbers would leave the device none to come back with.
@@ -107,11 +107,11 @@ class Membership:
     def __init__(self, device: int, incarnation: int, roster: Roster, topology: Topology, drops_clusters: bool) -> None:
         self.id, self.incarnation, self.roster, self.topology = device, incarnation, roster, topology
         self.cluster = topology.cluster_of[device]
-        self.is_inside = False  #: whether this life of the device is in the roster
+        self.is_inside = False  #: whether this incarnation of the device is in the roster
         self.drops_clusters = drops_clusters
         # Mappings are never changed in place: copies of a device share them, and messages carry them.
         self._horizon: Mapping[int, int] = {}  #: the last failed incarnation of a device, unless the roster has a later
-        self.dead: frozenset[Life] = frozenset()  #: the same as lives, for messages
+        self.dead: frozenset[Incarnation] = frozenset()  #: the same as a set, for messages
         self.left: Mapping[int, int] = {}  #: the last incarnation of a device that said goodbye
         self.joiners: Mapping[int, int] = {}
         self._leash, self._is_strained = LEASH, False  #: and whether something was beyond it since the last beat
@@ -122,8 +122,8 @@ class Membership:
     def roles(self) -> Roles:
         """Who does what, given who is alive."""
         if self._roles is None:
-            lives = self.roster.incarnations
-            failed = (device for device, life in self._horizon.items() if lives.get(device, life + 1) <= life)
+            present = self.roster.incarnations
+            failed = (device for device, last in self._horizon.items() if present.get(device, last + 1) <= last)
             self._roles = roles_of(self.topology, self.roster, DeviceSet.of(failed), self.drops_clusters)
         return self._roles
 
@@ -132,40 +132,44 @@ class Membership:
         """Whether somebody of the roster is known to be gone."""
         return len(self.roles.live) < len(self.roster.incarnations)
 
-    def has_lost_more(self, dead: frozenset[Life]) -> bool:
+    def has_lost_more(self, dead: frozenset[Incarnation]) -> bool:
         """Tell whether somebody of the roster who is alive as far as this device knows is among the dead of others."""
-        for device, life in dead - self.dead:
+        for device, incarnation in dead - self.dead:
             present = self.roster.incarnations.get(device)
-            if present is not None and present <= life and not self.has_failed((device, present)):
+            if present is not None and present <= incarnation and not self.has_failed((device, present)):
                 return True
         return False
 
-    def has_failed(self, life: Life) -> bool:
-        """Tell whether a life is over: it or a later one is known dead, or the roster has a later one (rule 3)."""
-        device, incarnation = life
+    def has_failed(self, member: Incarnation) -> bool:
+        """Tell whether an incarnation is over: it or a later one has failed, or the roster has a later one (rule 3)."""
+        device, incarnation = member
         return incarnation <= self._horizon.get(device, -1) or incarnation < self.roster.incarnations.get(device, 0)
 
-    def mark_failed(self, lives: frozenset[Life], is_seen: bool = False) -> bool:
+    def mark_failed(self, incarnations: frozenset[Incarnation], is_seen: bool = False) -> bool:
         """Note deaths; tell whether that changes who is alive or joining.
 
         `is_seen`: by this device itself, not told by others. Nobody believes in the own death: that is for
         `start_incarnation`.
         """
         new = {
-            device: life
-            for device, life in sorted(lives - self.dead)
-            if device != self.id and not self.has_failed((device, life)) and (is_seen or self.is_near(device, life))
+            device: incarnation
+            for device, incarnation in sorted(incarnations - self.dead)
+            if device != self.id
+            and not self.has_failed((device, incarnation))
+            and (is_seen or self.is_near(device, incarnation))
         }
         if not new:
             return False
         live, joiners = self.roles.live, self.joiners
         self._set_horizon({**self._horizon, **new})
-        self.joiners = {device: life for device, life in joiners.items() if not self.has_failed((device, life))}
+        self.joiners = {
+            device: incarnation for device, incarnation in joiners.items() if not self.has_failed((device, incarnation))
+        }
         return self.roles.live != live or len(self.joiners) < len(joiners)
 
-    def mark_left(self, life: Life) -> None:
+    def mark_left(self, member: Incarnation) -> None:
         """Note that somebody said goodbye."""
-        self.left = {**self.left, life[0]: life[1]}
+        self.left = {**self.left, member[0]: member[1]}
 
     def pass_beat(self) -> None:
         """Give more leash after a beat in which it was too short, and the usual one after any other."""
@@ -181,43 +185,49 @@ class Membership:
         self._is_strained |= not is_near
         return is_near
 
-    def own_death_in(self, dead: frozenset[Life]) -> int | None:
+    def own_death_in(self, dead: frozenset[Incarnation]) -> int | None:
         """Return the latest incarnation of this device that others hold for dead, if it is the present or a later."""
-        told = [life for device, life in dead - self.dead if device == self.id and self.is_near(device, life)]
+        told = [
+            incarnation
+            for device, incarnation in dead - self.dead
+            if device == self.id and self.is_near(device, incarnation)
+        ]
         latest = max(told, default=-1)
         return latest if latest >= self.incarnation else None
 
     def cluster_in_roster(self, device: int, incarnation: int) -> int | None:
-        """Return the cluster of a life that is in the roster."""
+        """Return the cluster of an incarnation that is in the roster."""
         return self.topology.cluster_of[device] if self.roster.incarnations.get(device) == incarnation else None
 
     def why_missing(self, device: int) -> str | None:
         """Return why a device of the roster cannot contribute, if there is a reason."""
-        life = self.roster.incarnations[device]
-        if life <= self._horizon.get(device, -1) and self.left.get(device) != life:
+        incarnation = self.roster.incarnations[device]
+        if incarnation <= self._horizon.get(device, -1) and self.left.get(device) != incarnation:
             return "failed"
-        if life <= self._horizon.get(device, -1):
+        if incarnation <= self._horizon.get(device, -1):
             # Whoever is dropped says goodbye to those who count on it all the same.
             return "left" if self.topology.cluster_of[device] in self.roles.earlier else "dropped"
         return "dropped" if device in self.roles.dropped else None
 
     def note_joiners(self, joiners: Mapping[int, int]) -> None:
         """Remember who wants in, until a roster has them."""
-        new = {device: life for device, life in joiners.items() if self._is_new_joiner(device, life)}
+        new = {
+            device: incarnation for device, incarnation in joiners.items() if self._is_new_joiner(device, incarnation)
+        }
         if new:
             self.joiners = {**self.joiners, **new}
 
-    def _is_new_joiner(self, device: int, life: int) -> bool:
+    def _is_new_joiner(self, device: int, incarnation: int) -> bool:
         known = max(self.roster.incarnations.get(device, -1), self.joiners.get(device, -1))
-        is_possible = device != self.id and self.is_near(device, life)
-        return life > known and is_possible and not self.has_failed((device, life))
+        is_possible = device != self.id and self.is_near(device, incarnation)
+        return incarnation > known and is_possible and not self.has_failed((device, incarnation))
 
     def next_roster(self) -> Roster:
         """Return the live devices of this roster and those who want in (rule 2)."""
         live = self.roles.live
         if not self.joiners and len(live) == len(self.roster.incarnations):
             return self.roster
-        going_on = {device: life for device, life in self.roster.incarnations.items() if device in live}
+        going_on = {device: incarnation for device, incarnation in self.roster.incarnations.items() if device in live}
         return Roster(dict(sorted({**going_on, **self.joiners}.items())))
 
     def enter(self, roster: Roster) -> None:
@@ -226,17 +236,23 @@ class Membership:
             return  # the usual case: nobody came, nobody went
         self.roster, self._roles = roster, None
         present = roster.incarnations
-        self.joiners = {device: life for device, life in self.joiners.items() if life > present.get(device, -1)}
+        self.joiners = {
+            device: incarnation for device, incarnation in self.joiners.items() if incarnation > present.get(device, -1)
+        }
         self._set_horizon(self._horizon)
         self._find_oneself()
 
-    def believe(self, dead: frozenset[Life], spared: Roster) -> None:
-        """Take over the beliefs of others: their dead, and the life of those they count with."""
+    def believe(self, dead: frozenset[Incarnation], spared: Roster) -> None:
+        """Take over the beliefs of others: their dead, and the incarnation of those they count with."""
         counted = spared.incarnations
-        horizon = {device: life for device, life in self._horizon.items() if life < counted.get(device, life + 1)}
-        for device, life in dead:
-            if device != self.id and life > horizon.get(device, -1) and self.is_near(device, life):
-                horizon[device] = life
+        horizon = {
+            device: incarnation
+            for device, incarnation in self._horizon.items()
+            if incarnation < counted.get(device, incarnation + 1)
+        }
+        for device, incarnation in dead:
+            if device != self.id and incarnation > horizon.get(device, -1) and self.is_near(device, incarnation):
+                horizon[device] = incarnation
         self._set_horizon(horizon)
         self._find_oneself()
 
@@ -255,16 +271,18 @@ class Membership:
     def _set_horizon(self, horizon: Mapping[int, int]) -> None:
         """Keep who has failed, without those whom the roster has in a later incarnation."""
         present = self.roster.incarnations
-        self._horizon = {device: life for device, life in horizon.items() if life >= present.get(device, -1)}
+        self._horizon = {
+            device: incarnation for device, incarnation in horizon.items() if incarnation >= present.get(device, -1)
+        }
         self.dead, self._roles = frozenset(self._horizon.items()), None
 
-    def is_smaller_side(self, their_dead: frozenset[Life]) -> bool:
+    def is_smaller_side(self, their_dead: frozenset[Incarnation]) -> bool:
         """Tell whether, of two sides that hold each other for dead, this one steps aside (rule 9)."""
-        mine = [life for life in sorted(self.roster.lives) if not self.has_failed(life)]
+        mine = [member for member in sorted(self.roster.members) if not self.has_failed(member)]
         horizon: dict[int, int] = {}
         for device, incarnation in their_dead:
             horizon[device] = max(incarnation, horizon.get(device, -1))
-        theirs = [life for life in sorted(self.roster.lives) if life[1] > horizon.get(life[0], -1)]
+        theirs = [member for member in sorted(self.roster.members) if member[1] > horizon.get(member[0], -1)]
         if len(mine) != len(theirs):
             return len(mine) < len(theirs)
         # Sides may overlap, so their lowest ids may be the same; in full they never are: each side lacks the other.

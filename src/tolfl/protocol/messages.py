@@ -1,4 +1,4 @@
-"""What devices tell each other. Each carries its sender's life, version and the deaths it knows of (rule 1)."""
+"""What devices tell each other. Each carries its sender's incarnation, version and the deaths it knows of (rule 1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
-from tolfl.protocol.history import ClosedRound, Life, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Version
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -21,7 +21,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     sender: int
     incarnation: int
     version: Version
-    dead: frozenset[Life]
+    dead: frozenset[Incarnation]
 
 
 class Payload(StrEnum):

@@ -35,7 +35,7 @@ from tolfl.protocol.events import (
     Train,
     Trained,
 )
-from tolfl.protocol.history import ClosedRound, Life, Roster, Version
+from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
@@ -370,8 +370,8 @@ class Timeline:
             return
         if to not in self.devices:
             if to in self.dead:  # a refused connection is proof of death; who never was there is no news
-                life = PeerFailed(to, self.dead[to][0])
-                self._push(self.now + self.world.timing.crash_detection_s, source, life)
+                failed = PeerFailed(to, self.dead[to][0])
+                self._push(self.now + self.world.timing.crash_detection_s, source, failed)
             return
         kind = self._kind_of_model_inside(message)
         if kind is None:
@@ -503,11 +503,13 @@ class Timeline:
         self._push(self.now + self.world.timing.silence_detection_s, -1, cut)
 
     def _suspect_across(self, cut: Cut) -> None:
-        lives: dict[int, Life] = {d: (d, injector.device.incarnation) for d, injector in self.devices.items()}
-        for observer in lives:
-            for device, life in lives.items():
+        incarnations: dict[int, Incarnation] = {
+            d: (d, injector.device.incarnation) for d, injector in self.devices.items()
+        }
+        for observer in incarnations:
+            for device, incarnation in incarnations.items():
                 if cut.separates(observer, device) and observer in self.devices:
-                    self._handle(observer, PeerFailed(*life))
+                    self._handle(observer, PeerFailed(*incarnation))
 
     def _is_cut(self, a: int, b: int) -> bool:
         return bool(self._cuts) and any(cut.separates(a, b) for cut in self._cuts)

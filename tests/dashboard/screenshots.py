@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO, cast
+
+from PIL import Image
 
 from tests.dashboard.browser import CHROMIUM, DRIVER, Browser, chromium
 from tolfl.core.spec import RunSpec
@@ -61,6 +68,45 @@ def take(browser: Browser, picture: Picture, runs: Path, folder: Path) -> None:
         browser.screenshot(folder / f"{picture.name}.png")
 
 
+#: A run on real devices, long enough to be filmed.
+FILMED = (
+    "up --data blobs --devices 10 --clusters 5 --rounds 2000 --samples-per-device 2000 --evaluate-every 20 --dashboard"
+)
+_WIDTH, _HEIGHT, _SHOWN_WIDTH = 1180, 940, 860
+_FRAME_S, _N_BEFORE, _N_AFTER = 0.35, 8, 20
+
+
+def film(browser: Browser, scratch: Path, target: Path) -> None:
+    """Film a real fleet: a click kills the head of the first cluster, a member takes over, training goes on."""
+    command = [sys.executable, "-m", "tolfl", *FILMED.split(), "--out", str(scratch / "filmed")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as fleet:
+        try:
+            told = next(line for line in cast("TextIO", fleet.stderr) if "http://" in line)
+            browser.prefer(prefers_color_scheme="light")
+            browser.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+            browser.open(told[told.index("http://") :].strip(), _WIDTH, _HEIGHT)
+            browser.until(lambda: "10 of 10 devices train" in browser.text(), "they train")
+            browser.run_module("document.querySelector(`[data-device='0']`).dispatchEvent(new MouseEvent('click'));")
+            frames = [frame_of(browser) for _ in range(_N_BEFORE)]
+            browser.find("[data-action=kill]").click()
+            frames += [frame_of(browser) for _ in range(_N_AFTER)]
+            assert "took over cluster 0" in browser.text(".headline"), browser.text(".headline")
+        finally:
+            fleet.send_signal(signal.SIGINT)
+            cast("TextIO", fleet.stderr).read()
+    palette = frames[-1].quantize(64, dither=Image.Dither.NONE)
+    pictures = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    lasts_ms = [round(1000 * _FRAME_S)] * (len(frames) - 1) + [2500]
+    pictures[0].save(target, save_all=True, append_images=pictures[1:], duration=lasts_ms, loop=0, optimize=True)
+
+
+def frame_of(browser: Browser) -> Image.Image:
+    """Return what the page shows, a moment after the last time."""
+    time.sleep(_FRAME_S)
+    shown = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
+    return shown.resize((_SHOWN_WIDTH, _SHOWN_WIDTH * shown.height // shown.width), Image.Resampling.LANCZOS)
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FIGURES
     if CHROMIUM is None or DRIVER is None:
@@ -73,6 +119,8 @@ def main() -> None:
             for picture in PICTURES:
                 take(browser, picture, Path(scratch), folder)
                 print(folder / f"{picture.name}.png")
+            film(browser, Path(scratch), folder / "server-killed.gif")
+            print(folder / "server-killed.gif")
 
 
 if __name__ == "__main__":

@@ -166,10 +166,10 @@ def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path
 
     move_to(browser, 2.3)
     assert device(browser, 0) == "Device 0, head of cluster 0, dead, its samples are in the model"
-    assert len(browser.find_all(".chain line.broken")) == 1
+    assert len(browser.find_all(".chain path.broken")) == 1
     move_to(browser, 2.6)
     assert device(browser, 1) == "Device 1, head of cluster 0, training, its samples are in the model"
-    assert len(browser.find_all(".chain line:not(.broken)")) == 1
+    assert len(browser.find_all(".chain path:not(.broken)")) == 1
     move_to(browser, 3.6)
     assert device(browser, 0) == "Device 0, member of cluster 0, dead, its samples are not in the model"
     assert "failed: device 0" in browser.text("#details")
@@ -271,7 +271,7 @@ def test_five_hundred_devices_move_smoothly(browser: Browser, opened: Opened, tm
     browser.until_loaded()
     assert len(browser.find_all("[data-device]")) == 500
     move_to(browser, 2.8)
-    broken = browser.find_all(".chain line.broken")
+    broken = browser.find_all(".chain path.broken")
     took_over = device(browser, 26)
     durations = sorted(browser.run_module(MOVED, seconds) for seconds in range(5, 95, 10))
 

@@ -126,12 +126,11 @@ export class Topology {
     const apart = new Set(state.branches.flatMap((one) => one.devices));
     const together = [...state.devices.keys()].filter((id) => !apart.has(id));
     const fleets = [{ devices: together, heads: state.heads.filter((id) => !apart.has(id)) }, ...state.branches];
-    const join = ([one, other]) => {
-      const isWhole = [one, other].every((id) => !["dead", "frozen", "unreachable"].includes(state.devices.get(id).status));
-      return line(at(one), at(other), isWhole ? "" : "broken");
-    };
-    this.layers[1].replaceChildren(...fleets.flatMap((fleet) => reports(fleet, state.devices)).map(join));
-    this.layers[2].replaceChildren(...fleets.flatMap(({ heads }) => heads.slice(1).map((id, i) => [heads[i], id])).map(join));
+    const isWhole = (ids) => ids.every((id) => !["dead", "frozen", "unreachable"].includes(state.devices.get(id).status));
+    const report = ([one, other]) => line(at(one), at(other), isWhole([one, other]) ? "" : "broken");
+    const link = ([one, other]) => curve(at(one), bend(this.layout, one, other), at(other), isWhole([one, other]) ? "" : "broken");
+    this.layers[1].replaceChildren(...fleets.flatMap((fleet) => reports(fleet, state.devices)).map(report));
+    this.layers[2].replaceChildren(...fleets.flatMap(({ heads }) => heads.slice(1).map((id, i) => [heads[i], id])).map(link));
   }
 
   /** Let messages fly: those that devices wrote down, or those that a closed round must have needed. */
@@ -176,7 +175,9 @@ export class Topology {
       if (share < 0 || !a || !b) continue;
       pen.fillStyle = kind === "model" ? styles.color : styles.outlineColor;
       pen.beginPath();
-      pen.arc(a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share, size, 0, 2 * Math.PI);
+      const c = kind === "report" ? middle(a, b) : bend(this.layout, from, to);
+      const along = (i) => (1 - share) ** 2 * a[i] + 2 * share * (1 - share) * c[i] + share ** 2 * b[i];
+      pen.arc(along(0), along(1), size, 0, 2 * Math.PI);
       pen.fill();
     }
     this.isDrawing = this.flights.length > 0;
@@ -190,6 +191,26 @@ function reports({ devices, heads }, known) {
   return devices.map((id) => [id, headOf.get(known.get(id)?.cluster)])
     .filter(([id, head]) => head !== undefined && head !== id && known.get(id).status !== "dead");
 }
+
+const middle = (a, b) => [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
+
+/** Where a line between two devices bends: around those that stand in its way, or nowhere. */
+function bend({ places, radius, clusterRadius }, one, other) {
+  const [a, b] = [places.get(one), places.get(other)];
+  const [dx, dy] = [b[0] - a[0], b[1] - a[1]];
+  const length = Math.hypot(dx, dy) || 1;
+  const isInTheWay = ([id, [x, y]]) => {
+    const along = ((x - a[0]) * dx + (y - a[1]) * dy) / length;
+    const aside = Math.abs((x - a[0]) * dy - (y - a[1]) * dx) / length;
+    return id !== one && id !== other && along > 0 && along < length && aside < 1.2 * radius;
+  };
+  const [x, y] = middle(a, b);
+  if (![...places].some(isInTheWay)) return [x, y];
+  const turn = one < other ? 1 : -1; // there and back on the same way
+  return [x + (turn * dy * clusterRadius) / length, y - (turn * dx * clusterRadius) / length];
+}
+
+const curve = ([x1, y1], [x, y], [x2, y2], name) => svg("path", { d: `M${x1} ${y1}Q${x} ${y} ${x2} ${y2}`, class: name });
 
 const line = ([x1, y1], [x2, y2], name) => svg("line", { x1, y1, x2, y2, class: name });
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command
+from tolfl.net.enrolment import Authority
 
 KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{30,}|PRIVATE KEY")
 
@@ -64,6 +66,16 @@ def test_to_revoke_twice_is_to_revoke_once(tolfl: Command, tmp_path: Path) -> No
     assert (tmp_path / "fleet" / "revocations.json").read_bytes() == signed
 
 
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, a device, an operator and a device that was revoked."""
+    authority = Authority.create(tmp_path_factory.mktemp("enrolled") / "fleet", "")
+    for name, device in (("three", 3), ("me", None), ("old", 9)):
+        authority.issue(name, device, 365)
+    authority.revoke("old")
+    return authority.folder
+
+
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
@@ -88,12 +100,10 @@ def test_to_revoke_twice_is_to_revoke_once(tolfl: Command, tmp_path: Path) -> No
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(
-    tolfl: Command, tmp_path: Path, command: str, code: int, said: str
+    tolfl: Command, fleet: Path, tmp_path: Path, command: str, code: int, said: str
 ) -> None:
     (tmp_path / "file").touch()
-    for step in (["init"], ["device", "three", "--id", "3"], ["operator", "me"], ["device", "old", "--id", "9"]):
-        assert tolfl("enroll", *step)[0] == 0
-    assert tolfl("enroll", "revoke", "old")[0] == 0
+    shutil.copytree(fleet, tmp_path / "fleet")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     found, out, err = tolfl("enroll", *command.split())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command, wait_for
+from tolfl.cli import main
 
 TOLFL = [sys.executable, "-m", "tolfl"]
 QUICK = ("communication", "--quick")
@@ -21,9 +24,14 @@ QUICK = ("communication", "--quick")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which quick results have been made."""
     folder = tmp_path_factory.mktemp("quick")
-    done = subprocess.run([*TOLFL, "reproduce", *QUICK], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("communication: 7 rows in runs/quick (JSON with specifications")
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["tolfl", "reproduce", *QUICK])
+        with pytest.raises(SystemExit) as done:
+            main()
+    assert not done.value.code
+    assert shown.getvalue().splitlines()[-1].startswith("communication: 7 rows in runs/quick (JSON with specifications")
     return folder
 
 

@@ -2,6 +2,10 @@
 
 `python -m benchmarks.walk` walks through a simulation, a fit, a score, an experiment and a report;
 `python -m benchmarks.walk plan --auroc-from paper` through a command of your choice.
+
+Functions, files and depth of the first version: simulate 670, 112, 37 (class bodies counted); report 172, 19, 15;
+`reproduce server --quick` 594, 102, 39. In November 2026: simulate 316, 53, 19; report 95, 11, 13; fit 432, 66, 25;
+score 112, 19, 16; `reproduce communication --quick` 440, 61, 25.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ def walk(arguments: list[str]) -> tuple[int, int, int, object]:
     before, sys.argv, code = sys.argv, ["tolfl", *arguments], 0
     sys.setprofile(follow)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        shown = io.TextIOWrapper(io.BytesIO())  # `score` writes bytes
+        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(io.StringIO()):
             main()
     except SystemExit as exit_:
         code = exit_.code or 0  # type: ignore[assignment]

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 import dpkt
 
 from tolfl.signals import published_regions, simulate
-from tolfl.signals.captures.pcap_writing import Written, write_pcap
 from tolfl.signals.captures.windows import window_rows
+from tolfl.signals.pcap_writer import Written, write_pcap
 from tolfl.signals.regions import PUBLISHED_SEEDS
 
 GOAL_S = 90.0
@@ -72,11 +72,11 @@ def main() -> None:
         print(f"written in {wall:.1f} s ({cpu:.1f} s of the processor), goal {GOAL_S * arguments.days / 7:.1f} s")
         print(f"peak memory {peak_mb():.0f} MB")
         clock = Clock()
-        n_rows = sum(len(rows.start_s) for part in parts for rows in window_rows(part.paths))
+        n_rows = sum(len(rows.start_s) for part in parts for rows in window_rows([part.path]))
         wall, cpu = clock.read()
         print(f"read in {wall:.1f} s ({cpu:.1f} s of the processor): {n_rows:,} windows of 1 s")
         print(f"{n_packets / wall:,.0f} packets/s; peak memory {peak_mb():.0f} MB")
-        ours, theirs = 1e6 * cpu / n_packets, cpu_of_dpkt(parts[0].paths[0])
+        ours, theirs = 1e6 * cpu / n_packets, cpu_of_dpkt(parts[0].path)
         print(
             f"{ours:.1f} microseconds per packet with statistics; dpkt {theirs:.0f} without: {theirs / ours:.0f} times"
         )

@@ -24,7 +24,7 @@ from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.feature_names import Features
 from tolfl.detect.fitted import Detector
 from tolfl.signals.captures.bursts import bursts_in
-from tolfl.signals.captures.records import Tally
+from tolfl.signals.captures.capture_records import Tally
 from tolfl.signals.captures.windows import window_rows
 
 CAPTURE = "pmkid-not-recognized.cap"

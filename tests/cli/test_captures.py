@@ -86,7 +86,7 @@ def test_a_folder_of_captures_is_a_fleet_and_rotated_files_are_one_device(tolfl:
 
 def test_generated_captures_go_straight_in(tolfl: Command, tmp_path: Path) -> None:
     code, out, _ = tolfl(
-        "data", "generate", "comms-ml", "--pcap", "--pcap-mb", "1", "--out", "made",
+        "data", "generate", "comms-ml", "--pcap", "--out", "made",
         "--set", "comms_ml.windows_per_region=3",
     )  # fmt: skip
     trained, _, _ = tolfl("fit", "made/captures/typical", *FAST, "--out", "model")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tolfl.signals.captures.packets import Heard, heard_in, joined
+from tolfl.signals.captures.capture_records import Tally
+from tolfl.signals.captures.link_layers import Heard, heard_in, joined
 from tolfl.signals.captures.pcap_reading import records_in
-from tolfl.signals.captures.records import Tally
 
 ETHERNET, RAW, WLAN, COOKED, RADIOTAP, COOKED_2, LOOPBACK = 1, 101, 105, 113, 127, 276, 0
 A, B, C, D = (bytes.fromhex(f"0200000000{last:02x}") for last in (0xA, 0xB, 0xC, 0xD))

@@ -27,8 +27,7 @@ from tests.signals.capture_files import (
     ipv6,
     names,
 )
-from tolfl.signals.captures.ip import NO_PROTOCOL
-from tolfl.signals.captures.links import NOBODY
+from tolfl.signals.captures.link_layers import NO_PROTOCOL, NOBODY
 from tolfl.signals.packets import TCP, UDP
 
 HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS, ICMP6 = 0, 43, 44, 51, 60, 58

@@ -26,7 +26,7 @@ from tolfl.signals import (
     simulate,
 )
 from tolfl.signals.bluetooth import br_packet
-from tolfl.signals.captures.pcap_writing import write_pcap
+from tolfl.signals.pcap_writer import write_pcap
 from tolfl.signals.radio import RadioSettings
 from tolfl.signals.scene import scenes
 from tolfl.signals.wifi import data_mpdu, legacy_frame

@@ -15,8 +15,8 @@ import pytest
 
 from tests.signals.capture_files import Frame, ethernet, ipv4, pcap
 from tests.signals.test_pcap_reading import pcapng
+from tolfl.signals.captures.capture_records import CaptureFileError
 from tolfl.signals.captures.live_streams import following
-from tolfl.signals.captures.records import CaptureFileError
 from tolfl.signals.packets import UDP
 from tolfl.tables import Block
 from tolfl.tables.signal_blocks import capture_blocks

@@ -28,8 +28,8 @@ from tests.signals.capture_files import (
     read,
     section,
 )
-from tolfl.signals.captures import records as capture_records
-from tolfl.signals.captures.records import CaptureFileError
+from tolfl.signals.captures import capture_records
+from tolfl.signals.captures.capture_records import CaptureFileError
 from tolfl.signals.packets import TCP, UDP
 
 SOME = [

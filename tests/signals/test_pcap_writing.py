@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.signals import Packets, Region, RegionNode, default_regions, simulate
-from tolfl.signals.captures.pcap_writing import MONDAY_S, time_ns, write_pcap
 from tolfl.signals.packets import TCP, UDP
+from tolfl.signals.pcap_writer import MONDAY_S, time_ns, write_pcap
 
 REGION = Region(7, ("02:00:00:00:07:00", "01:02:03:04:05:06", "fe:dc:ba:98:76:54"), (), router=2)
 NAMES = (bytes.fromhex("020000000700"), bytes.fromhex("020203040506"), bytes.fromhex("fedcba987654"))
@@ -52,7 +52,7 @@ rows = st.tuples(
 def test_dpkt_reads_the_packets_that_were_written(written: list[tuple[float, int, int, int]]) -> None:
     packets = packets_of(sorted(written))
     with TemporaryDirectory() as folder:
-        (path,) = write_pcap(Path(folder), "x", packets, REGION).paths
+        path = write_pcap(Path(folder), "x", packets, REGION).path
         with path.open("rb") as file:
             reader = dpkt.pcap.Reader(file)
             records = [frame for _, frame in reader]
@@ -74,7 +74,7 @@ def test_dpkt_reads_the_packets_that_were_written(written: list[tuple[float, int
 
 
 def test_one_packet_byte_by_byte(tmp_path: Path) -> None:
-    (path,) = write_pcap(tmp_path, "one", packets_of([(1.5, 1, 0, 2)]), REGION).paths
+    path = write_pcap(tmp_path, "one", packets_of([(1.5, 1, 0, 2)]), REGION).path
     content = path.read_bytes()
 
     assert content[:24].hex() == "4d3cb2a1020004000000000000000000" + "00000400" + "01000000"
@@ -88,36 +88,10 @@ def test_one_packet_byte_by_byte(tmp_path: Path) -> None:
     assert content[82:] == bytes(18)
 
 
-@given(st.lists(rows, min_size=1, max_size=30), st.integers(1, 5000))
-def test_rotated_files_hold_all_packets_once_and_none_is_too_large(
-    written: list[tuple[float, int, int, int]], file_bytes: int
-) -> None:
-    packets = packets_of(sorted(written))
-    with TemporaryDirectory() as one, TemporaryDirectory() as several:
-        (whole,) = write_pcap(Path(one), "x", packets, REGION).paths
-        done = write_pcap(Path(several), "x", packets, REGION, file_bytes)
-        contents = [path.read_bytes() for path in done.paths]
-
-        assert whole.read_bytes()[24:] == b"".join(content[24:] for content in contents)
-        assert [path.name for path in done.paths] == sorted(path.name for path in Path(several).iterdir())
-        assert sum(map(len, contents)) == done.n_bytes
-        for content in contents:  # too large only with a single packet in it
-            assert len(content) <= file_bytes or len(content) == 40 + struct.unpack("<I", content[32:36])[0]
-
-
-def test_rotated_files_are_called_as_dumpcap_calls_them(tmp_path: Path) -> None:
-    done = write_pcap(tmp_path, "router", packets_of([(0.2, 9, 0, 1), (3725.9, 9, 0, 1)]), REGION, 100)
-
-    assert [path.name for path in done.paths] == [
-        "router_00001_20240101000000.pcap",
-        "router_00002_20240101010205.pcap",
-    ]
-
-
 def test_no_traffic_is_a_file_without_packets(tmp_path: Path) -> None:
     done = write_pcap(tmp_path, "silent", packets_of([]), REGION)
 
-    assert [path.stat().st_size for path in done.paths] == [24]
+    assert done.path.stat().st_size == done.n_bytes == 24
 
 
 def test_times_are_right_to_the_nanosecond_after_a_week() -> None:
@@ -149,8 +123,6 @@ def test_what_cannot_be_a_frame_gets_a_sentence(tmp_path: Path) -> None:
         write_pcap(tmp_path, "x", tcp, REGION)
     with pytest.raises(SpecError, match="UDP packets with at most 65507"):
         write_pcap(tmp_path, "x", packets_of([(0.0, 65_508, 0, 1)]), REGION)
-    with pytest.raises(SpecError, match="files of 0 bytes"):
-        write_pcap(tmp_path, "x", good, REGION, 0)
     with pytest.raises(RunDirectoryError, match="cannot be written"):
         write_pcap(tmp_path / "file", "x", good, REGION)
 
@@ -165,18 +137,15 @@ def test_tshark_finds_nothing_wrong(tmp_path: Path) -> None:
     packets = simulate(region, 600.0, seed=5)
     checked = ["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
     fine = "ip.checksum.status == 1 && udp.checksum.status == 1 && !_ws.malformed && !_ws.expert"
-    read, good = 0, 0
-    for path in write_pcap(tmp_path, "x", packets, region, 500_000).paths:
-        # Fields in place of a filter: a packet that tshark cannot read must show.
-        command = ["tshark", "-n", "-r", str(path), *checked, "-T", "fields", "-e", "frame.len", "-e", "udp.length"]
-        shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout.split("\n")[:-1]
-        passed = subprocess.run(
-            ["tshark", "-n", "-r", str(path), *checked, "-Y", fine, "-T", "fields", "-e", "frame.number"],
-            check=True, capture_output=True, text=True, timeout=100,
-        ).stdout.split()  # fmt: skip
-        own = packets.payload_bytes[read : read + len(shown)].tolist()
-        assert [line.split("\t") for line in shown] == [[str(max(60, n + 42)), str(n + 8)] for n in own]
-        read, good = read + len(shown), good + len(passed)
+    path = write_pcap(tmp_path, "x", packets, region).path
+    # Fields in place of a filter: a packet that tshark cannot read must show.
+    command = ["tshark", "-n", "-r", str(path), *checked, "-T", "fields", "-e", "frame.len", "-e", "udp.length"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout.split("\n")[:-1]
+    passed = subprocess.run(
+        ["tshark", "-n", "-r", str(path), *checked, "-Y", fine, "-T", "fields", "-e", "frame.number"],
+        check=True, capture_output=True, text=True, timeout=100,
+    ).stdout.split()  # fmt: skip
 
-    assert len(packets) > 1000
-    assert (read, good) == (len(packets), len(packets))
+    payloads = packets.payload_bytes.tolist()
+    assert [line.split("\t") for line in shown] == [[str(max(60, n + 42)), str(n + 8)] for n in payloads]
+    assert len(passed) == len(packets) > 1000

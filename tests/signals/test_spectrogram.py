@@ -10,7 +10,7 @@ import pytest
 from tolfl.core.errors import SpecError
 from tolfl.signals.recordings.metadata import Annotation
 from tolfl.signals.recordings.reading import Recording, open_recording
-from tolfl.signals.recordings.spectrogram import plot_spectrogram, spectrogram
+from tolfl.signals.recordings.spectrograms import plot_spectrogram, spectrogram
 from tolfl.signals.recordings.writing import write_recording
 
 RATE_HZ = 1e6

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.signals.capture_files import RADIOTAP, WLAN, A, B, C, Frame, pcap, radiotap
 from tolfl.signals.captures.bursts import bursts_in
-from tolfl.signals.captures.records import Tally
+from tolfl.signals.captures.capture_records import Tally
 from tolfl.signals.captures.windows import window_rows
 
 SECOND = 10**9

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tolfl.datasets.describe import Description
-    from tolfl.signals.captures.generation import CapturePart
+    from tolfl.signals.comms_ml_generator import CapturePart
     from tolfl.signals.published_configs import SimConfig
 
 app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
@@ -185,7 +185,6 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     pcap: Annotated[
         bool, typer.Option("--pcap", help="Also write the traffic: captures/KIND/region-N.pcap beside the samples.")
     ] = False,
-    pcap_mb: Annotated[int, typer.Option(min=1, help="Begin a new capture file after so many megabytes.")] = 1000,
     iq: Annotated[
         bool,
         typer.Option("--iq", help="Also write what a receiver hears: recordings/KIND/region-N.sigmf-meta (SigMF)."),
@@ -235,7 +234,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         arrays = {"X": raw.samples, "y": raw.labels, "time": times, "names": np.array(raw.feature_names)}
         traffic = _traffic_of(spec)
     if pcap:
-        _write_captures(out / "captures", traffic(), pcap_mb * 1_000_000)
+        _write_captures(out / "captures", traffic())
     if iq:
         _write_recordings(out / "recordings", traffic(), seconds)
     _write(out, {key: np.asarray(value) for key, value in arrays.items()})
@@ -246,19 +245,19 @@ def _traffic_of(spec: RunSpec) -> Callable[[], list[CapturePart]]:
 
     def traffic() -> list[CapturePart]:
         from tolfl.signals import comms_ml
-        from tolfl.signals.captures.generation import parts_of
+        from tolfl.signals.comms_ml_generator import traffic_parts
 
         settings = spec.comms_ml
         if spec.data == "comms-ml-published":
             settings = msgspec.structs.replace(settings, variant="published")
-        return parts_of(comms_ml(settings.seed, settings), settings.seed, settings)
+        return traffic_parts(comms_ml(settings.seed, settings), settings.seed, settings)
 
     return traffic
 
 
 def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[CapturePart]]:
     def traffic() -> list[CapturePart]:
-        from tolfl.signals.captures.generation import CapturePart
+        from tolfl.signals.comms_ml_generator import CapturePart
         from tolfl.signals.draws import Scenario
 
         own = sim.seed if seed is None else seed
@@ -267,12 +266,11 @@ def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[Ca
     return traffic
 
 
-def _write_captures(folder: Path, parts: list[CapturePart], file_bytes: int) -> None:
-    from tolfl.signals.captures.generation import write_parts
+def _write_captures(folder: Path, parts: list[CapturePart]) -> None:
+    from tolfl.signals.comms_ml_generator import write_parts
 
-    for written in write_parts(folder, parts, file_bytes):
-        files = f" to {written.paths[-1].name}" if len(written.paths) > 1 else ""
-        typer.echo(f"{written.paths[0]}{files}: {written.n_packets} packets, {written.n_bytes / 1e6:.1f} MB")
+    for written in write_parts(folder, parts):
+        typer.echo(f"{written.path}: {written.n_packets} packets, {written.n_bytes / 1e6:.1f} MB")
 
 
 def _write_recordings(folder: Path, parts: list[CapturePart], seconds: float) -> None:

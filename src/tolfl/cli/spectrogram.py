@@ -35,7 +35,7 @@ def spectrogram(
     if out.suffix.lower() not in _KINDS:
         raise SpecError(f"--out {out}: a picture ends in one of {', '.join(_KINDS)}")
     from tolfl.signals.recordings.reading import open_recording
-    from tolfl.signals.recordings.spectrogram import plot_spectrogram
+    from tolfl.signals.recordings.spectrograms import plot_spectrogram
 
     found = open_recording(recording)
     figure = plot_spectrogram(found, from_s, seconds)

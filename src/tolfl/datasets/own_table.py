@@ -236,7 +236,7 @@ def _of_arrays(
 def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     """Return the windows of captures: numbers throughout, so that a device needs no reader of tables for its own."""
     from tolfl.signals.captures.bursts import bursts_in  # noqa: PLC0415  (tables do without)
-    from tolfl.signals.captures.records import Tally  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.captures.capture_records import Tally  # noqa: PLC0415  (tables do without)
     from tolfl.signals.captures.windows import window_rows  # noqa: PLC0415  (as above)
     from tolfl.signals.packets import WindowGrid  # noqa: PLC0415  (as above)
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.signals.bluetooth import br_frequency_hz, br_packet, hops
-from tolfl.signals.captures.ethernet import Hosts, udp_headers
 from tolfl.signals.draws import Scenario, Use, stream
 from tolfl.signals.packets import Packets
+from tolfl.signals.pcap_writer import Hosts, udp_headers
 from tolfl.signals.radio import RadioSettings, Transmitter, noise, place_transmitter, shift_frequency
 from tolfl.signals.recordings.metadata import EXTENSION, Annotation
 from tolfl.signals.recordings.writing import WrittenType, write_recording

@@ -32,7 +32,7 @@ from tolfl.tables.array_files import read_arrays
 from tolfl.tables.folders import by_device, device_files, is_capture, is_recording, refuse_pickle, unreadable
 
 if TYPE_CHECKING:
-    from tolfl.signals.captures.records import Tally
+    from tolfl.signals.captures.capture_records import Tally
 
 STDIN = "-"
 INTERFACE = "interface:"  #: before the name of an interface that is captured on

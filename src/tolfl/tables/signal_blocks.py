@@ -10,8 +10,8 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from tolfl.signals.captures.capture_records import Tally
 from tolfl.signals.captures.live_streams import PipeStream, followed_files, heard_on
-from tolfl.signals.captures.records import Tally
 from tolfl.signals.captures.windows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
 from tolfl.signals.packets import WindowGrid
 from tolfl.signals.recordings.reading import open_recording

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tolfl.signals.captures.records import CaptureFileError, Tally
+from tolfl.signals.captures.capture_records import CaptureFileError, Tally
 
 WAIT_S = 0.25  #: for bytes; then silence is reported
 _GATHER_S, _FEW_BYTES = 0.05, 32_768  #: bytes that trickle are read twenty times a second, whatever their rate

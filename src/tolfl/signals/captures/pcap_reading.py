@@ -17,9 +17,18 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from tolfl.signals.captures.numbers import Numbers
+from tolfl.signals.captures.capture_records import (
+    NS,
+    CaptureFileError,
+    Cutter,
+    Numbers,
+    Readable,
+    RecordBlock,
+    Tally,
+    cut_short,
+    exactly,
+)
 from tolfl.signals.captures.pcapng_reading import SECTION, pcapng_records
-from tolfl.signals.captures.records import NS, CaptureFileError, Cutter, Readable, Records, Tally, cut_short, exactly
 
 _GZIP = b"\x1f\x8b"
 _FILE_HEADER_BYTES, _RECORD_BYTES = 24, 16
@@ -76,7 +85,7 @@ class OpenCapture:
         return found
 
 
-def records_in(path: Path, tally: Tally) -> Iterator[Records]:
+def records_in(path: Path, tally: Tally) -> Iterator[RecordBlock]:
     """Yield the packets of a capture file, a block at a time."""
     with OpenCapture(path) as stream:
         yield from records_of(stream, tally)
@@ -84,7 +93,7 @@ def records_in(path: Path, tally: Tally) -> Iterator[Records]:
             tally.notes.append(f"the gzip file is cut short; the {tally.n_packets} whole packets of it are used")
 
 
-def records_of(stream: Readable, tally: Tally) -> Iterator[Records]:
+def records_of(stream: Readable, tally: Tally) -> Iterator[RecordBlock]:
     """Yield the packets of a stream, a block at a time; what kind of capture it is, its first bytes say.
 
     Nothing but empty blocks come from a live stream in which nothing happens.
@@ -105,7 +114,7 @@ def records_of(stream: Readable, tally: Tally) -> Iterator[Records]:
         )  # fmt: skip
 
 
-def _pcap_records(stream: Readable, kind: _Kind, tally: Tally) -> Iterator[Records]:
+def _pcap_records(stream: Readable, kind: _Kind, tally: Tally) -> Iterator[RecordBlock]:
     header = exactly(stream, _FILE_HEADER_BYTES - 4)
     if len(header) < _FILE_HEADER_BYTES - 4:
         raise CaptureFileError(stream.path, "the file ends inside its header; capture or copy it again")
@@ -146,11 +155,11 @@ def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:
     return starts, at, claimed
 
 
-def _records(block: bytes, starts: list[int], link: int, kind: _Kind) -> Records:
+def _records(block: bytes, starts: list[int], link: int, kind: _Kind) -> RecordBlock:
     numbers = Numbers(np.frombuffer(block, np.uint8), kind.order)
     at = np.array(starts, np.int64)
     seconds, ticks = numbers.at(at, 4), numbers.at(at + 4, 4)
-    return Records(
+    return RecordBlock(
         numbers.data,
         at + _RECORD_BYTES,
         numbers.at(at + 8, 4),

@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tolfl.signals.captures.numbers import Int64, Numbers
-from tolfl.signals.captures.records import (
+from tolfl.signals.captures.capture_records import (
     NS,
     SPARE_BYTES,
     CaptureFileError,
     Cutter,
+    Int64,
+    Numbers,
     Readable,
-    Records,
+    RecordBlock,
     Tally,
     cut_short,
 )
@@ -65,18 +66,18 @@ class _Section:
     clocks: list[_Clock] = field(default_factory=list)
 
 
-def pcapng_records(stream: Readable, magic: bytes, tally: Tally) -> Iterator[Records]:
+def pcapng_records(stream: Readable, magic: bytes, tally: Tally) -> Iterator[RecordBlock]:
     """Yield the packets of a pcapng file, a block at a time; kinds of blocks that hold no packet are skipped."""
     cutter = Cutter(stream)
     section = _Section("<")
     for block in cutter.blocks(magic, 0):
         at = 0
         while True:
-            starts, at = _walk(_Place(stream.path, block, cutter.position), at, section, tally)
+            starts, at = _walk(_BlockStart(stream.path, block, cutter.position), at, section, tally)
             yield _records(block, starts, section, tally)
             if block[at : at + 4] != SECTION:
                 break
-            section_or_none, at = _begun(_Place(stream.path, block, cutter.position), at)
+            section_or_none, at = _begun(_BlockStart(stream.path, block, cutter.position), at)
             if section_or_none is None:
                 break
             section = section_or_none
@@ -85,7 +86,7 @@ def pcapng_records(stream: Readable, magic: bytes, tally: Tally) -> Iterator[Rec
         tally.notes.append(cut_short(cutter.position + cutter.n_left, tally.n_packets))
 
 
-class _Place(NamedTuple):
+class _BlockStart(NamedTuple):
     path: Path
     block: bytes
     position: int
@@ -101,7 +102,7 @@ class _Place(NamedTuple):
             raise CaptureFileError(self.path, f"{where}: the file is damaged there; copy it again")
 
 
-def _begun(place: _Place, at: int) -> tuple[_Section | None, int]:
+def _begun(place: _BlockStart, at: int) -> tuple[_Section | None, int]:
     """Return the section that begins here and where its header ends; None if the header is not whole yet."""
     if at + 28 > place.n_bytes:
         return None, at
@@ -114,7 +115,7 @@ def _begun(place: _Place, at: int) -> tuple[_Section | None, int]:
     return (_Section(order), at + length) if at + length <= place.n_bytes else (None, at)
 
 
-def _walk(place: _Place, at: int, section: _Section, tally: Tally) -> tuple[list[int], int]:
+def _walk(place: _BlockStart, at: int, section: _Section, tally: Tally) -> tuple[list[int], int]:
     """Return where blocks with packets begin, and where a new section begins or a block is not whole."""
     header_at = struct.Struct(f"{section.order}II").unpack_from
     block, n_bytes = place.block, place.n_bytes
@@ -161,7 +162,7 @@ def _describe(path: Path, block: bytes, section: _Section) -> None:
     section.clocks.append(_Clock(exponent, is_binary, offset_s))
 
 
-def _records(block: bytes, starts: list[int], section: _Section, tally: Tally) -> Records:
+def _records(block: bytes, starts: list[int], section: _Section, tally: Tally) -> RecordBlock:
     numbers = Numbers(np.frombuffer(block, np.uint8), section.order)
     at = np.array(starts, np.int64)
     is_old = numbers.at(at, 4) == _OLD_PACKET
@@ -180,5 +181,5 @@ def _records(block: bytes, starts: list[int], section: _Section, tally: Tally) -
     reasons = {_BAD_INTERFACE: ~is_described, _BAD_LENGTH: is_described & ~fits}
     reasons[_BAD_TIME] = is_described & fits & (time_ns < 0)
     tally.left_out.update({reason: int(is_so.sum()) for reason, is_so in reasons.items() if is_so.any()})
-    found = Records(numbers.data, at + 28, captured, original, time_ns, links[interface])
+    found = RecordBlock(numbers.data, at + 28, captured, original, time_ns, links[interface])
     return found.take(is_described & fits & (time_ns >= 0))

@@ -33,11 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.captures.links import ADVICE, READERS, link_name
-from tolfl.signals.captures.numbers import Int64
-from tolfl.signals.captures.packets import Heard, heard_in, joined
+from tolfl.signals.captures.capture_records import NS, CaptureFileError, Int64, Readable, RecordBlock, Tally
+from tolfl.signals.captures.link_layers import ADVICE, READERS, Heard, heard_in, joined, link_name
 from tolfl.signals.captures.pcap_reading import records_in, records_of
-from tolfl.signals.captures.records import NS, CaptureFileError, Readable, Records, Tally
 from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, WlanFrames, frames_in
 from tolfl.signals.captures.wlan_features import FEATURES, WlanRows
 from tolfl.signals.packets import STATISTICS, WindowGrid, numbered_windows, window_statistics
@@ -106,7 +104,7 @@ def live_rows(streams: Iterable[Readable], grid: WindowGrid, tally: Tally, per: 
 
 
 def _rows_of(
-    blocks: Iterable[Records], grid: WindowGrid, tally: Tally, per: str, is_live: bool = False
+    blocks: Iterable[RecordBlock], grid: WindowGrid, tally: Tally, per: str, is_live: bool = False
 ) -> Iterator[CaptureRows]:
     """Yield rows of packets, taken by the ten thousand: small steps would cost more than the packets."""
     check_grid(grid)
@@ -139,7 +137,7 @@ def _rows_of(
         yield from windows.close()
 
 
-def _windows_for(records: Records, grid: WindowGrid, tally: Tally, per: str) -> CaptureWindows | None:
+def _windows_for(records: RecordBlock, grid: WindowGrid, tally: Tally, per: str) -> CaptureWindows | None:
     """Return windows for what the first packet that is understood is; None: there is none yet."""
     known = np.isin(records.link, list(READERS) + list(WLAN_LINKS))
     if not known.any():
@@ -150,7 +148,7 @@ def _windows_for(records: Records, grid: WindowGrid, tally: Tally, per: str) -> 
     return CaptureWindows(grid, tally, is_wlan=is_wlan, per=per)
 
 
-def _read(records: Records, tally: Tally, windows: CaptureWindows | None) -> Captured:
+def _read(records: RecordBlock, tally: Tally, windows: CaptureWindows | None) -> Captured:
     """Return the headers of packets that belong to the windows; others are counted."""
     is_wlan = windows is not None and windows.is_wlan
     is_own = np.isin(records.link, WLAN_LINKS) == is_wlan

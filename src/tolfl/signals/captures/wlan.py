@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.captures.numbers import Int64, Numbers
-from tolfl.signals.captures.records import Records, Tally
+from tolfl.signals.captures.capture_records import Int64, Numbers, RecordBlock, Tally
 
 WLAN, RADIOTAP = 105, 127  #: link types, as tcpdump.org numbers them
 MANAGEMENT, CONTROL, DATA = 0, 1, 2
@@ -55,7 +54,7 @@ class WlanFrames:
         return WlanFrames(self.rows[which])
 
 
-def frames_in(records: Records, tally: Tally) -> WlanFrames:
+def frames_in(records: RecordBlock, tally: Tally) -> WlanFrames:
     """Read the headers of a block; what cannot be read is counted."""
     numbers, at, end = Numbers(records.data), records.start, records.start + records.captured
     found = np.zeros(len(records), FRAME)

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.captures.numbers import Int64
-from tolfl.signals.captures.records import NS
+from tolfl.signals.captures.capture_records import NS, Int64
 from tolfl.signals.captures.wlan import DATA, MANAGEMENT, WlanFrames
 
 Float = NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,42 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataError
 
 Int64 = NDArray[np.int64]
+
+
+class Numbers:
+    """Unsigned numbers of a block, read with one look-up each.
+
+    Parameters
+    ----------
+    data
+        The bytes, and eight more that nobody looks at.
+    order
+        `>` (networks), or `<`.
+
+    >>> numbers = Numbers(np.arange(12, dtype=np.uint8))
+    >>> [hex(number) for number in numbers.at(np.array([0, 2]), 2).tolist()]
+    ['0x1', '0x203']
+    """
+
+    def __init__(self, data: NDArray[np.uint8], order: str = ">") -> None:
+        self.data, self._order = data, order
+        # A word of eight bytes at every byte. In the machine's own order: NumPy looks others up one by one.
+        self._words = np.ndarray((max(len(data) - 7, 0),), np.uint64, buffer=data, strides=(1,))
+        self._is_swapped = (order == ">") == (sys.byteorder == "little")
+
+    def at(self, places: Int64, n_bytes: int) -> Int64:
+        """Return numbers of up to seven bytes; a place outside of the block gives a number without meaning."""
+        words = self.words(places)
+        if self._order == ">":
+            return (words >> np.uint64(64 - 8 * n_bytes)).astype(np.int64)
+        return (words & np.uint64(2 ** (8 * n_bytes) - 1)).astype(np.int64)
+
+    def words(self, places: Int64) -> NDArray[np.uint64]:
+        """Return numbers of eight bytes."""
+        # Not `take`: it would copy the overlapping words first, eight times the block.
+        words = self._words[np.clip(places, 0, len(self._words) - 1)]
+        return words.byteswap() if self._is_swapped else words
+
 
 SPARE_BYTES = 8  #: behind the data of a block, so that a number may be read at its last byte
 BLOCK_BYTES = 4 * 2**20
@@ -56,7 +93,7 @@ def exactly(stream: Readable, n_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
-class Records:
+class RecordBlock:
     """Packets of one block, as the file has them."""
 
     data: NDArray[np.uint8]
@@ -73,9 +110,9 @@ class Records:
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, which: NDArray[np.bool_]) -> Records:
+    def take(self, which: NDArray[np.bool_]) -> RecordBlock:
         """Return some of the packets."""
-        return Records(
+        return RecordBlock(
             self.data,
             self.start[which],
             self.captured[which],

@@ -79,6 +79,7 @@ def test_a_fleet_of_real_devices_needs_no_extra(without_extras: dict[str, str], 
             "tables",
         ),
         (("simulate", *BLOBS, "--track", "tensorboard"), "tensorboard", "track"),
+        (("dashboard", "."), "uvicorn", "dashboard"),
     ],
 )
 def test_a_missing_extra_is_one_sentence_with_the_command(

@@ -20,7 +20,7 @@ from rich.text import Text
 from tolfl.cli.event_lines import EventLines
 from tolfl.cli.output import new_table
 from tolfl.cli.progress import interruptions
-from tolfl.core.errors import SpecError, TolFLError
+from tolfl.core.errors import TolFLError
 from tolfl.core.records import FailureHappened, how_far
 from tolfl.learners.layouts import layout
 from tolfl.net.client import command as tell
@@ -199,10 +199,7 @@ class FleetControls:
 @contextmanager
 def live_page(launcher: Launcher) -> Iterator[Callable[[], None]]:
     """Show a fleet as a page on this machine while it trains; yield what does the page's commands."""
-    try:
-        from tolfl.dashboard import Page, address_of, listen, served
-    except ImportError:
-        raise SpecError("--dashboard needs starlette and uvicorn; install tolfl[dashboard]") from None
+    from tolfl.dashboard import Page, address_of, listen, served
 
     controls, token = FleetControls(launcher), secrets.token_urlsafe(24)
     page = Page([RunReader(launcher.out)], is_following=True, obey=controls.obey, token=token)

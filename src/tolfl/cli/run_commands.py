@@ -381,11 +381,8 @@ def dashboard(
 
     Example: tolfl dashboard 10.0.0.3:7000 --credentials fleet/devices/me
     """
-    try:
-        from tolfl.dashboard import Page
-        from tolfl.runs.run_reader import readers_of
-    except ImportError:
-        raise SpecError("tolfl dashboard needs starlette and uvicorn; install tolfl[dashboard]") from None
+    from tolfl.dashboard import Page
+    from tolfl.runs.run_reader import readers_of
 
     names: dict[str, Any] = {} if host in ("127.0.0.1", "localhost", "::1") else {"names": ()}
     if len(runs) == 1 and not Path(runs[0]).exists() and ":" in runs[0]:

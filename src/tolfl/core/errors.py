@@ -100,13 +100,13 @@ class ModelError(TolFLError, RuntimeError):
 
 #: What a package is needed for that only some installations have, and the extra that brings it.
 EXTRAS = {
-    "pyarrow": ("tables", "reading tables from files (NPY, NPZ and captures do without)"),
+    "pyarrow": ("tables", "fit, score and tables (a fleet trains on NPY, NPZ and captures without)"),
     "sklearn": ("tables", "FederatedDetector, FedGroup and IFCA"),
     "matplotlib": ("tables", "figures"),
     "scipy": ("study", "statistics of experiments, Bluetooth waveforms and spectrograms"),
     "torch": ("torch", "modules of your own"),
-    "starlette": ("dashboard", "tolfl dashboard"),
-    "uvicorn": ("dashboard", "tolfl dashboard"),
+    "starlette": ("dashboard", "the page of a run"),
+    "uvicorn": ("dashboard", "the page of a run"),
     "onnx": ("export", "tolfl export"),
     "onnxruntime": ("export", "tolfl export"),
     "paho": ("mqtt", "alarms to an MQTT broker"),

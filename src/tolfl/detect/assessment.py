@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.core.metrics import auroc, average_precision
+from tolfl.core.plot_style import BLUE, VERMILION
 from tolfl.datasets.classes import is_typical_by_name
 from tolfl.datasets.raw import in_order
 
@@ -162,7 +163,7 @@ def _detections(delays: Sequence[float | None]) -> Detections:
     )
 
 
-_TYPICAL, _ANOMALOUS = "C0", "C3"
+_TYPICAL, _ANOMALOUS = BLUE, VERMILION
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "s"))
 _MAX_DEVICES = 8  #: more curves than this are a carpet
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.plot_style import VERMILION
 from tolfl.detect.feature_names import Features
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Explanation(msgspec.Struct, frozen=True):
         shown = self.features[:n_features][::-1]
         figure = Figure(figsize=(7, 0.32 * len(shown) + 1.2), layout="constrained")
         axis = figure.subplots()
-        bars = axis.barh([one.name for one in shown], [one.share for one in shown], color="C3")
+        bars = axis.barh([one.name for one in shown], [one.share for one in shown], color=VERMILION)
         labels = [f"{one.value:.4g} instead of {one.expected:.4g} {one.unit}".rstrip() for one in shown]
         axis.bar_label(bars, labels, fontsize=8, padding=3)
         axis.set(xlim=(0.0, 1.35 * max((one.share for one in shown), default=1.0) or 1.0), xlabel="share of the score")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.comparison import COMPARED_POLICIES, alone_job, scheme_jobs
-from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.setups import SETUPS
 from tolfl.experiments.result_rows import Method, Row, by_split, mean_spreads, named, plain_rows, rows_of, where

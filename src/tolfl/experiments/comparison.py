@@ -15,6 +15,7 @@ import msgspec
 
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.failures import FailurePlan
+from tolfl.core.plot_style import BLUE, GREEN, ORANGE, VERMILION
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology, asked_layout
 from tolfl.datasets import FederatedDataset
@@ -343,10 +344,10 @@ def _as_table(name: str, toml: str) -> str:
 
 #: score, marker, colour, how far below its line, and how the legend calls it
 _MARKS = (
-    ("auroc", "o", "C0", 0.0, "mean over devices"),
-    ("auroc_best", "^", "C1", 0.18, "best single model (oracle)"),
-    ("auroc_chosen", "s", "C2", -0.18, "model chosen without labels"),
-    ("auroc_all_models", "D", "C3", 0.0, "all models together"),
+    ("auroc", "o", BLUE, 0.0, "mean over devices"),
+    ("auroc_best", "^", ORANGE, 0.18, "best single model (oracle)"),
+    ("auroc_chosen", "s", GREEN, -0.18, "model chosen without labels"),
+    ("auroc_all_models", "D", VERMILION, 0.0, "all models together"),
 )
 
 
@@ -400,4 +401,4 @@ def _mark_reference(axes: Axes, comparison: Comparison) -> None:
         return
     mean = comparison[comparison.reference].scores["auroc"].mean
     if mean is not None:
-        axes.axvline(mean, color="C0", linewidth=0.8, linestyle=":")
+        axes.axvline(mean, color=BLUE, linewidth=0.8, linestyle=":")

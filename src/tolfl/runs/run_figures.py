@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tolfl.core.plot_style import cycle_colour, label_ends
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed, RunStarted
 from tolfl.runs.failure_history import DeviceState, FailureHistory, short_label
 
@@ -68,7 +69,7 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
             _draw(axis, _by_round(records, value_of), last_round, "_" if number else label, COLOURS["soft"], "--")
         for number, (label, records) in enumerate(runs):
             shown = "_" if one_colour and number else label
-            _draw(axis, _by_round(records, value_of), last_round, shown, one_colour or f"C{number}", "-")
+            _draw(axis, _by_round(records, value_of), last_round, shown, one_colour or cycle_colour(number), "-")
         axis.set_ylabel(name)
         if value_of is _n_devices:
             axis.set_ylim(bottom=0)
@@ -77,7 +78,7 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
     _mark_failures(axes, runs)
     axes[-1].set_xlabel("round")
     if beside or (1 < len(runs) <= 10 and not one_colour):
-        axes[0].legend(frameon=False, labelcolor=COLOURS["ink"], fontsize=9, loc="best")
+        label_ends(axes[0])
     return figure
 
 

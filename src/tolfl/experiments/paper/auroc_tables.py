@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.comparison import alone_job, scheme_jobs
-from tolfl.experiments.drawing import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published_auroc
 from tolfl.experiments.paper.setups import SETUPS

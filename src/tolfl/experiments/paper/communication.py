@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tolfl.core.plot_style import BLUE, GREEN, SKY, VERMILION, bare
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import BlobsSpec, IFCASpec, RunSpec
-from tolfl.experiments.drawing import BLUE, GREEN, SKY, VERMILION, bare
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published
 from tolfl.experiments.result_rows import Row

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band
 from tolfl.core.records import Evaluated
 from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
-from tolfl.experiments.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.result_rows import Row, mean_sd
 from tolfl.experiments.results import ExperimentReport, Table, Verdict

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
 from tolfl.core.records import Evaluated, RoundClosed
 from tolfl.core.spec import BlobsSpec, DatasetSpec, LinkModel, RunSpec
-from tolfl.experiments.drawing import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.result_rows import Row, mean_sd, named
 from tolfl.experiments.results import ExperimentReport, Table, Verdict

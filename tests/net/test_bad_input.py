@@ -146,7 +146,11 @@ def test_a_contribution_of_another_length_is_refused_by_who_has_to_add_it(n_rows
     asyncio.run(live())
 
 
-@pytest.mark.parametrize("topology", ["0,1|2,3", "2,3|0,1", "0,2|1,3"], ids=["closer", "head", "member"])
+@pytest.mark.parametrize(
+    "topology",
+    ["0,1|2,3", pytest.param("2,3|0,1", marks=pytest.mark.slow), "0,2|1,3"],
+    ids=["closer", "head", "member"],
+)
 def test_a_contribution_that_takes_for_ever_is_late_and_its_device_says_so(
     topology: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,8 +188,8 @@ def test_a_learner_that_cannot_close_a_round_says_so(tmp_path: Path) -> None:
     "part",
     [
         Part.mean_of(3, 40, np.ones(7)),
-        Part.mean_of(3, 40, np.ones(44, np.float32)),
-        Part.total_of(3, np.ones(44)),
+        pytest.param(Part.mean_of(3, 40, np.ones(44, np.float32)), marks=pytest.mark.slow),
+        pytest.param(Part.total_of(3, np.ones(44)), marks=pytest.mark.slow),
     ],
     ids=["length", "type", "sum"],
 )
@@ -217,9 +221,9 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
 @pytest.mark.parametrize(
     "other",
     [
-        {"what": "detector", "model": "pca"},
+        pytest.param({"what": "detector", "model": "pca"}, marks=pytest.mark.slow),
         {"what": "detector", "columns": [f"x{place}" for place in reversed(range(8))]},
-        {"what": "autoencoder"},
+        pytest.param({"what": "autoencoder"}, marks=pytest.mark.slow),
     ],
     ids=["settings", "columns", "learner"],
 )

@@ -35,6 +35,16 @@ def test_verdicts_are_compared_with_the_truth(model: Path) -> None:
     assert found["detections_per_device"]["north"]["n_events"] == 0
 
 
+def test_standard_input_is_a_table(model: Path) -> None:
+    from_file, from_pipe = (
+        run("evaluate", model, source, *ROLES, "--format", "json", stdin=Path("truth.csv").read_bytes())
+        for source in ("truth.csv", "-")
+    )
+
+    assert (from_pipe.code, from_pipe.err) == (0, "")
+    assert json.loads(from_pipe.out) == {**json.loads(from_file.out), "data": "-"}
+
+
 def test_a_table_and_pictures_for_people(model: Path, tmp_path: Path) -> None:
     done = run("evaluate", model, "truth.csv", *ROLES, "--out", "pictures")
 

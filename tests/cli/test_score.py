@@ -200,7 +200,8 @@ def test_an_empty_stream_is_no_error(model: Path, shown: str) -> None:
 @pytest.mark.slow
 def test_a_file_larger_than_the_memory_it_may_take_is_streamed(model: Path, tmp_path: Path) -> None:
     lines = lines_of_buildings(1000)
-    block = "\n".join(lines[1:]) + "\n"
+    odd = lines[1].rpartition(",")[0] + ",1000"
+    block = "\n".join([*lines[1:], odd]) + "\n"
     with (tmp_path / "large.csv").open("w") as file:
         file.write(lines[0] + "\n")
         file.writelines([block] * 200)

@@ -19,7 +19,10 @@ from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector_learner import DetectorResult, DetectorStages
+from tolfl.detect.detector_stage import split
 from tolfl.detect.feature_names import Features
+from tolfl.detect.fitting import one_table
+from tolfl.detect.saved import to_bytes
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
 
@@ -229,3 +232,36 @@ def test_an_unchanged_array_is_the_same_object() -> None:
     *_, before, after = states(learner, ROWS)
 
     assert all(after[key] is before[key] for key in ("pca/mean", "pca/directions", "scaler/shift", "threshold/counts"))
+
+
+# -- rows that are held back ----------------------------------------------------------------------------------------
+
+
+@given(n_rows=st.integers(1, 500), n_more=st.integers(0, 500), share=st.floats(0.0, 0.5), seed=st.integers(0, 2**31))
+def test_a_row_stays_what_it_is_in_a_table_that_grows(n_rows: int, n_more: int, share: float, seed: int) -> None:
+    train, held_back = split(n_rows, share, seed, device=3)
+    grown_train, grown_held_back = split(n_rows + n_more, share, seed, device=3)
+
+    assert sorted([*train, *held_back]) == list(range(n_rows))
+    assert len(train) > 0
+    assert int(n_rows * share) <= len(held_back) <= int(n_rows * share) + 1
+    if len(held_back):
+        assert set(train) <= set(grown_train)
+        assert set(held_back) <= set(grown_held_back)
+
+
+def test_another_seed_or_device_holds_back_other_rows() -> None:
+    one, other_seed, other_device = (set(split(1000, 0.2, *who)[1]) for who in ((0, 0), (1, 0), (0, 1)))
+
+    assert len(one & other_seed) < 100
+    assert len(one & other_device) < 100
+
+
+def test_tables_that_are_parts_of_one_are_trained_on_as_they_are() -> None:
+    rows = near_a_plane(200).astype(np.float32)
+    parts, copies = [{"a": rows[:120], "b": rows[120:]}, {"a": rows[:120].copy(), "b": rows[120:].copy()}]
+
+    assert to_bytes(fit_detector(parts, DetectorSpec())) == to_bytes(fit_detector(copies, DetectorSpec()))
+    assert np.shares_memory(one_table(list(parts.values())), rows)
+    assert not np.shares_memory(one_table([rows[120:], rows[:120]]), rows)
+    np.testing.assert_array_equal(one_table([rows[:7], rows[9:11]]), rows[[*range(7), 9, 10]])

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     model: Model,
-    data: Annotated[str, typer.Argument(help="A table or folder with truth, or a data set's name (its test rows).")],
+    data: Annotated[
+        str,
+        typer.Argument(help="A table or folder with truth, -: standard input, or a data set's name (its test rows)."),
+    ],
     label_column: flags.LabelColumn = None,
     typical: Typical = None,
     device_column: flags.DeviceColumn = None,
@@ -55,7 +58,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     from tolfl.tables import Roles
 
     detector = Detector.load(model)
-    if is_path(data) or Path(data).exists():
+    if data == "-" or is_path(data) or Path(data).exists():
         roles = Roles(device_column or "", label_column or "", time_column or "")
         check_roles(data, Roles(label=label_column or "truth"))
         judged = _judged_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")

@@ -37,7 +37,7 @@ from tolfl.detect.cells import (
     word_columns,
 )
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, flat, size_of
+from tolfl.detect.detector_stage import MOST_ROWS, DetectorStage, flat, size_of
 from tolfl.detect.measures import measures_of, noise_of
 from tolfl.detect.novelty import units_of
 from tolfl.detect.novelty_learner import NoveltyRounds
@@ -45,8 +45,6 @@ from tolfl.detect.thresholds import N_BINS, count_bins, top_of
 from tolfl.kernel import kernel
 from tolfl.learners.learner import Closing, Fleet, Learner, Shape, State, Turn
 
-MOST_ROWS = 20_000  #: of a fleet, from which medians, cells and scatter are worked out
-FEWEST_ROWS = 500  #: of a device that has as many: never fewer are taken
 ROWS_PER_CELL = 10
 ROUNDS_PER_DOUBLING, LAST_ROUNDS = 2, 4  #: of k-means
 
@@ -153,8 +151,7 @@ class CellStage(DetectorStage):
 
     def _drawn(self, turn: Turn) -> NDArray[np.int64]:
         places = self.places_of(turn)
-        most = max(FEWEST_ROWS, MOST_ROWS // self.fleet.n_devices)
-        often = max(1, -(-len(places) // most))
+        often = max(1, -(-len(places) // self.share_of(MOST_ROWS)))
         if often > 1:
             rng = rng_for(turn.seed, Purpose.PARTITION, turn.device, _SAMPLED)
             places = places[np.sort(rng.permutation(len(places))[: len(places) // often])]

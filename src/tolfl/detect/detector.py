@@ -349,6 +349,8 @@ def _typical(y: object) -> NDArray[np.bool_] | None:
     if y is None:
         return None
     labels = np.asarray(y)
+    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.floor(labels)).all():
+        labels = labels.astype(np.int64)
     if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuUO":
         return None
     classes = [str(value) for value in np.unique(labels.astype(str)).tolist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -9,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.seeding import Purpose, rng_for
+from tolfl.core.seeding import Purpose, random_words, stream_keys
 from tolfl.datasets.federated import Samples
 from tolfl.datasets.scaling import Scaler
 from tolfl.detect.detector_spec import DetectorSpec
@@ -18,21 +19,32 @@ from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
 
 Places = NDArray[np.int32]
 
-_HELD_BACK = 1  #: stream of `Purpose.PARTITION`
+MOST_ROWS = 10_000  #: of a fleet, from which medians, cells, scatter and thresholds are worked out
+FEWEST_ROWS = 500  #: of a device that has as many: never fewer are taken
+ALARMS_COUNTED = 100  #: held-back rows expected above the threshold: of more, the rate is hardly better known
+
+_HELD_BACK = 4  #: stream of `Purpose.PARTITION`
 
 
 @lru_cache(maxsize=2**14)  # every round splits the rows of every device again
 def split(n_rows: int, share: float, seed: int, device: int) -> tuple[Places, Places]:
     """Return the places of a device's rows that train and of those held back, both ascending; a single row trains.
 
-    They are drawn by seed, device and number of rows.
+    Of as many neighbouring rows as the share is one of, one is held back, drawn by seed, device and place: what a row
+    is used for does not change while its table grows.
 
-    >>> [places.tolist() for places in split(5, 0.4, seed=0, device=0)]
-    [[0, 1, 3], [2, 4]]
+    >>> [places.tolist() for places in split(10, 0.4, seed=0, device=0)]
+    [[1, 2, 3, 6, 7, 9], [0, 4, 5, 8]]
     """
-    order = rng_for(seed, Purpose.PARTITION, device, _HELD_BACK).permutation(n_rows).astype(np.int32)
-    n_held_back = int(n_rows * share)
-    return np.sort(order[n_held_back:]), np.sort(order[:n_held_back])
+    if int(n_rows * share) == 0:
+        return np.arange(n_rows, dtype=np.int32), np.empty(0, np.int32)
+    group = np.floor(np.arange(n_rows + math.ceil(1 / share) + 1) * share)
+    starts = np.flatnonzero(np.diff(group, prepend=-1.0))
+    draws = random_words(stream_keys(seed, Purpose.PARTITION, [device], _HELD_BACK), len(starts) - 1)[0]
+    chosen = starts[:-1] + (draws % np.diff(starts).astype(np.uint64)).astype(np.int64)
+    is_held_back = np.zeros(n_rows, np.bool_)
+    is_held_back[chosen[chosen < n_rows]] = True
+    return np.flatnonzero(~is_held_back).astype(np.int32), np.flatnonzero(is_held_back).astype(np.int32)
 
 
 class DetectorStage(Learner):
@@ -54,8 +66,14 @@ class DetectorStage(Learner):
         return self._split(turn)[0]
 
     def held_back_rows(self, turn: Turn) -> Rows:
-        """Return a device's rows that nobody trains on."""
-        return flat(turn.rows)[self._split(turn)[1]]
+        """Return a device's rows that nobody trains on; of very many, as many as thresholds need."""
+        most = self.share_of(max(MOST_ROWS, math.ceil(ALARMS_COUNTED / self.spec.budget)))
+        places = self._split(turn)[1]
+        return flat(turn.rows)[places[:: max(1, -(-len(places) // most))]]
+
+    def share_of(self, n_rows: int) -> int:
+        """Return how many of so many rows of a fleet one device takes."""
+        return max(FEWEST_ROWS, n_rows // self.fleet.n_devices)
 
     def sizes(self, turn: Turn) -> NDArray[np.int64]:
         """Return how many rows train and how many are held back: two places for each device, only its own set."""

@@ -221,9 +221,33 @@ def _constant_names(detector: Detector) -> list[str]:
 
 def _data(rows: Mapping[str, Rows], features: Features) -> FederatedDataset:
     bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, rows.values())]))
-    tables = list(rows.values())
-    pool = tables[0] if len(tables) == 1 else np.concatenate(tables)
-    return FederatedDataset("arrays", pool, bounds, feature_names=features.full, names=tuple(rows))
+    return FederatedDataset(
+        "arrays", one_table(list(rows.values())), bounds, feature_names=features.full, names=tuple(rows)
+    )
+
+
+def one_table(tables: Sequence[Rows]) -> Rows:
+    """Return all rows as one array: without a copy if the tables are neighbouring parts of one."""
+    whole = tables[0].base
+    if len(tables) == 1:
+        return tables[0]
+    if isinstance(whole, np.ndarray) and whole.ndim == 2 and whole.flags.c_contiguous:
+        first = (_address(tables[0]) - _address(whole)) // max(whole.strides[0], 1)
+        found = whole[first : first + sum(map(len, tables))]
+        bounds = np.cumsum([0, *map(len, tables[:-1])]).tolist()
+        if all(_is_part(own, found[bound : bound + len(own)]) for own, bound in zip(tables, bounds, strict=True)):
+            return found
+    return np.concatenate(tables)
+
+
+def _is_part(rows: Rows, part: Rows) -> bool:
+    is_alike = (rows.dtype, rows.shape, rows.strides) == (part.dtype, part.shape, part.strides)
+    return is_alike and (not len(rows) or _address(rows) == _address(part))
+
+
+def _address(rows: Rows) -> int:
+    address: int = rows.__array_interface__["data"][0]
+    return address
 
 
 def _left(learner: DetectorStages, simulation: Simulation) -> Detector | None:

@@ -49,7 +49,10 @@ def test_markdown_has_its_figures_beside_it(tolfl: Command, tmp_path: Path) -> N
     assert names == {"curves.svg", "before.svg", "after.svg"}
 
 
-@pytest.mark.parametrize("scheme", ["pca-16", "batch", "fl", "sbt", "ifca", "fedgroup", "fesem"])
+SLOWLY = [pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("batch", "sbt", "fedgroup", "fesem")]
+
+
+@pytest.mark.parametrize("scheme", ["pca-16", "fl", "ifca", *SLOWLY])
 def test_every_scheme_has_a_report(scheme: str, tolfl: Command, tmp_path: Path) -> None:
     rounds = [] if scheme == "pca-16" else ["--fail", "server@2"]
     tolfl("simulate", *SMALL, "--scheme", scheme, *rounds, "--out", "x")

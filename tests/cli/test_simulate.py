@@ -272,6 +272,7 @@ def test_another_specification_cannot_be_resumed(tolfl: Command) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.slow  # test_first_hour.py has Ctrl-C, tests/sim/test_resume.py going on
 def test_ctrl_c_leaves_a_run_that_resume_continues(tmp_path: Path) -> None:
     arguments = ["--data", "blobs", "--rounds", "60", "--fail", "server@3", "--samples-per-device", "50", "--out", "x"]
     command = [sys.executable, "-m", "tolfl", "simulate"]

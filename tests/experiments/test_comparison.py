@@ -78,7 +78,7 @@ def test_a_plan_means_the_same_devices_for_every_scheme(fail: str, topology: str
     assert plans[0].failures or plans[0].cuts
 
 
-@pytest.mark.parametrize("fail", ["server@3", "random:0.1"])
+@pytest.mark.parametrize("fail", ["server@3", pytest.param("random:0.1", marks=pytest.mark.slow)])
 def test_rows_that_share_their_beginning_equal_runs_of_their_own(fail: str) -> None:
     comparing = Comparing(changed(fail=fail), ("tol-fl", "sbt", "fl", "batch", "ifca", "fedgroup", "fesem"))
     finished(comparing)
@@ -119,7 +119,7 @@ def test_layouts_of_ones_own_and_deadlines_share_within_a_scheme_only() -> None:
         }
 
 
-@pytest.mark.parametrize("stops_after", [4, 9])
+@pytest.mark.parametrize("stops_after", [pytest.param(4, marks=pytest.mark.slow), 9])
 def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
     spec, schemes = changed(fail="server@3", checkpoint_every=2), ("tol-fl", "fl", "ifca")
     whole = Comparing(spec, schemes, out=tmp_path / "whole")

@@ -94,9 +94,17 @@ def test_a_sweep_gives_what_separate_runs_give() -> None:
                 ("random:0.1", "drop"),
             ],
         ),
-        ("fedgroup", [("", ""), ("server@3", "strict"), ("server@3/chain", "rehome"), ("client@3", "strict")]),
+        pytest.param(
+            "fedgroup",
+            [("", ""), ("server@3", "strict"), ("server@3/chain", "rehome"), ("client@3", "strict")],
+            marks=pytest.mark.slow,
+        ),
         ("ifca", [("", ""), ("server@3", "strict"), ("server@3/chain", "rehome"), ("client@3", "strict")]),
-        ("fesem", [("", ""), ("server@3", "strict"), ("server@3/chain", "rehome"), ("client@3", "strict")]),
+        pytest.param(
+            "fesem",
+            [("", ""), ("server@3", "strict"), ("server@3/chain", "rehome"), ("client@3", "strict")],
+            marks=pytest.mark.slow,
+        ),
         ("batch", [("", ""), ("server@3", "freeze"), ("client@3", "")]),
     ],
     ids=["tol-fl", "fedgroup", "ifca", "fesem", "batch"],
@@ -122,7 +130,7 @@ def test_rounds_in_common_are_trained_once_whatever_the_scheme_k_and_round_of_fa
     }
 
 
-@pytest.mark.parametrize("stops_after", [0, 6, 13, 20])
+@pytest.mark.parametrize("stops_after", [pytest.param(place, marks=pytest.mark.slow) for place in (0, 6, 20)] + [13])
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
     whole = Sweep(jobs())
     n_whole = len(list(whole))

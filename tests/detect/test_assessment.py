@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tolfl.detect.assessment import (
     Detections,
-    Judged,
+    LabelledScores,
     assess,
     delays_of,
     partial_auroc,
@@ -27,7 +27,7 @@ TRUTH[[2, 3, 4, 16, 18, 19]] = True
 SCORES = np.full(20, 0.1)
 SCORES[[3, 4, 18, 19]] = 0.9
 SCORES[0] = 0.8  # a false alarm
-JUDGED = Judged(SCORES, SCORES > 0.5, TRUTH, DEVICES, TIMES)
+JUDGED = LabelledScores(SCORES, SCORES > 0.5, TRUTH, DEVICES, TIMES)
 
 
 def test_rates_and_times_of_two_devices() -> None:
@@ -45,13 +45,13 @@ def test_rates_and_times_of_two_devices() -> None:
 
 def test_events_are_runs_in_time_not_in_the_order_of_rows() -> None:
     order = np.random.default_rng(0).permutation(20)
-    shuffled = Judged(SCORES[order], (SCORES > 0.5)[order], TRUTH[order], DEVICES[order], TIMES[order])
+    shuffled = LabelledScores(SCORES[order], (SCORES > 0.5)[order], TRUTH[order], DEVICES[order], TIMES[order])
 
     assert assess(shuffled) == assess(JUDGED)
 
 
 def test_without_time_nothing_is_said_of_delays_and_one_kind_of_rows_has_no_auroc() -> None:
-    typical = Judged(SCORES[:2], SCORES[:2] > 0.5, TRUTH[:2])
+    typical = LabelledScores(SCORES[:2], SCORES[:2] > 0.5, TRUTH[:2])
     found = quality_of(typical)
 
     assert delays_of(typical) is None
@@ -93,7 +93,7 @@ def test_figures_show_what_they_are_asked_for() -> None:
 
 @pytest.mark.parametrize("scores", [np.zeros(4), np.array([0.0, 1.0, 2.0, 3.0])], ids=["all-zero", "some-zero"])
 def test_figures_take_scores_of_zero(scores: np.ndarray) -> None:
-    judged = Judged(scores, scores > 1, np.array([False, False, True, True]))
+    judged = LabelledScores(scores, scores > 1, np.array([False, False, True, True]))
 
     for figure in (plot_roc(judged), plot_histogram(judged, 1.0), plot_timeline(judged, 1.0)):
         figure.canvas.draw()  # what cannot be drawn fails here

@@ -15,7 +15,7 @@ from tolfl.protocol import device as device_module
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import Applied, Stop, Trained
 from tolfl.protocol.history import ClosedRound, Version
-from tolfl.protocol.membership import Membership, Roles, roles_of
+from tolfl.protocol.membership import DeviceRoles, Membership, roles_of
 from tolfl.protocol.messages import AnyMessage, Closed, Mean
 from tolfl.protocol.round_state import RoundState
 
@@ -196,7 +196,7 @@ def _opens_no_roster(patch: pytest.MonkeyPatch) -> None:
 def _keeps_a_headless_cluster(patch: pytest.MonkeyPatch) -> None:
     """Without rule 11: under `drop` the members of a dead head stay."""
 
-    def elects(self: Membership) -> Roles:
+    def elects(self: Membership) -> DeviceRoles:
         failed = (device for device, life in self.roster.incarnations.items() if self.has_failed((device, life)))
         return roles_of(self.topology, self.roster, DeviceSet.of(failed), False)
 
@@ -220,7 +220,7 @@ def _misnames_what_is_inside(patch: pytest.MonkeyPatch) -> None:
     """Provenance: a head claims a live member's samples that it never received."""
     is_complete = RoundState.is_complete
 
-    def impatient(self: RoundState, roles: Roles, cluster: int) -> bool:
+    def impatient(self: RoundState, roles: DeviceRoles, cluster: int) -> bool:
         if len(DeviceSet(roles.members[cluster] & ~self.received_bits)) == 1 and self.own is not None:
             self.received_bits |= roles.members[cluster]
         return is_complete(self, roles, cluster)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Judged, Memory
+from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 
 
 def events_of(ratios: list[float], groups: EventGroups | None = None, start_s: float = 1000.0) -> list[AlarmEvent]:
     groups = groups or EventGroups("0", "lo", "m")
-    windows = [Judged("", start_s + place, ratio, 1.0, 0.01) for place, ratio in enumerate(ratios)]
+    windows = [ScoredWindow("", start_s + place, ratio, 1.0, 0.01) for place, ratio in enumerate(ratios)]
     return [event for window in windows for event in groups.take(window)]
 
 
@@ -41,7 +41,7 @@ def test_severity_is_the_worst_so_far() -> None:
 
 def test_an_extrapolated_limit_gives_a_notice() -> None:
     groups = EventGroups("0", "lo", "m")
-    found = groups.take(Judged("", 0.0, 9.0, 1.0, 0.01, is_extrapolated=True))
+    found = groups.take(ScoredWindow("", 0.0, 9.0, 1.0, 0.01, is_extrapolated=True))
 
     assert found[0].severity == "notice"
 

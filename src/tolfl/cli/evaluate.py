@@ -19,7 +19,7 @@ from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.detect import Detector
-    from tolfl.detect.assessment import Assessment, Judged
+    from tolfl.detect.assessment import Assessment, LabelledScores
     from tolfl.tables import Roles
 
 
@@ -76,11 +76,11 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
 def _judged_table(
     detector: Detector, data: str, roles: Roles, typical: tuple[str, ...], fill_missing: bool, encoding: str
-) -> Judged:
+) -> LabelledScores:
     """Score a table block by block; scores and truth are kept, rows are not."""
     import numpy as np
 
-    from tolfl.detect.assessment import Judged, is_anomalous
+    from tolfl.detect.assessment import LabelledScores, is_anomalous
     from tolfl.detect.scoring import TableScorer
     from tolfl.tables import Roles, blocks
 
@@ -109,12 +109,14 @@ def _judged_table(
 
     scores = np.concatenate([one.scores[own] for one, own in zip(kept, good, strict=True)])
     alarms = np.concatenate([one.is_alarm[own] for one, own in zip(kept, good, strict=True)])
-    return Judged(scores, alarms, is_anomalous(of_rows("labels"), typical), of_rows("devices"), of_rows("times"))
+    return LabelledScores(
+        scores, alarms, is_anomalous(of_rows("labels"), typical), of_rows("devices"), of_rows("times")
+    )
 
 
-def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> Judged:
+def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
-    from tolfl.detect.assessment import Judged
+    from tolfl.detect.assessment import LabelledScores
     from tolfl.detect.fitting import gather
 
     given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})
@@ -123,10 +125,10 @@ def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: l
         raise DataError(f"{name} has no anomalous rows to test with; choose classes with --set dataset.anomalous")
     rows, truth = gathered.test
     scores = detector.scores_of(detector.features.check(rows)).astype(float)
-    return Judged(scores, scores > detector.thresholds.threshold, truth)
+    return LabelledScores(scores, scores > detector.thresholds.threshold, truth)
 
 
-def _draw(judged: Judged, threshold: float, result: dict[str, Any], out: Path) -> None:
+def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out: Path) -> None:
     from tolfl.detect.assessment import plot_histogram, plot_roc, plot_timeline
     from tolfl.runs.directory import write_file
 

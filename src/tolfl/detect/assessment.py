@@ -45,7 +45,7 @@ def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArr
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class LabelledScores:
     """Rows with scores and truth, as many of each; NaN times and no devices where these are not known."""
 
     scores: Floats
@@ -54,13 +54,13 @@ class Judged:
     devices: NDArray[np.str_] | None = None
     times: Floats | None = None
 
-    def of_device(self, name: str) -> Judged:
+    def of_device(self, name: str) -> LabelledScores:
         """Return the rows of one device."""
         if self.devices is None:
             return self
         own = self.devices == name
         times = None if self.times is None else self.times[own]
-        return Judged(self.scores[own], self.is_alarm[own], self.is_anomalous[own], self.devices[own], times)
+        return LabelledScores(self.scores[own], self.is_alarm[own], self.is_anomalous[own], self.devices[own], times)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Assessment(msgspec.Struct, frozen=True):
     detections_per_device: dict[str, Detections]
 
 
-def assess(judged: Judged) -> Assessment:
+def assess(judged: LabelledScores) -> Assessment:
     """Return what rows with known truth say about a detector."""
     per_device = {name: judged.of_device(name) for name in judged.names}
     times = {name: found for name, own in per_device.items() if (found := delays_of(own)) is not None}
@@ -111,7 +111,7 @@ def assess(judged: Judged) -> Assessment:
     )
 
 
-def quality_of(judged: Judged) -> Quality:
+def quality_of(judged: LabelledScores) -> Quality:
     """Return the numbers of some rows."""
     truth, scores = judged.is_anomalous, judged.scores
     n_anomalous = int(truth.sum())
@@ -138,7 +138,7 @@ def partial_auroc(scores: Floats, is_anomalous: Flags, max_false_alarms: float =
     return float(roc_auc_score(is_anomalous, scores, max_fpr=max_false_alarms))
 
 
-def delays_of(judged: Judged) -> list[float | None] | None:
+def delays_of(judged: LabelledScores) -> list[float | None] | None:
     """Return how long each event of one device takes to be noticed, None where it is not; None without times."""
     if judged.times is None:
         return None
@@ -168,7 +168,7 @@ _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "s"))
 _MAX_DEVICES = 8  #: more curves than this are a carpet
 
 
-def plot_roc(judged: Judged) -> Figure:
+def plot_roc(judged: LabelledScores) -> Figure:
     """Return ROC curves of the fleet and of its devices; few false alarms have the room they deserve (log scale)."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
 
@@ -186,7 +186,9 @@ def plot_roc(judged: Judged) -> Figure:
     return figure
 
 
-def _roc(axis: Axes, judged: Judged, label: str, lowest: float, width: float, colour: str | None = None) -> None:
+def _roc(
+    axis: Axes, judged: LabelledScores, label: str, lowest: float, width: float, colour: str | None = None
+) -> None:
     from sklearn.metrics import roc_curve  # noqa: PLC0415  (as above)
 
     if judged.is_anomalous.all() or not judged.is_anomalous.any():
@@ -197,12 +199,12 @@ def _roc(axis: Axes, judged: Judged, label: str, lowest: float, width: float, co
     axis.plot(shown, detected, label=label, drawstyle="steps-post", linewidth=width, color=colour)
 
 
-def _lowest_rate(judged: Judged) -> float:
+def _lowest_rate(judged: LabelledScores) -> float:
     n_typical = int((~judged.is_anomalous).sum())
     return min(1e-3, 1.0 / max(1, n_typical))
 
 
-def plot_histogram(judged: Judged, threshold: float) -> Figure:
+def plot_histogram(judged: LabelledScores, threshold: float) -> Figure:
     """Return how often each score occurs, typical against anomalous, with the threshold between them."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (as above)
 
@@ -226,7 +228,7 @@ def plot_histogram(judged: Judged, threshold: float) -> Figure:
     return figure
 
 
-def plot_timeline(judged: Judged, threshold: float) -> Figure:
+def plot_timeline(judged: LabelledScores, threshold: float) -> Figure:
     """Return scores over time (over rows, where there is none), one line of panels per device."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (as above)
 
@@ -244,7 +246,7 @@ def plot_timeline(judged: Judged, threshold: float) -> Figure:
     return figure
 
 
-def _places(judged: Judged) -> Floats:
+def _places(judged: LabelledScores) -> Floats:
     """Return where rows are on the axis: in time, or in turn."""
     if judged.times is None:
         return np.arange(len(judged.scores), dtype=np.float64)
@@ -252,13 +254,13 @@ def _places(judged: Judged) -> Floats:
     return since
 
 
-def _unit(judged: Judged) -> tuple[float, str]:
+def _unit(judged: LabelledScores) -> tuple[float, str]:
     """Return the seconds of a unit that makes the numbers small, and its name."""
     span = 0.0 if judged.times is None else float(np.ptp(judged.times))
     return next((unit for unit in _UNITS if span >= 3 * unit[0]), _UNITS[-1])
 
 
-def _timeline(axis: Axes, judged: Judged, places: Floats, threshold: float) -> None:
+def _timeline(axis: Axes, judged: LabelledScores, places: Floats, threshold: float) -> None:
     order = np.argsort(places, kind="stable")
     places, scores, truth = places[order], judged.scores[order], judged.is_anomalous[order]
     alarms = judged.is_alarm[order]

@@ -51,7 +51,7 @@ class AppEndedError(FlowerAppError):
     """The app's process ended or gave no answer in time; another can take its place."""
 
 
-class Description(msgspec.Struct, frozen=True):
+class AppDescription(msgspec.Struct, frozen=True):
     """What an app's ServerApp asks for."""
 
     flwr: str  #: version
@@ -78,7 +78,7 @@ class AppProcess:
         self.description = self._begin()
         atexit.register(self.close)
 
-    def _begin(self) -> Description:
+    def _begin(self) -> AppDescription:
         with self._output() as output:
             try:
                 self._process = subprocess.Popen(
@@ -99,7 +99,7 @@ class AppProcess:
         except FlowerAppError:
             self.close()
             raise
-        return msgspec.convert(found, Description)
+        return msgspec.convert(found, AppDescription)
 
     def _output(self) -> IO[bytes]:
         """Return where the app's output goes: to the device's own, or to a file of its own."""

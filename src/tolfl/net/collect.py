@@ -26,7 +26,7 @@ from tolfl.net.storage import StoredRound, has_round, kept_rounds, read_round, r
 from tolfl.protocol.history import ClosedRound
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import mean_loss, score_models
-from tolfl.runs.ledger import Entry, Kind, Ledger
+from tolfl.runs.ledger import Kind, Ledger, SentMessage
 from tolfl.runs.outcome import Held, fleet_of, holders_of, last_update, lost_rounds, outcome_of
 from tolfl.runs.run_reader import device_records, merged_records
 from tolfl.runs.summary import in_the_end, scores_of, summarise, what_was_learned
@@ -71,7 +71,7 @@ def _ledger(spec: RunSpec, lines: Iterable[AnyRecord]) -> Ledger:
             ledger.control_bytes += line.control_bytes
             index = rounds.get(line.history, 0)
             for destination, kind, n_bytes in line.sent:
-                ledger.add(line.history, Entry(index, line.device, destination, Kind(kind), n_bytes))
+                ledger.add(line.history, SentMessage(index, line.device, destination, Kind(kind), n_bytes))
     return ledger
 
 

@@ -22,7 +22,7 @@ LEASH = 2**20
 _SLACK = 4 * LEASH
 
 
-class Roles:
+class DeviceRoles:
     """Who heads which cluster, in what order the chain runs, and who closes the round."""
 
     __slots__ = (
@@ -79,9 +79,9 @@ class Roles:
 
 
 @lru_cache(maxsize=256)
-def roles_of(topology: Topology, roster: Roster, failed: DeviceSet, drops_clusters: bool) -> Roles:
+def roles_of(topology: Topology, roster: Roster, failed: DeviceSet, drops_clusters: bool) -> DeviceRoles:
     """Return the roles; computed once per membership change and shared by all devices of a simulation."""
-    return Roles(topology, roster, failed, drops_clusters)
+    return DeviceRoles(topology, roster, failed, drops_clusters)
 
 
 class Membership:
@@ -115,11 +115,11 @@ class Membership:
         self.left: Mapping[int, int] = {}  #: the last incarnation of a device that said goodbye
         self.joiners: Mapping[int, int] = {}
         self._leash, self._is_strained = LEASH, False  #: and whether something was beyond it since the last beat
-        self._roles: Roles | None = None
+        self._roles: DeviceRoles | None = None
         self._find_oneself()
 
     @property
-    def roles(self) -> Roles:
+    def roles(self) -> DeviceRoles:
         """Who does what, given who is alive."""
         if self._roles is None:
             present = self.roster.incarnations

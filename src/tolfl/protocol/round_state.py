@@ -8,7 +8,7 @@ from copy import copy
 from tolfl.core.contribution import Pending
 from tolfl.core.device_set import DeviceSet
 from tolfl.protocol.history import Roster
-from tolfl.protocol.membership import Membership, Roles
+from tolfl.protocol.membership import DeviceRoles, Membership
 from tolfl.protocol.messages import Ack, Mean, Offer, Payload
 
 
@@ -76,7 +76,7 @@ class RoundState:
         """Keep the last mean of each head upstream."""
         _keep_last(self.upstream_means, mean)
 
-    def choose_upstream(self, roles: Roles, cluster: int) -> None:
+    def choose_upstream(self, roles: DeviceRoles, cluster: int) -> None:
         """Use one upstream mean; two are never merged (rule 6).
 
         One that speaks for everybody who is waited for comes before one that does not, then the one with most included,
@@ -107,7 +107,7 @@ class RoundState:
                 self.refused_bits |= bit
 
     def judge_upstream(
-        self, roles: Roles, cluster_of: Mapping[int, int], is_admitted: Callable[[Pending], bool]
+        self, roles: DeviceRoles, cluster_of: Mapping[int, int], is_admitted: Callable[[Pending], bool]
     ) -> None:
         """Take up the means that are admitted; of those that are not, nobody is waited for any longer."""
         offered, self.offered = self.offered, {}
@@ -125,7 +125,7 @@ class RoundState:
         kept = (means.get(offer.sender) for means in (self.offered, self.upstream_means))
         return any(mean is not None and not offer.included - mean.total.included for mean in kept)
 
-    def is_complete(self, roles: Roles, cluster: int) -> bool:
+    def is_complete(self, roles: DeviceRoles, cluster: int) -> bool:
         """Tell whether a head has heard of everybody it must wait for (rule 6)."""
         if not self.is_late and roles.members[cluster] & ~(self.received_bits | self.refused_bits):
             return False

@@ -25,8 +25,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One message."""
+class SentMessage:
+    """A message with a state inside, as it was sent."""
 
     round_index: int
     source: int
@@ -56,13 +56,13 @@ class Ledger:
 
     topology: Topology
     scheme: str
-    by_history: dict[str, list[Entry]] = field(default_factory=dict)  #: by the history that the round extends
+    by_history: dict[str, list[SentMessage]] = field(default_factory=dict)  #: by the history that the round extends
     quiet: dict[str, QuietRound] = field(default_factory=dict)  #: undisturbed rounds by history
     control_messages: int = 0
     control_bytes: int = 0
 
-    def add(self, history: str, entry: Entry) -> None:
-        """Write down one message of the round that extends a history."""
+    def add(self, history: str, entry: SentMessage) -> None:
+        """Add one message of the round that extends a history."""
         self.by_history.setdefault(history, []).append(entry)
 
     def add_quiet_round(
@@ -72,7 +72,7 @@ class Ledger:
         self.quiet[history] = QuietRound(round_index, up_bytes, down_bytes, clusters)
 
     @property
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[SentMessage]:
         """Every message, round by round."""
         for one in self.quiet.values():
             yield from reports_and_means(one.clusters, one.round_index, one.up_bytes)
@@ -143,17 +143,17 @@ class Ledger:
         return sum(self.bytes_of(history) for history in (*self.quiet, *self.by_history))
 
 
-def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[Entry]:
+def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[SentMessage]:
     """Yield what goes up in an undisturbed round: members to their head, heads to the next."""
     for head, *members in clusters:
-        yield from (Entry(round_index, member, head, Kind.REPORT, n_bytes) for member in members)
+        yield from (SentMessage(round_index, member, head, Kind.REPORT, n_bytes) for member in members)
     for (head, *_), (following, *_) in pairwise(clusters):
-        yield Entry(round_index, head, following, Kind.MEAN, n_bytes)
+        yield SentMessage(round_index, head, following, Kind.MEAN, n_bytes)
 
 
-def closed_rounds(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[Entry]:
+def closed_rounds(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[SentMessage]:
     """Yield what comes back: the last head to all heads, each head to its members."""
     closer = clusters[-1][0]
-    yield from (Entry(round_index, closer, head, Kind.MODEL, n_bytes) for head, *_ in clusters[:-1])
+    yield from (SentMessage(round_index, closer, head, Kind.MODEL, n_bytes) for head, *_ in clusters[:-1])
     for head, *members in clusters:
-        yield from (Entry(round_index, head, member, Kind.MODEL, n_bytes) for member in members)
+        yield from (SentMessage(round_index, head, member, Kind.MODEL, n_bytes) for member in members)

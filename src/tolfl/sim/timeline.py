@@ -39,7 +39,7 @@ from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
-from tolfl.runs.ledger import Entry, Kind, Ledger, closed_rounds, reports_and_means
+from tolfl.runs.ledger import Kind, Ledger, SentMessage, closed_rounds, reports_and_means
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, apply
 from tolfl.sim.quiet_rounds import QuietFleet, has_closed_form, quiet_durations
 from tolfl.sim.world import CONTROL_BYTES, LinkClock, World
@@ -383,7 +383,7 @@ class Timeline:
                 started_from = self._parents.get(started_from, started_from)
             round_index = max(0, message.version.round - (kind is Kind.MODEL))
             n_bytes = self.world.nbytes[round_index][kind is Kind.MODEL]
-            self.ledger.add(started_from, Entry(round_index, source, to, kind, n_bytes))
+            self.ledger.add(started_from, SentMessage(round_index, source, to, kind, n_bytes))
             arrival_s = self._links.arrival(self.now, to, n_bytes, has_model=True)
         self._push(arrival_s, to, Received(message))
 

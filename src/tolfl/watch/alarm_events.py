@@ -20,8 +20,8 @@ _N_QUIET = 10
 _UPDATE_S = 60.0
 
 
-class Judged(msgspec.Struct, frozen=True):
-    """One window (or row), and what the detector says of it."""
+class ScoredWindow(msgspec.Struct, frozen=True):
+    """One window (or row) with its score and limit."""
 
     key: str  #: whose window it is, where a source has several; "": there is one
     start_s: float  #: since 1970; without a time: the number of the row
@@ -69,7 +69,7 @@ class _Group(msgspec.Struct):
     name: str
     start: str
     end: str
-    worst: Judged
+    worst: ScoredWindow
     severity: int
     n_alarms: int
     n_events: int = 0
@@ -81,7 +81,7 @@ class _Key(msgspec.Struct):
     """What is remembered of one key."""
 
     last_s: float
-    recent: list[Judged] = []  #: the last windows, while no group is open
+    recent: list[ScoredWindow] = []  #: the last windows, while no group is open
     group: _Group | None = None
 
 
@@ -97,9 +97,9 @@ class EventGroups:
     """Turns judged windows into events.
 
     >>> groups = EventGroups("0", "interface lo", "abc")
-    >>> [event.event for event in groups.take(Judged("", 60.0, 5.0, 1.0, 0.001))]
+    >>> [event.event for event in groups.take(ScoredWindow("", 60.0, 5.0, 1.0, 0.001))]
     ['open']
-    >>> [event.event for second in range(10) for event in groups.take(Judged("", 61.0 + second, 0.1, 1.0, 0.9))]
+    >>> [event.event for second in range(10) for event in groups.take(ScoredWindow("", 61.0 + second, 0.1, 1.0, 0.9))]
     ['close']
     """
 
@@ -107,7 +107,7 @@ class EventGroups:
         self.device, self.source, self.model = device, source, model
         self.memory = memory or Memory()
 
-    def take(self, window: Judged) -> list[AlarmEvent]:
+    def take(self, window: ScoredWindow) -> list[AlarmEvent]:
         """Take in a window; return what is to be sent."""
         known = self.memory.keys.setdefault(window.key, _Key(window.start_s))
         events = []
@@ -146,14 +146,14 @@ class EventGroups:
             if known.group is not None
         ]
 
-    def _opened(self, reached: list[Judged]) -> _Group:
+    def _opened(self, reached: list[ScoredWindow]) -> _Group:
         first, worst = reached[0], max(reached, key=lambda one: one.ratio)
         who = (self.device, self.model, self.source, first.key, named(first))
         name = hashlib.sha256(msgspec.json.encode(who)).hexdigest()[:16]
         severity = max(map(severity_of, reached))
         return _Group(name, named(first), named(reached[-1]), worst, severity, len(reached))
 
-    def _event(self, known: _Key, window: Judged, event: str) -> AlarmEvent:
+    def _event(self, known: _Key, window: ScoredWindow, event: str) -> AlarmEvent:
         group = known.group
         assert group is not None
         number, group.n_events, group.said_s = group.n_events, group.n_events + 1, window.start_s
@@ -179,13 +179,13 @@ class EventGroups:
         )
 
 
-def severity_of(window: Judged) -> int:
+def severity_of(window: ScoredWindow) -> int:
     """Return how severe a window above its limit is."""
     if window.is_extrapolated:
         return 0
     return 2 if window.ratio >= _OPENS_AT else 1
 
 
-def named(window: Judged) -> str:
+def named(window: ScoredWindow) -> str:
     """Return when a window starts, or which row it is, as text."""
     return window.when or f"row {window.start_s:.0f}"

@@ -19,7 +19,7 @@ from tolfl.detect.novelty import LIMIT
 from tolfl.detect.scoring import ScoredRows, TableScorer
 from tolfl.tables import Block, Roles, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
-from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Judged, Memory
+from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 from tolfl.watch.alarm_queue import MAX_EVENTS, AlarmQueue
 from tolfl.watch.sinks import Delivery, Sink, sentence
 
@@ -120,7 +120,7 @@ class Watcher:
                 self._put(groups, events)
             return False
 
-    def _judged(self, scorer: TableScorer, block: Block) -> Iterator[Judged]:
+    def _judged(self, scorer: TableScorer, block: Block) -> Iterator[ScoredWindow]:
         if not block.n_rows:
             return
         if self._device and not block.device:
@@ -130,7 +130,7 @@ class Watcher:
         for scored in scorer.score([block]):
             yield from self._windows(scorer.detector, scored, block)
 
-    def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[Judged]:
+    def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[ScoredWindow]:
         rows = scored.rows
         starts = rows.numbers.astype(np.float64) if rows.times is None else rows.times
         is_judged = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
@@ -141,7 +141,7 @@ class Watcher:
             is_few = detector.thresholds.limit_for(device or None).is_extrapolated
             # An alarm if either says so: the one further above its limit; a limit from few rows gives way to novelty.
             by = "novelty" if novelty / LIMIT > (min(score / limit, 1.0) if is_few else score / limit) else "score"
-            yield Judged(
+            yield ScoredWindow(
                 keys[place] if keys else "" if device == self._device else device,
                 float(starts[place]),
                 float(score if by == "score" else novelty),
@@ -154,7 +154,7 @@ class Watcher:
                 "" if rows.time_texts is None else rows.time_texts[place].as_py() or "",
             )
 
-    def _take(self, groups: EventGroups, window: Judged) -> None:
+    def _take(self, groups: EventGroups, window: ScoredWindow) -> None:
         self.n_rows += 1
         self.n_alarms += window.ratio > 1
         self._last_s = window.start_s + window.window_s if window.when else 0.0

@@ -25,15 +25,15 @@ _BLOCK = 2048
 
 
 @dataclass(frozen=True)
-class _Version:
+class _CifarFiles:
     train: tuple[str, ...]
     test: str
     n_classes: tuple[int, ...]  #: per label byte
 
 
 _VERSIONS = {
-    "cifar-10": _Version(tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin", (10,)),
-    "cifar-100": _Version(("train.bin",), "test.bin", (20, 100)),
+    "cifar-10": _CifarFiles(tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin", (10,)),
+    "cifar-100": _CifarFiles(("train.bin",), "test.bin", (20, 100)),
 }
 
 

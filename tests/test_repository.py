@@ -192,7 +192,7 @@ def used_twice(names: list[str]) -> set[str]:
 def test_a_class_name_and_a_file_name_occur_once_in_the_package() -> None:
     trees = [ast.parse(path.read_text()) for path in SOURCES]
     classes = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    files = [path.name for path in SOURCES if path.name != "__init__.py"]
+    files = [path.name for path in SOURCES if path.name not in ("__init__.py", "__main__.py")]
 
     assert used_twice(classes) == set()
     assert used_twice(files) <= SHARED_FILE_NAMES

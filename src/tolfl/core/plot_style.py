@@ -37,7 +37,8 @@ def label_ends(axes: Axes, room: float = 0.06) -> None:
     room
         Of the height of the axes, what a name needs.
     """
-    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_ydata())]
+    named = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    lines = [line for line in named if np.size(line.get_ydata())]
     low, high = axes.get_ylim()
     ends = sorted((float(np.asarray(line.get_ydata())[-1]), place) for place, line in enumerate(lines))
     height = -np.inf

@@ -233,7 +233,9 @@ def test_every_folder_alone_tells_the_same_run_after_a_kill(tmp_path: Path, kill
     assert told[others[0]] == told[others[1]]
     assert [devices for _, devices, *_ in told[others[0]][1]] == [[killed]]
     stalls_s = [FailureHistory.of(run.records).stall_s for run in runs.values()]
-    assert stalls_s[0] == pytest.approx(stalls_s[1], abs=1.0)  # each by its own clock, while it waits itself
+    # Each by its own clock, while it waits itself; nobody has a stall that no failure explains.
+    assert min(stalls_s) > 0.0
+    assert stalls_s[0] == pytest.approx(stalls_s[1], abs=1.0)
     for device, folder in alone.items():
         (reader,) = readers_of(folder, is_following=False)
         assert what_is_told(reader.read(), until) == told[device]

@@ -125,6 +125,17 @@ def test_a_device_found_dead_before_the_model_with_its_samples_came_failed_after
         assert (incident.round, incident.samples_before, samples_lost(incident)) == (1, 190, "100 of 190")
 
 
+def test_a_model_that_came_late_because_its_head_died_is_a_stall_of_that_death() -> None:
+    first, second, third = (line for line in lost_head() if isinstance(line, RoundClosed))
+    # As a member of the lost head writes it: the last round with the head's samples came late, by another way.
+    late = msgspec.structs.replace(first, time_s=2.4, stall_s=0.5)
+    after = msgspec.structs.replace(second, missing={"0": "failed"}, stall_s=0.0)
+    history = FailureHistory.of([started(), taken_over(2.3, 1, 0), late, after, third])
+
+    assert [(one.round, one.devices, one.stall_s) for one in history.incidents] == [(1, [0], 0.5)]
+    assert history.unexplained_stall_s == 0.0
+
+
 def test_devices_that_go_on_alone_wait_at_the_same_time() -> None:
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 0, 1, "died (train)")]
     lines += [closed(1, 2.0, (device,), (device,), stall_s=0.2) for device in (1, 2, 3)]
@@ -236,3 +247,11 @@ def test_who_took_over_is_known_from_the_rounds_alone() -> None:
     assert (incident.round, incident.devices, incident.stall_s) == (1, [0], 0.5)
     assert [(line.device, line.previous, line.cluster) for line in incident.takeovers] == [(1, 0, 0)]
     assert samples_lost(incident) == "100 of 190"
+    assert who_noticed(incident) == "not told"  # the closer of that round need not have been the first to know
+
+
+def test_a_head_that_left_in_good_order_is_no_part_of_an_earlier_failure() -> None:
+    left = taken_over(3.6, 3, 2, cluster=1)
+    (incident,) = FailureHistory.of([*lost_head(), left]).incidents
+
+    assert [(line.device, line.previous) for line in incident.takeovers] == [(1, 0)]

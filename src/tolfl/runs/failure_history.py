@@ -31,6 +31,7 @@ from tolfl.core.topology import Topology
 _NO_STALL_S = 1e-6
 _N_NAMED = 8  #: more devices than this are counted, not named
 _FOUND = "found dead"  #: how records begin that say that a peer took a device for dead
+_MISSED = f"{_FOUND}: missing from the round"  #: nobody says more: a round was closed without its samples
 _ENDS = ("healed", "thawed", "came back")
 
 
@@ -57,7 +58,7 @@ class DeviceFailure:
     @property
     def is_only_found(self) -> bool:
         """Whether nothing is known of it but that others found it dead."""
-        return self.found_by is not None and self.found_after_s is None
+        return self.what.startswith(_FOUND)
 
 
 @dataclass
@@ -180,10 +181,8 @@ class _HistoryBuilder:
         for absent, reason in line.missing.items():
             device = int(absent) if absent.isdecimal() else -1
             if reason == "failed" and device in self._included and device not in self._open:
-                what = "found dead: missing from the round"
-                self._find(
-                    FailureHappened(time_s=line.time_s, device=device, round=line.round, what=what, by=line.device)
-                )
+                lost = FailureHappened(time_s=line.time_s, device=device, round=line.round, what=_MISSED)
+                self._open[device] = self._begin(lost)
         led = {cluster: head for head, cluster in self._heads.items()}
         for head in line.heads:
             cluster = self._cluster_of.get(head, -1)
@@ -227,13 +226,17 @@ class _HistoryBuilder:
         if failure is None:
             # It says nothing itself and nobody watched it: when it fell silent is not known.
             self._open[key] = failure = self._begin(line)
-        elif failure.found_after_s is None and not failure.is_only_found:
+        elif failure.what == _MISSED:
+            failure.what = line.what
+        elif failure.found_by is None and not failure.is_only_found:
             failure.found_after_s = max(0.0, line.time_s - failure.time_s)
         if failure.found_by is None:
             failure.found_by, failure.found_how = line.by, line.what.removeprefix("found dead: ")
 
     def _take_over(self, line: TakenOver) -> None:
-        hit = [incident for incident in self.incidents if line.previous in incident.devices] or self.incidents
+        # A head that left in good order is replaced, too: then nothing has failed.
+        hit = [one for one in self.incidents if line.previous in one.devices]
+        hit = hit or [one for one in self.incidents if any(failure.device is None for failure in one.failures)]
         if hit and not any(_is_same(line, other) for other in hit[-1].takeovers):
             hit[-1].takeovers.append(line)
 
@@ -286,11 +289,14 @@ def _is_before(line: RoundClosed, incident: Incident) -> bool:
 
 
 def _spread_stalls(incidents: Sequence[Incident], closed: Sequence[RoundClosed]) -> float:
-    """Give each round's stall to the newest incident before its end; return what is left over."""
+    """Give each round's stall to the incident that it belongs to; return what is left over."""
     stalls: dict[tuple[int, int], RoundClosed] = {}  #: devices that go on alone wait at the same time, not one by one
     moments = sorted(incident.time_s for incident in incidents)
     for line in closed:
-        key = bisect_right(moments, line.time_s) - 1, line.round or 0
+        place = bisect_right(moments, line.time_s) - 1
+        if place + 1 < len(incidents) and _is_known_late(incidents[place + 1], line):
+            place += 1
+        key = place, line.round or 0
         if key not in stalls or line.stall_s > stalls[key].stall_s:
             stalls[key] = line
     unexplained = 0.0
@@ -302,6 +308,15 @@ def _spread_stalls(incidents: Sequence[Incident], closed: Sequence[RoundClosed])
         elif line.stall_s > _NO_STALL_S:
             unexplained += line.stall_s
     return unexplained
+
+
+def _is_known_late(incident: Incident, line: RoundClosed) -> bool:
+    """Tell whether a round's model came late because of a death that is only known from the round after it.
+
+    A member of the head that was killed waits for the last model with its samples; others wait for the next one.
+    """
+    is_last_round = (line.round or 0) + 1 == incident.round and {*incident.devices} <= {*line.included}
+    return is_last_round and all(one.is_only_found for one in incident.failures)
 
 
 # -- the fleet before and after ---------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Simulator": [
         ("sim.timeline", "_PATIENCE", ""),
-        ("sim.timeline", "CONTROL_BYTES", ""),
+        ("sim.world", "CONTROL_BYTES", ""),
         ("core.byzantine", "_MAX_SCALE", "largest factor of a liar of your own"),
         ("core.byzantine", "_MAX_COUNT", "most samples that a liar of your own can report"),
     ],
@@ -67,7 +67,6 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("signals.captures.pcap_reading", "_LONGEST_BYTES", ""),
         ("signals.captures.pcapng_reading", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
         ("signals.captures.windows", "LATENESS_S", ""),
-        ("signals.captures.pcap_writing", "FILE_BYTES", ""),
         ("signals.recordings.reading", "_LONGEST_METADATA", ""),
         ("cli.data", "_LONGEST_RECORDING_S", ""),
     ],

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.dashboard.browser import Browser, chromium
+from tests.host_interfaces import interfaces_lock
 from tolfl.dashboard import Page, address_of, listen, served
 
 Opened: TypeAlias = Callable[..., str]
@@ -24,7 +25,8 @@ def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def browser(one_browser: Browser) -> Iterator[Browser]:
     """Return the browser as if just started; no test may end with a complaint or a request to elsewhere."""
     one_browser.prefer(prefers_color_scheme="light", prefers_reduced_motion="no-preference")
-    yield one_browser
+    with interfaces_lock():
+        yield one_browser
     assert one_browser.complaints() == []
     elsewhere = [url for url in one_browser.requested() if not url.startswith(("http://127.0.0.1:", "data:"))]
     assert elsewhere == []

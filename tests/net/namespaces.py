@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from tests.host_interfaces import interfaces_lock
+
 _PREFIX = "tolfl-test-"
 _NAMESPACES = Path("/run/netns")
 _TOOLS = ("ip", "tc", "nft")
@@ -60,10 +62,16 @@ class Network:
             _run("ip", "-n", name, "address", "add", f"{self.address(device)}/24", "dev", "cable")
             _run("ip", "-n", name, "link", "set", "cable", "up")
             self._rules(device, [])
-        _run("ip", "link", "add", self._host_cable, "type", "veth", "peer", "name", "host", "netns", self._switch)
+        with interfaces_lock():
+            self._plug_in_host()
+
+    def _plug_in_host(self) -> None:
+        cable = self._host_cable
+        _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "host", "netns", self._switch)
         _run("ip", "-n", self._switch, "link", "set", "host", "master", "bridge", "up")
-        _run("ip", "address", "add", f"{self._subnet}.{_HOST}/24", "dev", self._host_cable)
-        _run("ip", "link", "set", self._host_cable, "up")
+        _run("ip", "link", "set", cable, "addrgenmode", "none")  # or an IPv6 address comes some seconds later
+        _run("ip", "address", "add", f"{self._subnet}.{_HOST}/24", "dev", cable)
+        _run("ip", "link", "set", cable, "up")
 
     def _plug_in(self, device: int, name: str) -> None:
         port = self._port(device)
@@ -179,6 +187,11 @@ def left_behind() -> list[str]:
 
 
 def _remove_all(prefix: str) -> None:
+    with interfaces_lock():
+        _remove_namespaces(prefix)
+
+
+def _remove_namespaces(prefix: str) -> None:
     for path in sorted(_NAMESPACES.glob(f"{prefix}*")):
         for pid in _run("ip", "netns", "pids", path.name).split():
             with suppress(ProcessLookupError):

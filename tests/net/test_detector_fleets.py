@@ -143,7 +143,9 @@ def check_survivors(fleet: OwnTables, killed: int, tolfl: Command) -> None:
     """Check that all but one have the same detector, that it can be used, and that records lead to it."""
     ends = fleet.ends()
     survivors = [device for device in fleet.devices if device != killed]
-    assert {ends[device] for device in survivors} <= {(0, f"tolfl: device {device}: over\n") for device in survivors}
+    for device in survivors:
+        status, said = ends[device]
+        assert (status, said.splitlines()[-1].rpartition("tolfl: ")[2]) == (0, f"device {device}: over"), said
     (left,) = {fleet.file_of(device) for device in survivors}
     assert left == fleet.replayed_file(survivors[0])
     code, _, said = tolfl(

@@ -277,8 +277,23 @@ def test_a_folder_that_was_copied_while_it_grew_is_read_as_far_as_it_goes(
     assert run.is_over == (content == encode_records(own_lines(1)))
 
 
-def test_records_of_a_newer_version_are_named(tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_bytes(b'{"kind":"run_begun","time_s":0.0,"schema":2}\n')
+def test_two_devices_in_one_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"records of devices 1 and 2; keep each in a folder of its own"):
+        read_run(write(tmp_path, [*own_lines(1), *own_lines(2)]))
+
+
+def test_a_copied_folder_without_any_record_is_counted(tmp_path: Path) -> None:
+    write(tmp_path / "a", own_lines(1))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "records.jsonl").write_text("a page of an error message\n")
+
+    assert facts_of(read_run(tmp_path)) == facts_of(read_run(tmp_path / "a"))
+    assert read_run(tmp_path).n_unreadable == 1
+
+
+@pytest.mark.parametrize("line", [b'{"kind":"run_begun"', b'{"kind":"join","incarnation":1,"device":2'])
+def test_records_of_a_newer_version_are_named(line: bytes, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_bytes(line + b',"time_s":0.0,"schema":2}\n')
     with pytest.raises(RunDirectoryError, match="newer version of tolfl: schema 2, this one reads 1"):
         RunReader(tmp_path).read()
 

@@ -213,6 +213,22 @@ def decode_records(lines: Iterable[bytes | str], source: str = "records") -> Ite
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield _decoder.decode(line)
+                record = _decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise TolFLError(f"{source}, line {number}: {error}") from None
+                raise TolFLError(f"{source}, line {number}: {_newer_version(line) or error}") from None
+            if record.schema > SCHEMA:  # it may mean something else by the same names
+                raise TolFLError(f"{source}, line {number}: {_newer_version(line)}")
+            yield record
+
+
+def _newer_version(line: bytes | str) -> str:
+    """Say that a line is of a newer version; nothing where it is not."""
+    try:
+        schema = msgspec.json.decode(line, type=_AnySchema).schema
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return f"written by a newer version of tolfl: schema {schema}, this one reads {SCHEMA}" if schema > SCHEMA else ""
+
+
+class _AnySchema(msgspec.Struct):
+    schema: int = SCHEMA

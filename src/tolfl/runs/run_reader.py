@@ -18,7 +18,6 @@ import msgspec
 
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import (
-    SCHEMA,
     AnyRecord,
     Evaluated,
     FailureHappened,
@@ -180,7 +179,7 @@ class _RecordFile:
                 yield from decode_records([line])
             except TolFLError as error:
                 self.n_unreadable += 1  # whoever shows the run says how many; one bad line must not hide the others
-                self.problem = self.problem or _problem(line, str(error).partition(": ")[2])
+                self.problem = self.problem or str(error).partition(": ")[2]
 
     @property
     def is_another(self) -> bool:
@@ -190,15 +189,6 @@ class _RecordFile:
         except FileNotFoundError:
             return self._n_bytes > 0
         return self._n_bytes > 0 and (now.st_size < self._n_bytes or now.st_ino != self._inode)
-
-
-def _problem(line: bytes, error: str) -> str:
-    try:
-        schema = msgspec.json.decode(line, type=dict[str, Any]).get("schema", SCHEMA)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return error
-    is_newer = isinstance(schema, int) and schema > SCHEMA
-    return f"written by a newer version of tolfl: schema {schema}, this one reads {SCHEMA}" if is_newer else error
 
 
 # -- which files, on which clock --------------------------------------------------------------------------------
@@ -214,10 +204,10 @@ def _device_files(path: Path) -> tuple[list[Path], bool]:
     if (path / RECORDS).exists() or (path / "spec.toml").exists():
         return [], True
     copied = sorted(path.glob(f"*/{RECORDS}"))
-    begun = {file: _first_line(file) for file in copied}
-    if any(line is not None and line.device is None for line in begun.values()):
-        return [], True  # several runs lie there, each in a folder of its own
-    return [file for file, line in begun.items() if line is not None], False
+    begun = [line for line in map(_first_line, copied) if line is not None]
+    if not begun or any(line.device is None for line in begun):
+        return [], True  # no run, or several, each in a folder of its own
+    return copied, False  # what is no record in any of them is counted
 
 
 def _first_line(file: Path) -> RunStarted | None:
@@ -234,7 +224,11 @@ def _one_per_device(folder: Path, files: Sequence[_RecordFile]) -> list[_RecordF
     """Return one file per device: of two copies of one file the longer one; two that differ are two runs."""
     found: dict[int | None, _RecordFile] = {}
     for file in files:
-        device = next((line.device for line in file.lines if isinstance(line, RunStarted)), None)
+        names = dict.fromkeys(line.device for line in file.lines if isinstance(line, RunStarted))
+        if len(names) > 1:
+            which = " and ".join(map(str, names))
+            raise RunDirectoryError(file.path, f"has records of devices {which}; keep each in a folder of its own")
+        device = next(iter(names), None)
         other = found.get(device)
         if other is None or device is None:
             found[device if device is not None else -1 - len(found)] = file

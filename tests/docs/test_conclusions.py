@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pytest
+
 from tolfl.experiments.beyond import with_every_policy
 from tolfl.experiments.result_rows import Method, Row, Units, by_split, where
 from tolfl.experiments.results import read_results
@@ -77,6 +79,28 @@ def sentences() -> Iterator[str]:
     assert len({f"{drop[k]:.3f}" for k in range(5, 10)}) == 1
     yield f"(k of 4: {drop[4]:+.3f}, of 5 to 9: {drop[5]:+.3f}, of 10: {drop[10]:+.3f})"
     yield f"({beyond('early', 5, DROP).mean:+.2f} in round 5, {beyond('early', 25, DROP).mean:+.2f} in round 25)"
+    alike = [beyond("dirichlet", value, DROP) for value in (10, "iid")]
+    assert all(gap.side() > 0 for gap in alike)
+    yield f"(Dirichlet data of alpha 10: {alike[0].mean:+.3f}, dealt out at random: {alike[1].mean:+.3f})"
+    together = [beyond("dirichlet", value, ALL_ALONE, ALONE).mean for value in ("iid", 10, 1, 0.2, 0.05, "classes")]
+    assert sorted(together) == pytest.approx(together, abs=5e-4)
+    yield f"({together[0]:.3f} with data dealt out at random, {together[-1]:.3f} with one class each)"
+    each = [row["auroc"] for row in where(rows("beyond"), question="rotation", scheme="tol-fl", policy="elect")]
+    yield f"{min(each):.2f} to {max(each):.2f} for `elect`"
+    rivals = {
+        policy: [
+            mean(by_split(where(rows("beyond"), question="rehome"), Method(name, policy, "auroc_all_models")))
+            for name in ("fedgroup", "ifca", "fesem")
+        ]
+        for policy in ("strict", "rehome")
+    }
+    yield f"with `strict` ({min(rivals['strict']):.2f} to {max(rivals['strict']):.2f})"
+    yield f"`rehome` ({min(rivals['rehome']):.2f} to {max(rivals['rehome']):.2f})"
+    messages = {(row["scheme"], row["k"]): row["messages"] for row in rows("communication")}
+    star, five = messages["fl", 1], messages["tol-fl", 5]
+    assert len({row["unicast"] for (scheme, _), row in messages.items() if scheme in ("fl", "tol-fl", "sbt")}) == 1
+    yield f"({five['hops']:g} at k = 5, {star['hops']:g} for the star)"
+    yield f"({five['paper']:g} against {star['paper']:g})"
     lost = [-beyond("several", n, DROP).mean for n in (1, 2)]
     yield f"stopping is better by {lost[0]:.2f}, and after two lost heads by {lost[1]:.2f}"
     yield f"PCA with all data in one place reaches {mean(server(Method('pca-16'), SETS[0])):.3f} on Comms-ML"

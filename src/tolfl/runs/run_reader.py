@@ -224,11 +224,11 @@ def _one_per_device(folder: Path, files: Sequence[_RecordFile]) -> list[_RecordF
     """Return one file per device: of two copies of one file the longer one; two that differ are two runs."""
     found: dict[int | None, _RecordFile] = {}
     for file in files:
-        names = dict.fromkeys(line.device for line in file.lines if isinstance(line, RunStarted))
-        if len(names) > 1:
-            which = " and ".join(map(str, names))
+        devices = dict.fromkeys(line.device for line in file.lines if isinstance(line, RunStarted))
+        if len(devices) > 1:
+            which = " and ".join(map(str, devices))
             raise RunDirectoryError(file.path, f"has records of devices {which}; keep each in a folder of its own")
-        device = next(iter(names), None)
+        device = next(iter(devices), None)
         other = found.get(device)
         if other is None or device is None:
             found[device if device is not None else -1 - len(found)] = file

@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,6 +64,22 @@ def with_holes(hole: str) -> str:
     return lines(table)
 
 
+def spreadsheet(time: str, separator: str, encoding: str, decimal: str, before: str = "", behind: str = "") -> bytes:
+    """Return a table as another country writes it, with a column of money or percent and one of dates."""
+    start = dt.datetime(2024, 1, 1, 9, 5, tzinfo=dt.UTC)
+    table = columns() | {
+        "mode": [("kühl", "warm", "aus")[row % 3] for row in range(N)],
+        "paid": [f"{before}{1000 * (row % 7) + row + 0.25}{behind}" for row in range(N)],
+        "when": [(start + row * dt.timedelta(hours=7)).strftime(time) for row in range(N)],
+    }
+    text = lines({name: [str(value).replace(".", decimal) if name != "when" else value for value in column]
+                  for name, column in table.items()}, separator)  # fmt: skip
+    return text.encode(encoding)
+
+
+#: What is not UTF-8 is said to be.
+ENCODINGS = {"a German spreadsheet": "cp1252", "a French spreadsheet": "latin-1"}
+
 TEXTS: dict[str, bytes] = {
     "plain": lines(columns()).encode(),
     "semicolons": lines(columns(), ";").encode(),
@@ -84,6 +101,9 @@ TEXTS: dict[str, bytes] = {
     "a serial number": lines(with_column("serial", list(range(6000, 6000 + N)))).encode(),
     "a clock": lines(with_column("clock", [1.7e9 + row * 0.5 for row in range(N)])).encode(),
     "dates": lines(with_column("day", [f"2024-01-{1 + row % 28:02d}" for row in range(N)])).encode(),
+    "a German spreadsheet": spreadsheet("%d.%m.%Y %H:%M", ";", "cp1252", decimal=",", behind=" €"),
+    "a French spreadsheet": spreadsheet("%d/%m/%Y %H:%M", ";", "latin-1", decimal=",", behind=" %"),
+    "an American spreadsheet": spreadsheet("%m/%d/%Y %I:%M %p", ",", "utf-8-sig", decimal=".", before="$"),
     "sixty words": lines(with_column("word", [f"w{row % 60}" for row in range(N)])).encode(),
     "a constant": lines(with_column("constant", [7] * N)).encode(),
     "thousands": lines(with_column("big", [f'"{1 + row % 7},234,567.5"' for row in range(N)])).encode(),
@@ -116,17 +136,18 @@ def write(name: str, folder: Path) -> Path:
     return path
 
 
-def as_frame(path: Path) -> pa.Table:
-    return pa.concat_tables([block.table for block in blocks(path)], promote_options="permissive")
+def as_frame(path: Path, encoding: str) -> pa.Table:
+    return pa.concat_tables([block.table for block in blocks(path, encoding)], promote_options="permissive")
 
 
-def assert_alike(path: Path, is_exported: bool = True) -> None:
+def assert_alike(path: Path, is_exported: bool = True, encoding: str = "") -> None:
     """Fit a table; score it by the command, the estimator and the exported scorer; compare all they say."""
-    fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m")
+    how = ("--encoding", encoding) if encoding else ()
+    fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m", *how)
     assert fitted.code == 0, fitted.err
     scored = run("score", "m", path.name, "--format", "jsonl")
     found = [json.loads(line) for line in scored.out.splitlines()]
-    frame = as_frame(path)
+    frame = as_frame(path, encoding)
     estimator = FederatedDetector().fit(frame, devices="site")
 
     assert scored.code == 0, scored.err
@@ -147,7 +168,8 @@ def test_fit_score_the_estimator_and_the_exported_scorer_read_a_table_alike(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert_alike(write(name, tmp_path), is_exported=not IS_QUICK or name in EXPORTED_QUICKLY)
+    is_exported = not IS_QUICK or name in EXPORTED_QUICKLY
+    assert_alike(write(name, tmp_path), is_exported, ENCODINGS.get(name, ""))
 
 
 CELLS = {
@@ -189,6 +211,42 @@ def test_drawn_tables_are_read_alike(content: bytes, tmp_path_factory: pytest.Te
         patch.chdir(folder)
 
         assert_alike(folder / "table")
+
+
+def test_three_countries_write_one_table_and_get_the_same_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    american = lines(columns() | {"when": [f"1/{1 + row % 30}/2024 9:{row % 60:02d} PM" for row in range(N)]})
+    german = lines(columns() | {"when": [f"{1 + row % 30}.1.2024 21:{row % 60:02d}" for row in range(N)]}, "\t")
+    french = lines(columns() | {"when": [f"{1 + row % 30:02d}/01/24 21:{row % 60:02d}" for row in range(N)]}, ";")
+    countries = dict(
+        zip(("utf-8", "utf-16", "latin-1"), (american, *map(comma_in_numbers, (german, french))), strict=True)
+    )
+    for encoding, text in countries.items():
+        Path(encoding).write_bytes(text.replace("warm", "wärme", 1).encode(encoding))
+    found = []
+    for fitted, other in zip(countries, ("utf-16", "latin-1", "utf-8"), strict=True):
+        roles = ("--device-column", "site", "--time-column", "when", *how_to_read(fitted))
+        assert run("fit", fitted, *roles, "--out", f"of {fitted}").code == 0
+        for read in (fitted, other):
+            scored = run("score", f"of {fitted}", read, "--format", "jsonl", *how_to_read(read))
+            found.append([without_time(line) for line in scored.out.splitlines()])
+
+    assert len(found[0]) == N
+    assert all(one == found[0] for one in found)
+
+
+def comma_in_numbers(text: str) -> str:
+    return re.sub(r"(?<=\d)\.(?=\d{1,3}[;\t])", ",", text)
+
+
+def how_to_read(encoding: str) -> tuple[str, ...]:
+    return ("--encoding", encoding) if encoding != "utf-16" else ()
+
+
+def without_time(line: str) -> dict[str, object]:
+    return {name: value for name, value in json.loads(line).items() if name != "time"}
 
 
 def scored_by_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: pa.Table) -> tuple[int, str, str]:

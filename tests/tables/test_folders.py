@@ -73,6 +73,7 @@ GOOD = "x,y\n1,2\n"
     [
         ({}, "", "there is no file in it"),
         ({"a.csv": GOOD, "b.csv": ""}, "b.csv", "the file is empty"),
+        ({"a.csv": GOOD, "b.csv": "x,y\n"}, "b.csv", "no row of data in it; fill it or remove it"),
         ({"a.csv": GOOD, "b.csv": "x,z\n1,2\n"}, "b.csv", "(different: 'y', 'z')"),
         ({"a.csv": GOOD, "a.csv.gz": GOOD}, "a.csv.gz", "the same device as a.csv"),
         ({"a.csv": GOOD, "b.pkl": ""}, "b.pkl", "pickled files are never read"),

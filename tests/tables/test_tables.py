@@ -14,7 +14,8 @@ import pytest
 
 from tests.datasets.loaders.written import csv
 from tests.tables.reading import read_table
-from tolfl.tables import Column
+from tolfl.core.errors import DataFileError
+from tolfl.tables import Column, Roles, blocks, settle
 
 SITES = """site,temp,state,is_on,when,class
 a,1.5,low,true,2024-01-01 00:00:00,normal
@@ -116,6 +117,12 @@ def test_labels_are_names(tmp_path: Path, labels: list[str], classes: tuple[str,
         (["2024-01-01T00:00:00Z", "2024-01-01T01:00:00Z"], 3600),
         (["2024-01-01 00:00:00.25", "2024-01-01 00:00:01"], 0.75),
         (["10:00:00", "10:00:09"], 9),
+        (["9:05", "10:05"], 3600),
+        (["31.1.2024 23:59", "01.02.2024 00:00:30"], 90),
+        (["31/12/23 23:59:59.5", "1/1/2024"], 0.5),
+        (["1/31/2024 11:59 PM", "2/1/2024 12:00 AM"], 60),
+        (["2/1/2024", "1/31/2024"], -86_400),
+        (["2024/1/31 9:05", "2024-01-31T10:05:00Z"], 3600),
     ],
 )
 def test_times_become_seconds(tmp_path: Path, times: list[str], gap_s: float) -> None:
@@ -205,12 +212,45 @@ def test_any_number_of_words_will_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("written", "number"),
-    [("1.234,5", 1234.5), ("1 234,5", 1234.5), ("1\u202f234,5", 1234.5), ("-0,25", -0.25), ("7", 7)],
+    [
+        ("1.234,5", 1234.5),
+        ("1 234,5", 1234.5),
+        ("1\u202f234,5", 1234.5),
+        ("-0,25", -0.25),
+        ("7", 7),
+        ("1.234,50 €", 1234.5),
+        ("12,5 %", 12.5),
+        ("-$7", -7),
+    ],
 )
 def test_numbers_of_other_countries(tmp_path: Path, written: str, number: float) -> None:
     raw = read_table(csv(tmp_path / "t.csv", f"a;b\n{written};0,5\n"))
 
     assert raw.samples.tolist() == [[number, 0.5]]
+
+
+@pytest.mark.parametrize("time", ["31.02.2024", "13/13/2024", "1/2/2024 25:00", "1/2/2024 13:00 PM", "9:61"])
+def test_a_day_or_an_hour_that_is_none_is_no_time(tmp_path: Path, time: str) -> None:
+    with pytest.raises(DataFileError, match=r"data row 2: '.*' in column 't' is no time"):
+        read_table(csv(tmp_path / "t.csv", f"a,t\n1,1/12/2024\n2,{time}\n"), time_column="t")
+
+
+def test_how_dates_are_written_is_settled_from_all_rows_and_holds_for_a_row_alone(tmp_path: Path) -> None:
+    schema = settle(blocks(csv(tmp_path / "t.csv", "a,t\n1,1/2/2024\n2,1/31/2024\n")), Roles(time="t"))
+    rows = schema.rows(next(blocks(csv(tmp_path / "one.csv", "a,t\n1,1/2/2024\n"))))
+
+    assert schema.is_day_first is False
+    assert rows.times is not None
+    assert rows.times.tolist() == [np.datetime64("2024-01-02", "s").astype(float)]
+
+
+def test_thousands_alone_are_read_as_the_decimal_comma_of_their_table_wants(tmp_path: Path) -> None:
+    schema = settle(blocks(csv(tmp_path / "t.csv", "a;b\n0,5;987\n1,5;1.234\n")))
+
+    alone = schema.rows(next(blocks(csv(tmp_path / "one.csv", "a;b\n2;1.234\n"))))
+    of_another_country = schema.rows(next(blocks(csv(tmp_path / "other.csv", "a,b\n0.5,987.25\n"))))
+    assert alone.values.tolist() == [[2, 1234]]
+    assert of_another_country.values.tolist() == [[0.5, 987.25]]
 
 
 def test_times_with_and_without_a_zone_are_read_one_by_one(tmp_path: Path) -> None:

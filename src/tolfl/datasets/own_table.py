@@ -79,7 +79,8 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
         schema = Schema.from_features(columns, roles_of(own))
         if raw.schema is not None:
             _check_words(schema, raw.schema, raw.name)
-            schema = msgspec.structs.replace(schema, decimal=raw.schema.decimal).with_roles(raw.schema.roles)
+            written = {"decimal": raw.schema.decimal, "is_day_first": raw.schema.is_day_first}
+            schema = msgspec.structs.replace(schema, **written).with_roles(raw.schema.roles)
         found = [schema.rows(block) for block in blocks(spec.data, own.encoding, grid_of_spec(own), per=own.per)]
         raw = _samples(spec.data, schema, found)
     typical, _ = choose(raw, spec.dataset)

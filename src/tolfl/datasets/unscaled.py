@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -48,8 +48,10 @@ def unscaled(
     parts = _parts(raw, choice, spec)
     if not len(parts.train):
         raise DataError(f"{raw.name}: no typical row is left to train on; the typical classes are {choice[0]}")
+    told: tuple[str, ...] = ()
     if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
         places = _by_owner(raw, parts.train, has_all_owners)
+        told = _without_rows(raw, places)
     else:
         places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
     values, notes = _values(raw, fill_missing)
@@ -63,7 +65,7 @@ def unscaled(
         np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
     )
     names = raw.feature_names or tuple(f"x{place}" for place in range(values.shape[1]))
-    return replace(_named(data, list(places), names), schema=raw.schema), notes
+    return replace(_named(data, list(places), names), schema=raw.schema), (*told, *notes)
 
 
 def fleet_rows(spec: RunSpec) -> FederatedDataset:
@@ -94,6 +96,22 @@ def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows
     owners = raw.owners[train]
     named = np.unique(raw.owners if has_all_owners else owners)
     return {name: train[owners == name] for name in in_order(named.tolist())}
+
+
+def _without_rows(raw: RawData, places: Mapping[str, Rows]) -> tuple[str, ...]:
+    """Say which devices of a table have nothing to train on; refuse a column that names one device alone."""
+    if raw.owners is None:
+        return ()
+    names = in_order(np.unique(raw.owners).tolist())
+    column = raw.schema.roles.device if raw.schema is not None else ""
+    if len(names) == 1 and column:
+        raise DataError(
+            f"{raw.name}: column {column!r} names one device, {names[0]}, which has all the rows; to train on those "
+            "of one device, leave --device-column out"
+        )
+    idle = [name for name in names if name not in places]
+    more = f" and {len(idle) - 5} more" if len(idle) > 5 else ""
+    return (f"without a typical row, and so no part of the fleet: {', '.join(idle[:5])}{more}",) if idle else ()
 
 
 def _values(raw: RawData, fill_missing: bool) -> tuple[Samples, tuple[str, ...]]:

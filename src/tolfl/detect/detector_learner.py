@@ -41,6 +41,7 @@ LEARN_KEYS = (
 
 #: Products of more features than this are too much to send: 2,000 features are 16 MB.
 MAX_FEATURES = 2000
+FEWEST_ROWS = 10  #: of all devices together
 DETECTOR_FILE = "detector.tolfl"
 
 
@@ -209,6 +210,7 @@ def detector_learner(fleet: Fleet) -> DetectorStages:
 
 #: Raw rows: what scales them is the first stage.
 detector_learner.takes_raw_rows = True  # type: ignore[attr-defined]
+detector_learner.fewest_rows = FEWEST_ROWS  # type: ignore[attr-defined]
 
 
 def spec_for_run(run: RunSpec) -> DetectorSpec:

@@ -18,7 +18,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.datasets.unscaled import unscaled
 from tolfl.detect.cells import Cells
-from tolfl.detect.detector_learner import DetectorStages, learn_of, spec_for_run
+from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages, learn_of, spec_for_run
 from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec
 from tolfl.detect.feature_names import Features, Rows, as_rows
 from tolfl.detect.fitted import Detector
@@ -30,8 +30,6 @@ from tolfl.sim.batch_trainer import BatchTrainer
 from tolfl.sim.simulation import Progress, Simulation
 from tolfl.tables import Schema
 from tolfl.tables.schema import word_column
-
-FEWEST_ROWS = 10  #: of a detector
 
 
 class NoModelError(TolFLError, RuntimeError):

@@ -16,7 +16,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from tolfl.core.errors import TolFLError
+from tolfl.core.errors import DataError
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.feature_names import Features
@@ -35,7 +35,7 @@ _OWN = "own/"  #: before the name of a device that has cells of its own
 Tensors = dict[str, NDArray[Any]]
 
 
-class DetectorFileError(TolFLError, ValueError):
+class DetectorFileError(DataError):
     """A file is no saved detector, or not as it was saved."""
 
     def __init__(self, path: Path, problem: str) -> None:

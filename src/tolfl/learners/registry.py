@@ -86,6 +86,12 @@ def takes_raw_rows(spec: RunSpec) -> bool:
     return what not in BUILT_IN and bool(getattr(_maker(what), "takes_raw_rows", False))
 
 
+def fewest_rows(spec: RunSpec) -> int:
+    """Return how many rows a run's learner takes at least, of all devices together."""
+    what = what_of(spec)
+    return 0 if what in BUILT_IN else int(getattr(_maker(what), "fewest_rows", 0))
+
+
 def fingerprint(spec: RunSpec) -> str:
     """Return a name of the code and settings of a run's learner: devices that differ in it cannot train together."""
     what = what_of(spec)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import DataError
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
@@ -19,7 +20,7 @@ from tolfl.datasets.own_table import as_agreed
 from tolfl.datasets.unscaled import fleet_rows
 from tolfl.learners import Fleet, Learner, Scorer, State
 from tolfl.learners.layouts import is_plain
-from tolfl.learners.registry import brings_own_data, takes_raw_rows, what_of
+from tolfl.learners.registry import brings_own_data, fewest_rows, takes_raw_rows, what_of
 
 
 def data_for(spec: RunSpec) -> FederatedDataset:
@@ -30,7 +31,14 @@ def data_for(spec: RunSpec) -> FederatedDataset:
     if not is_plain(spec) and brings_own_data(spec):
         name = Path(what_of(spec).partition(":")[2]).resolve().name
         return FederatedDataset(name, np.zeros((spec.devices, 0), np.float32), tuple(range(spec.devices + 1)))
-    return as_agreed(fleet_rows(spec) if not is_plain(spec) and takes_raw_rows(spec) else load(spec), spec)
+    if is_plain(spec) or not takes_raw_rows(spec):
+        return as_agreed(load(spec), spec)
+    data = fleet_rows(spec)
+    if (n_rows := data.bounds[-1]) < (fewest := fewest_rows(spec)):
+        raise DataError(
+            f"{data.name}: n_samples={n_rows}: too few rows to train on; {what_of(spec)} takes at least {fewest}"
+        )
+    return as_agreed(data, spec)
 
 
 def fleet_of(spec: RunSpec, data: FederatedDataset) -> Fleet:

@@ -131,15 +131,15 @@ def _with_roles(schema: Schema, rows: Rows, given: dict[str, pa.Array]) -> Rows:
                 continue  # the file's name says whose rows these are
             have = ", ".join(block.table.column_names[:30])
             raise DataFileError(block.source, f"there is no column {name!r} for the {role}; the columns are {have}")
-        _take_role(rows, role, name, array)
+        _take_role(schema, rows, role, name, array)
     if rows.devices is None and block.device:
         rows.devices = np.full(block.n_rows, block.device)
     return rows
 
 
-def _take_role(rows: Rows, role: str, name: str, array: pa.Array) -> None:
+def _take_role(schema: Schema, rows: Rows, role: str, name: str, array: pa.Array) -> None:
     if role == "time":
-        rows.times, is_bad = seconds(array)
+        rows.times, is_bad = seconds(array, schema.is_day_first)
         rows.time_texts = array if is_text(array.type) else array.cast(pa.string())
         why = "is no time; write 2024-01-31 12:00:00 or seconds"
     else:

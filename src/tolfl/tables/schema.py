@@ -63,6 +63,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: tuple[Column, ...]
     roles: Roles = Roles()
     decimal: Literal[".", ","] = "."
+    is_day_first: bool | None = None  #: what 1/2/2024 is; None: the dates of the table do not say
     encoding: str = ""
     fill_missing: bool = False  #: whether a missing value becomes the usual one; else its row is not used
     left_out: dict[str, str] = {}  #: column -> why it is not learned from

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,12 +19,15 @@ from tolfl.tables.values import (
     COMMA_NUMBER,
     Floats,
     are_times,
+    cast,
     count,
     is_number,
     is_text,
     names,
     numbers,
+    order_of_dates,
     plain,
+    without_signs,
     words,
 )
 
@@ -43,6 +47,8 @@ class _Seen:
     n_numbers_with_comma: int = 0  #: numbers if 1,234 has three decimals
     n_commas: int = 0  #: numbers with a decimal comma for certain
     n_times: int = 0
+    n_day_first: int = 0  #: dates with the day before the month for certain
+    n_month_first: int = 0
     n_rows: int = 0
     kind: str = ""  #: a type that is neither number nor word
     odd: tuple[Block, int, str] | None = None  #: the first value that is no number, and where it is
@@ -75,7 +81,7 @@ class _Seen:
 
     def _add_text(self, block: Block, array: pa.Array, most_kept: int) -> None:
         try:
-            values = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            values = cast(array, pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
             pass
         else:
@@ -87,8 +93,11 @@ class _Seen:
         self.n_values += len(text)
         self.n_numbers += len(text) - int(is_bad.sum())
         self.n_numbers_with_comma += len(text) - int(numbers(array, ",")[1].sum())
-        self.n_commas += count(pc.match_substring_regex(text, COMMA_NUMBER))
-        self.n_times += count(are_times(text))
+        self.n_commas += count(pc.match_substring_regex(without_signs(text), COMMA_NUMBER))
+        if n_times := count(are_times(text)):
+            self.n_times += n_times
+            n_day_first, n_month_first = order_of_dates(text)
+            self.n_day_first, self.n_month_first = self.n_day_first + n_day_first, self.n_month_first + n_month_first
         if self.odd is None and is_bad.any():
             row = int(np.argmax(is_bad))
             self.odd = (block, row, all_text[row].as_py())
@@ -131,7 +140,8 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     seen: dict[str, _Seen] = {}
     beside: set[str] = set()
     devices: list[np.ndarray] = []
-    source, n_rows, most_kept = "X", 0, _KEPT_ROWS
+    source, most_kept = "X", _KEPT_ROWS
+    n_rows: Counter[str] = Counter()  #: by source
     first_names: set[str] = set()
     for block in blocks:
         if not first_names:
@@ -150,11 +160,11 @@ def settle(  # noqa: PLR0912  (one argument per flag)
         beside.update(block.beside)
         for name in block.table.column_names:
             seen.setdefault(name, _Seen()).add(block, plain(block.table.column(name)), most_kept)
-        if n_rows < most_kept:
+        if n_rows.total() < most_kept:
             devices.append(_device_of_rows(block, roles))
-        n_rows += block.n_rows
-    if not n_rows:
-        raise DataFileError(source, "there is no row of data in it; fill it")
+        n_rows[block.source] += block.n_rows
+    if empty := next((name for name, n_of_source in n_rows.items() if not n_of_source), source if not n_rows else ""):
+        raise DataFileError(empty, "there is no row of data in it; fill it" + " or remove it" * (len(n_rows) > 1))
     as_written = {name_and_unit(name)[0]: name for name in seen}
     columns, ignore = ([as_written.get(name, name) for name in asked] for asked in (columns, ignore))
     _check_asked(source, seen, roles, columns, ignore)
@@ -176,7 +186,14 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     plain_names = [column.name for column in kept]
     if twice := [name for name in plain_names if plain_names.count(name) > 1]:
         raise DataFileError(source, f"there are two columns {twice[0]!r}; give each a name of its own")
-    return Schema(tuple(kept), roles, decimal, encoding, fill_missing, left_out)  # type: ignore[arg-type]
+    return Schema(tuple(kept), roles, decimal, _is_day_first(seen), encoding, fill_missing, left_out)  # type: ignore[arg-type]
+
+
+def _is_day_first(seen: Mapping[str, _Seen]) -> bool | None:
+    """Return how the dates of a table are written: one program wrote them all. None: none of them says."""
+    n_day_first = sum(one.n_day_first for one in seen.values())
+    n_month_first = sum(one.n_month_first for one in seen.values())
+    return n_day_first > n_month_first if n_day_first != n_month_first else None
 
 
 def _check_asked(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -31,11 +33,21 @@ _TIME = (
     r"^([0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2})"
     r"([ T][0-9]{1,2}:[0-9]{2}.*)?$|^[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?$"
 )
-_TIME_OF_DAY = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?$"
+#: A date, a time or both, as spreadsheets write them: 31.1.2024 9:05, 1/31/24 9:05:00 PM, 2024/01/31, 9:05.
+_WRITTEN_TIME = (
+    r"^(?:(?P<first>[0-9]{1,4})(?P<mark>[./-])(?P<second>[0-9]{1,2})[./-](?P<third>[0-9]{1,4})(?:[ T]+|$))?"
+    r"(?:(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<whole>[0-9]{2}(?:[.,][0-9]+)?))?"
+    r"[ \x{a0}\x{202f}]?(?P<half>(?i:[ap][.]?m[.]?))?)?$"
+)
+#: What stands before or behind a number in spreadsheets and is no part of it: currencies and percent.
+_SIGNS = r"^([+-]?)[$€£¥][ \x{a0}]?|[ \x{a0}\x{202f}]?[%$€£¥]$"
 _NOT_FINITE = "^[+-]?(?i:inf(inity)?|nan)$"
 _FLAGS = pa.array(["false", "true"])
 _GROUPING = {".": r"[, '\x{a0}\x{202f}]", ",": r"[. '\x{a0}\x{202f}]"}
 _TIME_TYPES = (pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_PROBED = 16  #: values, before all are cast
+_MONTHS, _YEARS = 12, 1000  #: a number above is no month, one from there on is a year
+_CENTURY = 70  #: years of two digits from there on are of the last century
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -92,9 +104,13 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
     if not is_text(kind):
         return np.full(n_rows, np.nan), ~array.is_null().to_numpy(zero_copy_only=False)
     try:  # nothing but numbers: no need to look for blanks, markers and flags
-        return array.cast(pa.float64()).to_numpy(zero_copy_only=False), nothing
+        values = cast(array, pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        text = words(array)
+        pass
+    else:
+        if decimal == "." or not _has_grouping_points(array):
+            return values, nothing
+    text = without_signs(words(array))
     has_comma = pc.any(pc.match_substring_regex(text, COMMA_NUMBER)).as_py()
     text = _as_digits(text, "," if has_comma else decimal)
     try:
@@ -106,6 +122,26 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
         )
         values = pc.if_else(is_digits, text, None).cast(pa.float64())
         return values.to_numpy(zero_copy_only=False), ~is_digits.to_numpy(zero_copy_only=False)
+
+
+def cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return text as another type, or raise `pa.ArrowInvalid`: soon, if already the first values are of none."""
+    text[:_PROBED].cast(kind)  # a cast that fails takes many times as long as one that does not
+    return text.cast(kind)
+
+
+def without_signs(text: pa.Array) -> pa.Array:
+    """Return numbers without the currency or the percent sign beside them."""
+    if not pc.any(pc.match_substring_regex(text, _SIGNS)).as_py():
+        return text
+    return pc.replace_substring_regex(text, _SIGNS, r"\1")
+
+
+def _has_grouping_points(array: pa.Array) -> bool:
+    """Tell whether the points in numbers all stand where those of thousands do: 987, 1.234."""
+    has_point = pc.match_substring(array, ".")
+    is_grouped = pc.match_substring_regex(array, _GROUPED[","])
+    return bool(pc.any(has_point).as_py()) and not pc.any(pc.and_not(has_point, is_grouped)).as_py()
 
 
 def _as_digits(text: pa.Array, decimal: str) -> pa.Array:
@@ -153,8 +189,27 @@ def names(array: pa.Array) -> tuple[NDArray[np.str_], Flags]:
     return texts[encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)], is_missing
 
 
-def seconds(array: pa.Array) -> tuple[Floats, Flags]:
-    """Return values as seconds, dates since 1970, numbers as they are; and which are no time."""
+def order_of_dates(text: pa.Array) -> tuple[int, int]:
+    """Return how many dates have the day first for certain, and how many the month.
+
+    >>> order_of_dates(pa.array(["31/01/2024", "01/31/2024", "01/02/2024", "2024-01-31", "01/02/2024 9:05 PM"]))
+    (1, 2)
+    """
+    return _order_of(_parts_of_times(text))
+
+
+def _order_of(parts: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+    first, second, third = parts["first"], parts["second"], parts["third"]
+    is_open = (third > 0) & (first < _YEARS) & ~parts["has_points"]
+    is_month_first = is_open & ((second > _MONTHS) | parts["has_halves"])
+    return int((is_open & (first > _MONTHS)).sum()), int(is_month_first.sum())
+
+
+def seconds(array: pa.Array, is_day_first: bool | None = None) -> tuple[Floats, Flags]:
+    """Return values as seconds, dates since 1970, numbers as they are; and which are no time.
+
+    What 1/2/2024 is the other values say; where these leave it open, `is_day_first`. (default: the first of February)
+    """
     kind = array.type
     if pa.types.is_date(kind):
         array, kind = array.cast(pa.timestamp("s")), pa.timestamp("s")
@@ -166,18 +221,69 @@ def seconds(array: pa.Array) -> tuple[Floats, Flags]:
         values, is_bad = numbers(array)
         return values, is_bad | ~np.isfinite(values)
     text = words(array)
-    is_of_day = pc.match_substring_regex(text, _TIME_OF_DAY)
-    text = pc.if_else(is_of_day, pc.binary_join_element_wise("1970-01-01", text, " "), text)
     for wanted in _TIME_TYPES:
         try:
-            return seconds(text.cast(wanted))
+            return seconds(cast(text, wanted))
         except pa.ArrowInvalid:
             continue
-    # Times with and without a zone in one column: each by itself, without a zone as UTC.
-    encoded = text.dictionary_encode()
-    known = np.array([*map(_seconds_of, encoded.dictionary.to_pylist()), np.nan])
-    values = known[encoded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
+    values = _written_seconds(text, is_day_first)
+    # Others are read one by one: times with and without a zone in one column, where those without are UTC.
+    for row in np.flatnonzero(np.isnan(values) & text.is_valid().to_numpy(zero_copy_only=False)).tolist():
+        values[row] = _seconds_of(text[row].as_py())
     return values, np.isnan(values)
+
+
+def _written_seconds(text: pa.Array, is_day_first: bool | None) -> Floats:
+    """Return dates and times as spreadsheets write them as seconds; NaN where a word is none, or no such day is."""
+    parts = _parts_of_times(text)
+    first, second, third = parts["first"], parts["second"], parts["third"]
+    n_day_first, n_month_first = _order_of(parts)
+    if n_day_first != n_month_first:
+        is_day_first = n_day_first > n_month_first
+    elif is_day_first is None:
+        is_day_first = True
+    is_year_first = first >= _YEARS
+    is_swapped = ~is_year_first & ~parts["has_points"] & (not is_day_first)
+    year = np.where(is_year_first, first, third)
+    year += np.where(~is_year_first & (year < 100), np.where(year < _CENTURY, 2000, 1900), 0)
+    month = np.where(is_swapped, first, second)
+    day = np.where(is_year_first, third, np.where(is_swapped, second, first))
+    has_date = third >= 0
+    months = np.where(has_date, (year - 1970) * 12 + month - 1, 0).astype("M8[M]")
+    days = months.astype("M8[D]") + np.where(has_date, day - 1, 0)
+    is_right = (days.astype("M8[M]") == months) & np.where(has_date, (month >= 1) & (month <= _MONTHS), True)
+    hour, is_half = parts["hour"], parts["has_halves"]
+    is_right &= np.where(is_half, (hour >= 1) & (hour <= 12), hour < 24) & (parts["minute"] < 60)
+    hour = np.where(is_half, hour % 12 + 12 * parts["is_afternoon"], hour.clip(0))
+    of_day = 3600.0 * hour + 60.0 * parts["minute"].clip(0) + parts["seconds"]
+    return np.where(is_right & parts["is_time"], days.astype(np.int64) * 86_400.0 + of_day, np.nan)
+
+
+def _parts_of_times(text: pa.Array) -> dict[str, NDArray[Any]]:
+    """Return the numbers of dates and times, -1 where one is not there, and how they are written."""
+    found = pc.extract_regex(text, _WRITTEN_TIME)
+    is_time = pc.fill_null(pc.and_(found.is_valid(), pc.greater(pc.utf8_length(text), 0)), False)
+
+    def part(name: str) -> pa.Array:
+        return pc.fill_null(pc.struct_field(found, name), "")
+
+    def whole(name: str) -> NDArray[np.int64]:
+        digits = part(name)
+        is_there = pc.not_equal(digits, "")
+        if not pc.any(is_there).as_py():
+            return np.full(len(text), -1)
+        values: NDArray[np.int64] = pc.if_else(is_there, digits, "-1").cast(pa.int64()).to_numpy()
+        return values
+
+    exact, half = pc.replace_substring(part("whole"), ",", "."), pc.utf8_lower(part("half"))
+    return {
+        **{name: whole(name) for name in ("first", "second", "third", "hour", "minute")},
+        "seconds": pc.if_else(pc.equal(exact, ""), "0", exact).cast(pa.float64()).to_numpy(zero_copy_only=False),
+        "has_points": pc.equal(part("mark"), ".").to_numpy(zero_copy_only=False),
+        "has_halves": pc.not_equal(half, "").to_numpy(zero_copy_only=False),
+        "is_afternoon": pc.starts_with(half, "p").to_numpy(zero_copy_only=False),
+        "is_time": is_time.to_numpy(zero_copy_only=False),
+    }
 
 
 def _seconds_of(text: str) -> float:

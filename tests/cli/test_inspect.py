@@ -44,6 +44,6 @@ def test_what_is_no_detector_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("hello")
     done = run("inspect", tmp_path / "model")
 
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert "is no detector" in done.err
     assert "Example: tolfl inspect" in run("inspect", "--help").out

@@ -169,7 +169,7 @@ def test_words_become_what_they_were_in_training(tmp_path: Path, monkeypatch: py
         (("model", "new.csv", "--group", "-1"), 2, "--group -1"),
         (("model", "nowhere.csv"), 2, "nowhere.csv: no such file"),
         (("model", "blobs"), 2, "not the name of a data set"),
-        (("new.csv", "new.csv"), 1, "is no detector"),
+        (("new.csv", "new.csv"), 2, "is no detector"),
         (("model", "new.csv", "--device-column", "room"), 2, "no column 'room'"),
         (("model", "other.csv"), 2, "no column for 5 of 5 columns: 'temp', 'humidity', 'co2', 'fan', 'power'"),
         (("model", "wide.npz"), 2, "the detector was trained on 5 columns"),

@@ -78,7 +78,8 @@ def test_the_columns_of_one_table_are_what_a_fleet_can_agree_on(tmp_path: Path) 
 
 # -- all tables in one place: the simulator and `tolfl up` ------------------------------------------------------------
 
-TOGETHER = "site,warm,flow,mode\nmill,1,2,eco\nkiln,3,4,off\nmill,5,6,eco\n"
+N_TIMES = 5  #: so often stands every row there, so that they are enough for a detector
+TOGETHER = "site,warm,flow,mode\n" + "mill,1,2,eco\nkiln,3,4,off\nmill,5,6,eco\n" * N_TIMES
 
 
 def run_of(folder: Path, **learn: object) -> RunSpec:
@@ -95,16 +96,24 @@ def test_all_tables_in_one_place_have_the_columns_of_the_specification_in_its_or
 
     assert data.feature_names == (*WORDS, "flow", "warm")
     assert data.names == ("kiln", "mill")
-    assert data.slice_of(0)[:, 33:].tolist() == [[4, 3]]
-    assert data.slice_of(1)[:, 33:].tolist() == [[2, 1], [6, 5]]
+    assert data.slice_of(0)[:, 33:].tolist() == [[4, 3]] * N_TIMES
+    assert data.slice_of(1)[:, 33:].tolist() == [[2, 1], [6, 5]] * N_TIMES
 
 
 def test_all_tables_in_one_place_have_the_devices_of_the_specification_in_its_order(tmp_path: Path) -> None:
     data = data_for(run_of(tmp_path, columns=["flow"], names=["mill", "kiln"]))
 
     assert data.names == ("mill", "kiln")
-    assert [data.slice_of(device).tolist() for device in range(2)] == [[[2], [6]], [[4]]]
+    assert [data.slice_of(device).tolist() for device in range(2)] == [[[2], [6]] * N_TIMES, [[4]] * N_TIMES]
     assert data_for(run_of(tmp_path, names=["a", "b"])).names == ("a", "b")
+
+
+def test_fewer_rows_than_a_detector_takes_are_one_sentence(tmp_path: Path) -> None:
+    spec = run_of(tmp_path)
+    Path(spec.data).write_text("site,warm\n" + "mill,1\nkiln,2\n" * 4)
+
+    with pytest.raises(DataError, match="n_samples=8: too few rows to train on; detector takes at least 10"):
+        data_for(spec)
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,12 @@ def data_for(spec: RunSpec) -> FederatedDataset:
         return FederatedDataset(name, np.zeros((spec.devices, 0), np.float32), tuple(range(spec.devices + 1)))
     if is_plain(spec) or not takes_raw_rows(spec):
         return as_agreed(load(spec), spec)
-    data = fleet_rows(spec)
+    data = as_agreed(fleet_rows(spec), spec)
     if (n_rows := data.bounds[-1]) < (fewest := fewest_rows(spec)):
         raise DataError(
             f"{data.name}: n_samples={n_rows}: too few rows to train on; {what_of(spec)} takes at least {fewest}"
         )
-    return as_agreed(data, spec)
+    return data
 
 
 def fleet_of(spec: RunSpec, data: FederatedDataset) -> Fleet:

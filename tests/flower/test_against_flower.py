@@ -22,7 +22,7 @@ from tolfl.sim.simulation import Runs
 pytestmark = needs_flwr
 
 OF_THE_MEAN = ("FedAvg", "FedAvgM", "FedProx", "FedAdam", "FedAdagrad", "FedYogi")
-OF_ALL = ("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan", "QFedAvg", "Decaying")
+OF_ALL = ("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan", "QFedAvg", "Decaying", "Keeping")
 
 
 def learner_for(spec: RunSpec) -> FlowerLearner:

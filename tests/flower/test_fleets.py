@@ -78,12 +78,12 @@ def test_a_planned_death_leaves_what_the_simulator_says(fail: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("strategy", "roles"),
     [
-        ("FedAvg", "head closer"),
+        ("Keeping", "head closer"),
         *(
             pytest.param(strategy, roles, marks=pytest.mark.slow)
             for strategy, roles in (
                 ("Decaying", "member head"),
-                *((one, "head closer") for one in (*OF_THE_MEAN, *OF_ALL) if one != "FedAvg"),
+                *((one, "head closer") for one in (*OF_THE_MEAN, *OF_ALL) if one != "Keeping"),
             )
         ),
     ],

@@ -12,7 +12,6 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO
 
 import flwr
@@ -25,10 +24,8 @@ from .flower_values import (
     is_finite,
     loaded_arrays,
     plain_record,
-    plain_value,
     record_of,
     stored_arrays,
-    value_of,
 )
 from .mean_replies import BadReplyError, MeanTotal, mean_parts
 from .older_apps import OlderStrategy, asked_client_for_arrays, has_methods_of, older_plan
@@ -101,6 +98,7 @@ class FlowerApp:
         self._name, self._n_devices, self._folder = name, n_devices, Path(folder)
         self._run_config, self._node_config = run_config, node_config
         sys.path.insert(0, folder)
+        seed_everything(seed, "import", 0)
         _refuse("LocalDpMod", f"{name} uses LocalDpMod: its noise would be known to everybody")
         self._client = self._loaded("clientapp", clientapp)
         server = self._loaded("serverapp", serverapp)
@@ -117,14 +115,14 @@ class FlowerApp:
             assert self._waiting.plan is not None
             self._plan = self._waiting.plan
         strategy = self._plan.strategy
-        inner = getattr(strategy, "inner", strategy)
-        if type(inner).__name__.startswith("DifferentialPrivacy"):
-            raise RefusedAppError(f"{name} uses {type(inner).__name__}: its noise would be known to everybody")
         self._is_older = isinstance(strategy, OlderStrategy)
+        self._strategy_name = type(strategy.inner if self._is_older else strategy).__name__
+        if self._strategy_name.startswith("DifferentialPrivacy"):
+            raise RefusedAppError(f"{name} uses {self._strategy_name}: its noise would be known to everybody")
         self._gathers = not self._is_of_the_mean()
         self._evaluates = getattr(strategy, "fraction_evaluate", 1.0) != 0.0
-        self._memory = StrategyMemory(strategy, name, self._is_of_app)
-        self._first_configs = [plain_value(self._plan.train_config), plain_value(self._plan.evaluate_config)]
+        self._memory = StrategyMemory(strategy, name, self._is_own)
+        self._first_configs = self._configs()
         self._first_arrays = None if self._plan.arrays is None else stored_arrays(self._plan.arrays)
         self._state: Arrays = {}
         self._configured: tuple[int, int] | None = None
@@ -157,13 +155,14 @@ class FlowerApp:
         functions = (strategy.train_metrics_aggr_fn, strategy.evaluate_metrics_aggr_fn)
         return all(getattr(one, "__module__", "").startswith("flwr.") for one in functions)
 
-    def _is_of_app(self, value: Any) -> bool:
-        """Tell whether a value is an object of one of the app's own classes."""
-        kind = type(value)
-        if callable(value) or isinstance(value, (type, ModuleType)) or not hasattr(value, "__dict__"):
-            return False
+    def _is_own(self, kind: type) -> bool:
+        """Tell whether a class is one of the app's own, and so of every device's."""
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        return file is not None and self._folder in Path(file).parents and kind.__module__.split(".")[0] != "flwr"
+        inside = Path(file).parts[len(self._folder.parts) :] if file and self._folder in Path(file).parents else ()
+        return bool(inside) and "site-packages" not in inside
+
+    def _configs(self) -> dict[str, Any]:
+        return plain_record(RecordDict({"train": self._plan.train_config, "evaluate": self._plan.evaluate_config}))
 
     def description(self) -> dict[str, Any]:
         """Return what the fleet must know before the first round."""
@@ -172,7 +171,7 @@ class FlowerApp:
         arrays = [] if plan.arrays is None else [array.numpy() for array in plan.arrays.values()]
         return {
             "flwr": _version(),
-            "strategy": type(getattr(strategy, "inner", strategy)).__name__,
+            "strategy": self._strategy_name,
             "num_rounds": plan.num_rounds,
             "evaluates": self._evaluates,
             "gathers": self._gathers,
@@ -203,9 +202,10 @@ class FlowerApp:
         self._configured = (seed, round_index)
         return self._messages
 
-    def _restore(self, changed: dict[str, Any], configs: list[Any]) -> None:
+    def _restore(self, changed: dict[str, Any], configs: dict[str, Any]) -> None:
         self._memory.restore(changed)
-        self._plan.train_config, self._plan.evaluate_config = map(value_of, configs)
+        record = record_of(configs)
+        self._plan.train_config, self._plan.evaluate_config = record["train"], record["evaluate"]
 
     # -- a device -------------------------------------------------------------------------------------------------
 
@@ -341,12 +341,11 @@ class FlowerApp:
         return [Message(content, reply_to=by_node[min(by_node)])]
 
     def _remembered(self, closing: _Closing) -> bytes:
-        configs = [plain_value(self._plan.train_config), plain_value(self._plan.evaluate_config)]
         try:
-            return pack([self._memory.changed(), configs])
+            return pack([self._memory.changed(), self._configs()])
         except RefusedAppError as error:
             closing.stop = str(error)
-            return pack([{}, configs])
+            return pack([{}, self._configs()])
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -355,6 +354,7 @@ class FlowerApp:
         if self._waiting is None:
             return ""
         os.chdir(folder)
+        self._restore(*unpack(self._state["strategy"][1]))  # `main` may read what its strategy remembers
         result = result_of(loaded_arrays(self._state), unpack(self._state["log"][1]))
         return self._waiting.finish(result)
 

@@ -1,10 +1,7 @@
-"""Flower's records, arrays and strategies in plain kinds that travel, and back. Nothing is pickled."""
+"""Flower's records and arrays in plain kinds that travel, and back. Nothing is pickled."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,10 +13,6 @@ from .packing import pack, unpack
 Arrays = dict[str, tuple[str, bytes]]
 
 _RECORDS = {"A": ArrayRecord, "M": MetricRecord, "C": ConfigRecord}
-
-
-class OddValueError(Exception):
-    """A value of a kind that cannot be handed on."""
 
 
 # -- records ------------------------------------------------------------------------------------------------------
@@ -48,80 +41,6 @@ def record_of(plain: dict[str, Any]) -> Any:
         else:
             out[name] = _RECORDS[kind](dict(items))
     return out
-
-
-# -- what a strategy keeps ----------------------------------------------------------------------------------------
-
-
-def plain_value(value: Any) -> Any:  # noqa: PLR0911  (one for each kind)
-    """Return a value in a form that travels; `OddValueError` for one of another kind."""
-    if value is None or isinstance(value, (bool, float, str, bytes)):
-        return value
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else ["int", str(value)]
-    if isinstance(value, np.generic):
-        return ["np", value.dtype.str, value.tobytes()]
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiubSU":
-        return ["nd", value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
-    if isinstance(value, (ArrayRecord, MetricRecord, ConfigRecord)):
-        return ["record", plain_record(RecordDict({"it": value}))]
-    if isinstance(value, RecordDict):
-        return ["records", plain_record(value)]
-    if isinstance(value, np.random.Generator):
-        return ["generator", json.dumps(value.bit_generator.state)]
-    if isinstance(value, random.Random):
-        return ["random", json.dumps(value.getstate())]
-    if type(value).__name__ == "Parameters" and hasattr(value, "tensors"):
-        return ["parameters", value.tensor_type, list(value.tensors)]
-    if isinstance(value, (set, frozenset)):
-        return [type(value).__name__, sorted((plain_value(one) for one in value), key=repr)]
-    if isinstance(value, (list, tuple)):
-        return ["tuple" if isinstance(value, tuple) else "list", [plain_value(one) for one in value]]
-    if isinstance(value, dict):
-        return ["dict", [[plain_value(key), plain_value(one)] for key, one in value.items()]]
-    raise OddValueError(type(value).__name__)
-
-
-def value_of(plain: Any) -> Any:
-    """Return the value that was made plain, as a new object."""
-    return _VALUES[plain[0]](*plain[1:]) if isinstance(plain, list) else plain
-
-
-def _generator(state: str) -> Any:
-    told = json.loads(state)
-    bits = getattr(np.random, told["bit_generator"])()
-    bits.state = told
-    return np.random.Generator(bits)
-
-
-def _random(state: str) -> random.Random:
-    version, numbers, gauss = json.loads(state)
-    made = random.Random()
-    made.setstate((version, tuple(numbers), gauss))
-    return made
-
-
-def _parameters(kind: str, tensors: list[bytes]) -> Any:
-    from flwr.common import Parameters  # noqa: PLC0415  (of older apps)
-
-    return Parameters(tensors, kind)
-
-
-_VALUES: dict[str, Callable[..., Any]] = {
-    "int": int,
-    "np": lambda dtype, data: np.frombuffer(data, dtype)[0],
-    "nd": lambda dtype, shape, data: np.frombuffer(data, dtype).reshape(shape).copy(),
-    "record": lambda plain: record_of(plain)["it"],
-    "records": record_of,
-    "generator": _generator,
-    "random": _random,
-    "parameters": _parameters,
-    "set": lambda items: {value_of(one) for one in items},
-    "frozenset": lambda items: frozenset(value_of(one) for one in items),
-    "list": lambda items: [value_of(one) for one in items],
-    "tuple": lambda items: tuple(value_of(one) for one in items),
-    "dict": lambda items: {value_of(key): value_of(one) for key, one in items},
-}
 
 
 # -- arrays in the state: numbers where they are numbers -------------------------------------------------------------

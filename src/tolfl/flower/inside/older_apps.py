@@ -178,4 +178,5 @@ def _parameters(arrays: Any) -> Any:
 
 
 def _numbers(metrics: dict[str, Any]) -> Any:
-    return MetricRecord({key: value for key, value in metrics.items() if type(value) in (int, float)})
+    numbers = {key: getattr(value, "item", lambda value=value: value)() for key, value in metrics.items()}
+    return MetricRecord({key: value for key, value in numbers.items() if type(value) in (int, float)})

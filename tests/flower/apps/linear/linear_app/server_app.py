@@ -1,6 +1,12 @@
 """The server: any of Flower's strategies by name, or one of its own; saves the model at the end."""
 
+import datetime
+import enum
 import os
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
@@ -9,6 +15,75 @@ from flwr.serverapp import Grid, ServerApp, strategy
 from linear_app.task import N_FEATURES, data_of, loss_of
 
 app = ServerApp()
+
+
+class Trend(enum.Enum):
+    BETTER, WORSE = range(2)
+
+
+class Size(NamedTuple):
+    replies: int
+    examples: int
+
+
+@dataclass
+class Round:
+    number: int
+    loss: float
+    trend: Trend = Trend.BETTER
+
+
+class Smoothed:
+    """Called like a module of torch, and changed in place like one."""
+
+    def __init__(self):
+        self.weights = np.zeros(N_FEATURES)
+
+    def __call__(self, weights):
+        self.weights *= 0.5
+        self.weights += weights / 2
+
+    def state_dict(self):
+        return OrderedDict(weights=self.weights)
+
+    def load_state_dict(self, state):
+        self.weights[:] = state["weights"]
+
+
+class Keeping(strategy.FedAvg):
+    """Remembers values of many kinds, some of which are changed in place."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner = strategy.FedMedian(**options)
+        self.window, self.counts, self.by_node = deque(maxlen=2), Counter(), defaultdict(list)
+        self.smoothed, self.legacy, self.rounds = Smoothed(), np.random.RandomState(3), []
+        self.worst = self.folder = self.day = self.size = None
+
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        arrays, metrics = self.inner.aggregate_train(server_round, replies)
+        self.smoothed(arrays["weights"].numpy())
+        self.window.append(float(self.legacy.uniform()))
+        for reply in replies:
+            self.counts[reply.metadata.src_node_id] += 1
+            self.by_node[reply.metadata.src_node_id].append(server_round)
+        self.folder, self.day = Path("rounds") / str(server_round), datetime.date(2000, 1, server_round)
+        self.size = Size(len(replies), sum(reply.content["metrics"]["num-examples"] for reply in replies))
+        return arrays, metrics
+
+    def aggregate_evaluate(self, server_round, replies):
+        metrics = self.inner.aggregate_evaluate(server_round, replies)
+        done = Round(server_round, metrics["eval_loss"])
+        if self.rounds and done.loss > self.rounds[-1].loss:
+            done.trend = Trend.WORSE
+        self.rounds.append(done)
+        self.worst = done if self.worst is None or done.loss > self.worst.loss else self.worst
+        return metrics
+
+    def told(self):
+        kept = [self.window, self.counts, self.by_node, self.rounds, self.worst, self.folder, self.day, self.size]
+        return repr([*kept, self.smoothed.weights, self.legacy.uniform()])
 
 
 class Decaying(strategy.FedAvg):
@@ -49,8 +124,8 @@ def _strategy(told):
         "min_available_nodes": told["min-nodes"],
     }
     name = told["strategy"]
-    if name in ("Decaying", "Odd"):
-        return {"Decaying": Decaying, "Odd": Odd}[name](**options)
+    if name in ("Decaying", "Keeping", "Odd"):
+        return {"Decaying": Decaying, "Keeping": Keeping, "Odd": Odd}[name](**options)
     if name == "FedProx":
         options["proximal_mu"] = 0.1
     if name in ("Krum", "MultiKrum", "Bulyan"):
@@ -84,7 +159,8 @@ def main(grid: Grid, context: Context) -> None:
             {"loss": loss_of(arrays["weights"].numpy(), float(arrays["bias"].numpy()[0]), rows, targets)}
         )
 
-    result = _strategy(told).start(
+    chosen = _strategy(told)
+    result = chosen.start(
         grid=grid,
         initial_arrays=first,
         num_rounds=told["num-server-rounds"],
@@ -95,3 +171,5 @@ def main(grid: Grid, context: Context) -> None:
     with open("metrics.txt", "w") as file:
         for number, metrics in sorted(result.train_metrics_clientapp.items()):
             file.write(f"{number} {dict(metrics)}\n")
+        if isinstance(chosen, Keeping):
+            file.write(chosen.told())

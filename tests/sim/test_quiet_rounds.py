@@ -52,7 +52,7 @@ def runs(draw: st.DrawFn) -> tuple[RunSpec, list[int]]:
         links=links,
         liars=draw(st.sampled_from(["", "", "0:flip"])) if devices > 1 else "",
         model=ModelSpec(hidden=(3,), code=2),
-        train=TrainSpec(lr=0.01, batch_size=draw(st.sampled_from([4, 16]))),
+        train=TrainSpec(lr=0.001, batch_size=draw(st.sampled_from([4, 16]))),
     )
     return spec, sizes
 
@@ -144,6 +144,14 @@ def test_only_the_rounds_around_a_failure_have_events(fail: str, n_by_events: in
     spec = RunSpec(data="arrays", devices=6, clusters=3, rounds=40, fail=fail, model=ModelSpec(hidden=(3,), code=2))
 
     assert check_both_ways(spec, [5] * 6) >= 40 - n_by_events
+
+
+def test_a_fleet_of_one_device_that_dies_keeps_the_rounds_before() -> None:
+    spec = RunSpec(
+        data="arrays", scheme="fl", devices=1, rounds=4, fail="device:0@2", model=ModelSpec(hidden=(3,), code=2)
+    )
+
+    assert check_both_ways(spec, [5]) == 1
 
 
 @pytest.mark.parametrize("disturbed", [{"deadline_s": 5.0}, {"min_samples": 10_000}, {"scheme": "batch"}])

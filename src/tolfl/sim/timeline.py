@@ -150,7 +150,7 @@ class Timeline:
         """Yield what happens, in order, until everybody is done or nobody can go on."""
         if not self.devices:
             yield from self._quiet_rounds(QuietFleet(self.world, self._record.roster))
-            if not self.devices:
+            if self._record.is_over:
                 return
         else:
             for device in list(self.devices):

@@ -63,7 +63,6 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "Tables, captures, recordings": [
         ("tables.block_reader", "MAX_COLUMNS", "columns of a table"),
         ("tables.block_reader", "_BLOCK_BYTES", "bytes of a table that are read at once"),
-        ("datasets.loaders.fetch", "_ATTEMPTS", ""),
         ("signals.captures.pcap_reading", "_LONGEST_BYTES", ""),
         ("signals.captures.pcapng_reading", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
         ("signals.captures.windows", "LATENESS_S", ""),

@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.datasets.loaders.written import idx, write_idx
+from tests.datasets.written import idx, write_idx
 from tolfl.core.spec import RunSpec
-from tolfl.datasets import load_raw
-from tolfl.datasets.catalog import _load_raw
-from tolfl.datasets.loaders import file_states
-from tolfl.datasets.loaders.file_states import are_settled, states_of
+from tolfl.datasets import catalog, load_raw
+from tolfl.datasets.catalog import _load_raw, are_settled, states_of
 from tolfl.signals.recordings.metadata import RecordingError
 from tolfl.signals.recordings.writing import write_recording
 
@@ -28,7 +26,7 @@ def _nothing_remembered() -> None:
 def _age(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files count as settled at once: the times of change are the kernel's and cannot be set back."""
     if request.param == "settled":
-        monkeypatch.setattr(file_states, "_SETTLED_S", 0.0)
+        monkeypatch.setattr(catalog, "_SETTLED_S", 0.0)
 
 
 def write(path: Path, values: list[int], when_s: int) -> Path:
@@ -120,14 +118,14 @@ def test_a_public_set_is_read_from_where_the_environment_says_now(
 
 
 def test_a_settled_table_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_states, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(catalog, "_SETTLED_S", 0.0)
     spec = RunSpec(data=str(write(tmp_path / "readings.csv", [1, 2, 3], when_s=1000)))
 
     assert load_raw(spec) is load_raw(spec)
 
 
 def test_a_file_that_was_just_written_is_not_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_states, "_SETTLED_S", 60.0)
+    monkeypatch.setattr(catalog, "_SETTLED_S", 60.0)
     states = states_of(write(tmp_path / "readings.csv", [1], when_s=1000))
 
     assert len(states) == 1

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from tests.datasets.loaders.written import csv
+from tests.datasets.written import csv
 from tests.tables.reading import read_table
 from tolfl.core.errors import DataError
 from tolfl.tables import Column

@@ -56,7 +56,7 @@ def list_(data_dir: flags.DataDir = None, format: flags.HowShown = Format.TABLE)
 def _where(name: str, data_dir: str) -> str:
     """Return the folder of a public data set, `generated` for ours, nothing where it is not on this machine."""
     from tolfl.core.errors import MissingDataError
-    from tolfl.datasets.loaders import PUBLIC_SETS, find
+    from tolfl.datasets.public_sets import PUBLIC_SETS, find
 
     if name not in PUBLIC_SETS:
         return "generated"
@@ -148,14 +148,14 @@ def get(
 ) -> None:
     """Download a data set from where its publisher keeps it, into --data-dir or the user's cache.
 
-    A download that was interrupted goes on where it stopped; every file's checksum is compared.
+    Every file's checksum is compared; of a download that is interrupted nothing is left.
 
     Example: tolfl data get fashion-mnist
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
 
     from tolfl.cli.progress import bar_of
-    from tolfl.datasets.loaders import PUBLIC_SETS, DownloadProgress, cache_dir, download
+    from tolfl.datasets.public_sets import PUBLIC_SETS, DownloadProgress, cache_dir, download
 
     if name not in PUBLIC_SETS:
         raise UnknownNameError("data set to get", name, sorted(PUBLIC_SETS))

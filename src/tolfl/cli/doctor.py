@@ -445,7 +445,7 @@ def limit_findings(out: Path) -> Iterator[CheckResult]:
     yield _memory(free_memory())
     yield from _folder("out", out, "choose another --out")
     yield from _folder("tmp", Path(tempfile.gettempdir()), "name another with TMPDIR")
-    from tolfl.datasets.loaders import cache_dir
+    from tolfl.datasets.public_sets import cache_dir
 
     yield from _folder("cache", cache_dir(), "name another with XDG_CACHE_HOME, or use --data-dir", is_needed=False)
 
@@ -514,7 +514,7 @@ def data_findings(data_dir: str) -> Iterator[CheckResult]:
     """Look for every data set that `tolfl data list` names."""
     from tolfl.core.errors import DataError
     from tolfl.datasets import DATASETS
-    from tolfl.datasets.loaders import PUBLIC_SETS, find
+    from tolfl.datasets.public_sets import PUBLIC_SETS, find
 
     for name, text in (("--data-dir", data_dir), ("TOLFL_DATA", os.environ.get("TOLFL_DATA", ""))):
         if text and not Path(text).expanduser().is_dir():

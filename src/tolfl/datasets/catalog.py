@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,12 +15,13 @@ from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
 from tolfl.datasets.comms_ml import read_comms_ml
 from tolfl.datasets.federated import FederatedDataset
-from tolfl.datasets.loaders import PUBLIC_SETS, find, load_public
-from tolfl.datasets.loaders.file_states import FileState, are_settled, states_of
 from tolfl.datasets.own_table import agreed, read_table
-from tolfl.datasets.prepare import federate
+from tolfl.datasets.picture_files import read_cifar, read_idx_pictures
+from tolfl.datasets.public_sets import PUBLIC_SETS, find
 from tolfl.datasets.raw import RawData
+from tolfl.datasets.split import federate
 from tolfl.tables import Schema
+from tolfl.tables.folders import is_recording
 
 #: Every data set that a run specification can name, and what it is; a path to a table or a folder is another way.
 DATASETS = {
@@ -30,6 +34,8 @@ DATASETS = {
     "cifar-100": "pictures, 32 x 32, 20 coarse or 100 fine classes",
     "wsn-ds": "a wireless sensor network and attacks on it, 100 nodes",
 }
+#: A file may be written twice within one tick of its file system's clock; the coarsest, FAT's, ticks every 2 s.
+_SETTLED_S = 2.0
 
 
 def load(spec: RunSpec) -> FederatedDataset:
@@ -74,6 +80,18 @@ def _load_raw(
     return read_table(name, spec)
 
 
+def load_public(name: str, data_dir: str = "", colour: bool = False, fine: bool = False) -> RawData:
+    """Return a public data set from wherever it lies; `colour` is for CIFAR, `fine` for CIFAR-100."""
+    folder = find(name, data_dir)
+    if name.startswith("cifar"):
+        return read_cifar(folder, name, colour, fine)
+    if name == "wsn-ds":
+        from tolfl.datasets.wsn_ds import read_wsn_ds  # noqa: PLC0415  (pyarrow is an extra)
+
+        return read_wsn_ds(folder)
+    return read_idx_pictures(folder, name)
+
+
 def is_path(name: str) -> bool:
     """Tell whether a data set is a file or folder of one's own: its name has a dot or a slash, or it is there."""
     return name not in DATASETS and ("/" in name or "." in name or Path(name).exists())
@@ -93,3 +111,39 @@ def _check_columns(name: str, spec: DatasetSpec) -> None:
         spec.device_column or spec.label_column or spec.time_column or spec.columns or spec.ignore
     ):
         raise SpecError(f"columns are for tables of one's own; {name} has none to name")
+
+
+# -- whether what was read from files still holds ---------------------------------------------------------------------
+
+
+class FileState(NamedTuple):
+    """One file as it is now; another content of it has another state, once its clock has ticked."""
+
+    path: str
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+    """Of the inode: a time of modification can be set back, as copies with their times kept do."""
+
+
+def states_of(path: Path) -> tuple[FileState, ...]:
+    """Return the state of a file, or of all files in a folder; without those that cannot be looked at.
+
+    A recording is read with the file of samples beside it, whose name only its metadata know: its whole folder counts.
+    """
+    path = path.resolve()
+    states = []
+    with suppress(OSError):
+        folder = path.parent if is_recording(path) else path
+        for file in sorted(folder.iterdir()) if folder.is_dir() else [path]:
+            with suppress(OSError):
+                found = file.stat()
+                states.append(FileState(str(file), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+    return tuple(states)
+
+
+def are_settled(states: tuple[FileState, ...]) -> bool:
+    """Tell whether the last change lies so far back that the next one cannot leave the same states."""
+    newest_ns = max((time_ns for one in states for time_ns in (one.modified_ns, one.changed_ns)), default=0)
+    return time.time_ns() - newest_ns >= _SETTLED_S * 1e9

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tolfl.core.spec import CommsMLSettings
-from tolfl.datasets.loaders import cache_dir
+from tolfl.datasets.public_sets import cache_dir
 from tolfl.datasets.raw import RawData
 from tolfl.signals import CommsMLSamples, comms_ml
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from tolfl.core.errors import DataError, DataFileError, SpecError, did_you_mean
 from tolfl.core.spec import DatasetSpec, RunSpec
-from tolfl.datasets.classes import choose, mask_of
 from tolfl.datasets.federated import FederatedDataset, Samples
 from tolfl.datasets.raw import TYPICAL, RawData
+from tolfl.datasets.split import choose, mask_of
 from tolfl.tables import Roles, Schema
 from tolfl.tables.array_files import ArrayRows, array_rows, open_arrays, settle_arrays
 from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arrays, is_recording, owner_of

@@ -11,11 +11,9 @@ import numpy as np
 from tolfl.core.errors import DataError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import check_name, is_path, load, load_raw
-from tolfl.datasets.classes import Choice, choose
 from tolfl.datasets.federated import FederatedDataset, Samples
-from tolfl.datasets.partition import Rows
-from tolfl.datasets.prepare import Parts, share_out, split
 from tolfl.datasets.raw import RawData, in_order
+from tolfl.datasets.split import Choice, Parts, Rows, choose, share_out, split
 from tolfl.tables.schema import name_and_unit, word_column
 
 #: The name of the one device, where nobody says whose rows these are.

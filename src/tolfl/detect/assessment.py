@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError
 from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.plot_style import BLUE, VERMILION
-from tolfl.datasets.classes import is_typical_by_name
 from tolfl.datasets.raw import in_order
+from tolfl.datasets.split import is_typical_by_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tolfl.core.errors import DataError, SpecError
-from tolfl.datasets.classes import is_typical_by_name
 from tolfl.datasets.raw import in_order
+from tolfl.datasets.split import is_typical_by_name
 from tolfl.datasets.unscaled import THE_DEVICE
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.drift import Drift, drift_of

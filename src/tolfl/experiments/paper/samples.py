@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
-from tolfl.datasets.classes import choose
-from tolfl.datasets.loaders import CLASS_NAMES
+from tolfl.datasets.picture_files import CLASS_NAMES
 from tolfl.datasets.scaling import Moments, Scaler
+from tolfl.datasets.split import choose
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published
 from tolfl.experiments.result_rows import Row, named, where

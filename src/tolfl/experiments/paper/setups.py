@@ -1,7 +1,7 @@
 """The data sets of the paper's tables, and how each is used: declared here, before anything is run.
 
 Ten repetitions go round five declared splits, two seeds each: the splits are the statistical unit. Split 0 is the one
-that a reader would take for the paper's; the others were drawn once (`tolfl.datasets.classes`). For Comms-ML, whose
+that a reader would take for the paper's; the others were drawn once (`tolfl.datasets.split`). For Comms-ML, whose
 typical regions are given, a split is another draw of the traffic and the radio channel. Step sizes are what
 `tolfl reproduce step-size` chose on held-back typical samples.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from tolfl.core.errors import DataError, UnknownNameError
 from tolfl.core.spec import RunSpec
-from tolfl.datasets.loaders import find
+from tolfl.datasets.public_sets import find
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.loaders.written import csv
+from tests.datasets.written import csv
 from tolfl.core.errors import DataError
-from tolfl.datasets.loaders import read_wsn_ds
+from tolfl.datasets.wsn_ds import read_wsn_ds
 
 NAMES = (
     "id,Time,Is_CH,who_CH,Dist_To_CH,ADV_S,ADV_R,JOIN_S,JOIN_R,SCH_S,SCH_R,Rank,DATA_S,DATA_R,Data_Sent_To_BS,"

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.datasets.loaders.written import cifar_records, idx
+from tests.datasets.written import cifar_records, idx
 from tests.tables.reading import read_table
 from tolfl.core.errors import TolFLError
-from tolfl.datasets.loaders.cifar import read_records
-from tolfl.datasets.loaders.idx import read_idx
+from tolfl.datasets.picture_files import read_idx, read_records
 
 
 def npz() -> bytes:

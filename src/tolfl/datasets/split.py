@@ -1,12 +1,17 @@
 """From raw samples to one slice per device and a common test set, without leaks.
 
 Nobody trains on an anomalous sample, on one that is tested, or on one that is held back for validation; and what scales
-the samples has seen typical training samples only.
+the samples has seen typical training samples only. Which classes are typical is declared beforehand, so that nobody
+picks the choice that flatters: number 0 is the usual one, the others were drawn once from a fixed seed, before anything
+was trained on them; `rotation` is each class against the rest. Slices depend on the number of devices, the seed and the
+groups, never on k.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +19,94 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import DatasetSpec, RunSpec
-from tolfl.datasets.classes import Choice, choose, mask_of
 from tolfl.datasets.federated import FederatedDataset, Samples
-from tolfl.datasets.partition import Rows, by_owner, dirichlet, iid, one_class_per_group
-from tolfl.datasets.raw import RawData
+from tolfl.datasets.raw import RawData, in_order
 from tolfl.datasets.scaling import Kind, Moments, Scaler, merged
 from tolfl.tables.schema import RARITY
+
+Rows = NDArray[np.int64]
+
+# -- which classes are typical ----------------------------------------------------------------------------------------
+
+#: How many choices there are for data sets with ten or more classes.
+_N_DECLARED = 10
+#: The usual choice: typical and anomalous classes. Upper-body garments; the first five; five coarse groups each.
+_USUAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "fashion-mnist": (("0", "2", "3", "4", "6"), ("1", "5", "7", "8", "9")),
+    "mnist": (("0", "1", "2", "3", "4"), ("5", "6", "7", "8", "9")),
+    "cifar-10": (("0", "1", "2", "3", "4"), ("5", "6", "7", "8", "9")),
+    "cifar-100": (("0", "1", "2", "3", "4"), ("5", "6", "7", "8", "9")),
+}
+#: Data sets whose classes are typical or anomalous by what they are.
+_FIXED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "comms-ml": (("region-1", "region-2", "region-3"), ("rate", "bluetooth", "region-4")),
+    "comms-ml-published": (("region-1", "region-2", "region-3"), ("region-4",)),
+}
+
+Choice = tuple[tuple[str, ...], tuple[str, ...]]  #: typical, anomalous
+
+
+def declared_choices(name: str, classes: tuple[str, ...]) -> list[Choice]:
+    """Return the declared choices of a data set; those after the first are random halves.
+
+    >>> declared_choices("mnist", tuple("0123456789"))[0]
+    (('0', '1', '2', '3', '4'), ('5', '6', '7', '8', '9'))
+    """
+    if name not in _USUAL:
+        return [_FIXED[name]] if name in _FIXED else []
+    choices = [_USUAL[name]]
+    half = len(choices[0][0])
+    number = 0
+    while len(choices) < _N_DECLARED:
+        number += 1
+        order = rng_for(0, Purpose.PARTITION, device=number).permutation(len(classes))
+        typical = in_order([classes[i] for i in order[:half]])
+        anomalous = in_order([classes[i] for i in order[half : 2 * half]])
+        if (typical, anomalous) not in choices:
+            choices.append((typical, anomalous))
+    return choices
+
+
+def rotation(classes: tuple[str, ...]) -> list[Choice]:
+    """Return one choice per class: it alone is anomalous."""
+    return [(tuple(name for name in classes if name != one), (one,)) for one in classes]
+
+
+def choose(raw: RawData, spec: DatasetSpec) -> Choice:
+    """Return the typical and the anomalous classes of a run."""
+    classes = raw.classes
+    for name in (*spec.typical, *spec.anomalous):
+        if name not in classes:
+            raise SpecError(f"dataset class {name!r}: {raw.name} has no such class; it has {', '.join(classes)}")
+    if spec.typical or spec.anomalous:
+        typical = spec.typical or tuple(name for name in classes if name not in spec.anomalous)
+        anomalous = spec.anomalous or tuple(name for name in classes if name not in spec.typical)
+        return in_order(typical), in_order(anomalous)
+    choices = declared_choices(raw.name, classes)
+    if choices:
+        if spec.declared >= len(choices):
+            raise SpecError(f"dataset declared {spec.declared}: {raw.name} has {len(choices)} choices, from 0")
+        return choices[spec.declared]
+    typical = tuple(name for name in classes if is_typical_by_name(name))
+    if not typical:
+        raise SpecError(
+            f"{raw.name} has the classes {', '.join(classes)}; say which are typical, as in --set dataset.typical="
+            f"'[\"{classes[0]}\"]'"
+        )
+    return typical, tuple(name for name in classes if name not in typical)
+
+
+def is_typical_by_name(name: str) -> bool:
+    """Tell whether a class is typical by its name alone: 0, false, normal, benign, typical."""
+    return name.strip().lower() in ("0", "0.0", "false", "normal", "benign", "typical")
+
+
+def mask_of(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """Return which labels are among the names."""
+    return np.isin(labels, np.array(names, dtype=str))
+
+
+# -- who trains, who tests --------------------------------------------------------------------------------------------
 
 #: Streams of `Purpose.PARTITION`; 0 is the partition's own.
 _TEST, _VALIDATION, _FEWER = 101, 102, 103
@@ -129,6 +216,75 @@ def share_out(raw: RawData, train: Rows, choice: Choice, spec: RunSpec) -> list[
             return by_owner(train, raw.owners, spec.devices)
         case _:
             return one_class_per_group(train, raw.labels, classes, spec.devices, spec.seed, asked.groups)
+
+
+# -- who gets which rows ----------------------------------------------------------------------------------------------
+
+_USUAL_GROUPS = 5
+
+
+def one_class_per_group(
+    rows: Rows, labels: NDArray[np.str_], classes: Sequence[str], n_devices: int, seed: int, groups: int | None
+) -> list[Rows]:
+    """Return the paper's slices: every group of classes to neighbouring devices, shared evenly among them."""
+    n_groups = min(groups or min(len(classes), _USUAL_GROUPS), len(classes))
+    rng = rng_for(seed, Purpose.PARTITION)
+    slices: list[list[Rows]] = [[] for _ in range(n_devices)]
+    for group in range(n_groups):
+        inside = [name for place, name in enumerate(classes) if place * n_groups // len(classes) == group]
+        of_group = rng.permutation(rows[np.isin(labels[rows], inside)])
+        if n_devices >= n_groups:
+            owners = [device for device in range(n_devices) if device * n_groups // n_devices == group]
+        else:
+            owners = [group * n_devices // n_groups]
+        for device, share in zip(owners, even(of_group, len(owners)), strict=True):
+            slices[device].append(share)
+    return [np.concatenate(shares) if shares else np.empty(0, np.int64) for shares in slices]
+
+
+def iid(rows: Rows, n_devices: int, seed: int, sizes: Sequence[float] = ()) -> list[Rows]:
+    """Return slices that are alike: shuffled, and equal (to one sample) or of given relative sizes."""
+    shuffled = rng_for(seed, Purpose.PARTITION).permutation(rows)
+    if not sizes:
+        return even(shuffled, n_devices)
+    if len(sizes) != n_devices:
+        raise SpecError(f"dataset sizes has {len(sizes)} numbers for {n_devices} devices; give one each")
+    edges = np.round(np.cumsum([0, *sizes]) / sum(sizes) * len(rows)).astype(int)
+    return [shuffled[first:last] for first, last in pairwise(edges)]
+
+
+def dirichlet(
+    rows: Rows, labels: NDArray[np.str_], classes: Sequence[str], n_devices: int, seed: int, alpha: float
+) -> list[Rows]:
+    """Return slices in which each class is shared out by a draw from a Dirichlet distribution."""
+    rng = rng_for(seed, Purpose.PARTITION)
+    slices: list[list[Rows]] = [[] for _ in range(n_devices)]
+    for name in classes:
+        of_class = rng.permutation(rows[labels[rows] == name])
+        shares = rng.dirichlet(np.full(n_devices, alpha))
+        edges = np.round(np.cumsum([0.0, *shares]) * len(of_class)).astype(int)
+        for device in range(n_devices):
+            slices[device].append(of_class[edges[device] : edges[device + 1]])
+    return [np.concatenate(shares) for shares in slices]
+
+
+def by_owner(rows: Rows, owners: NDArray[np.str_], n_devices: int) -> list[Rows]:
+    """Return slices by whose sample it is; where there are fewer devices than owners, neighbours share one."""
+    names = in_order(np.unique(owners).tolist())
+    if n_devices > len(names):
+        raise SpecError(f"{n_devices} devices, but the data have {len(names)} owners; use at most {len(names)} devices")
+    device_of = {name: place * n_devices // len(names) for place, name in enumerate(names)}
+    found, inverse = np.unique(owners[rows], return_inverse=True)
+    devices = np.array([device_of[name] for name in found.tolist()], dtype=np.int64)[inverse]
+    return [rows[devices == device] for device in range(n_devices)]
+
+
+def even(rows: Rows, n_parts: int) -> list[Rows]:
+    """Return parts whose sizes differ by one at most, the larger ones first."""
+    return [np.asarray(part) for part in np.array_split(rows, n_parts)]
+
+
+# -- scaling ----------------------------------------------------------------------------------------------------------
 
 
 def _scaled(raw: RawData, slices: list[Rows], parts: Parts, spec: DatasetSpec) -> FederatedDataset:

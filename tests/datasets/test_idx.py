@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.datasets.loaders.written import idx, idx_files, write_idx
+from tests.datasets.written import idx, idx_files, write_idx
 from tolfl.core.errors import DataError
-from tolfl.datasets.loaders import CLASS_NAMES, read_idx_pictures
+from tolfl.datasets.picture_files import CLASS_NAMES, read_idx_pictures
 
 
 def test_pictures_stay_bytes_and_the_publishers_test_set_is_marked(tmp_path: Path) -> None:
@@ -97,6 +97,5 @@ def test_every_numbered_class_has_a_name() -> None:
         "fashion-mnist": 10,
         "cifar-10": 10,
         "cifar-100": 20,
-        "cifar-100-fine": 100,
     }
     assert all(len(set(names)) == len(names) for names in CLASS_NAMES.values())

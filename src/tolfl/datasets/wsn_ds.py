@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tolfl.core.errors import DataFileError
-from tolfl.datasets.loaders.places import PUBLIC_SETS, file_in
+from tolfl.datasets.public_sets import PUBLIC_SETS, file_in
 from tolfl.datasets.raw import RawData
 from tolfl.tables import Block, Roles, blocks, settle
 from tolfl.tables.values import numbers, plain

@@ -1,11 +1,9 @@
-"""Downloads from a server of the test's own: whole, resumed, refused, checked, and nothing half-written."""
+"""Downloads from a server of the test's own: whole, cut, refused, checked, and nothing half-written."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
-import re
 import socket
 import tarfile
 import threading
@@ -15,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.loaders.written import idx_files, write_cifar_100
-from tolfl.datasets.loaders import DownloadError, DownloadProgress, download, find, load_public
-from tolfl.datasets.loaders.downloads import SOURCES, RemoteFile, Source, unpack
+from tests.datasets.written import idx_files, write_cifar_100
+from tolfl.datasets.catalog import load_public
+from tolfl.datasets.public_sets import (
+    SOURCES,
+    DownloadError,
+    DownloadProgress,
+    RemoteFile,
+    Source,
+    download,
+    find,
+    unpack,
+)
 
 BIG = bytes(range(256)) * 4096  # one MiB
 
@@ -26,11 +33,9 @@ class Shelf(ThreadingHTTPServer):
     """Files by name, and how badly they are served."""
 
     files: dict[str, bytes]
-    asked: list[tuple[str, str]]
-    has_ranges = True
+    asked: list[str]
     cut_after: list[int]
     hides_length = False
-    wrong_range = False
 
     @property
     def url(self) -> str:
@@ -44,26 +49,16 @@ class Handler(BaseHTTPRequestHandler):
     server: Shelf
 
     def do_GET(self) -> None:
-        wanted = self.headers.get("Range", "")
-        self.server.asked.append((self.path, wanted))
+        self.server.asked.append(self.path)
         data = self.server.files.get(self.path.rsplit("/", 1)[-1])
         if data is None:
             self.send_error(404)
             return
-        match = re.fullmatch(r"bytes=(\d+)-", wanted)
-        first = int(match[1]) if match and self.server.has_ranges else 0
-        if first >= len(data):
-            self.send_error(416)
-            return
-        self.send_response(206 if first else 200)
-        if first:
-            shift = 1 if self.server.wrong_range else 0
-            self.send_header("Content-Range", f"bytes {first + shift}-{len(data) - 1}/{len(data)}")
+        self.send_response(200)
         if not self.server.hides_length:
-            self.send_header("Content-Length", str(len(data) - first))
+            self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        end = first + self.server.cut_after.pop(0) if self.server.cut_after else len(data)
-        self.wfile.write(data[first:end])
+        self.wfile.write(data[: self.server.cut_after.pop(0) if self.server.cut_after else None])
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -118,7 +113,7 @@ def test_a_whole_set_arrives_is_found_and_can_be_read(mnist: Shelf, tmp_path: Pa
     assert everything_in(tmp_path) == {f"mnist/{name}" for name in idx_files()}
     assert [step.file for step in seen] == list(idx_files())
     assert all(step.done == step.total for step in seen)
-    assert mnist.asked[0] == ("/data/train-images-idx3-ubyte", "")
+    assert mnist.asked[0] == "/data/train-images-idx3-ubyte"
 
 
 def test_what_is_there_is_not_fetched_again(mnist: Shelf, tmp_path: Path) -> None:
@@ -128,7 +123,7 @@ def test_what_is_there_is_not_fetched_again(mnist: Shelf, tmp_path: Path) -> Non
     download("mnist", tmp_path, mnist.url)
     download("mnist", tmp_path, "http://127.0.0.1:9/nobody-asks-here")
 
-    assert mnist.asked == [("/data/t10k-labels-idx1-ubyte", "")]
+    assert mnist.asked == ["/data/t10k-labels-idx1-ubyte"]
 
 
 @pytest.fixture
@@ -137,36 +132,12 @@ def big(monkeypatch: pytest.MonkeyPatch, shelf: Shelf) -> Shelf:
     return shelf
 
 
-def test_a_cut_connection_is_taken_up_where_it_stopped(big: Shelf, tmp_path: Path) -> None:
-    big.cut_after = [300_000, 400_000]
-    download("mnist", tmp_path, big.url)
-
-    assert (tmp_path / "mnist" / "train-images-idx3-ubyte").read_bytes() == BIG
-    assert [wanted for _, wanted in big.asked[:3]] == ["", "bytes=300000-", "bytes=700000-"]
-
-
-def test_a_connection_that_brings_nothing_is_given_up_and_the_part_is_kept(big: Shelf, tmp_path: Path) -> None:
-    big.cut_after = [300_000, 0]
-    with pytest.raises(DownloadError, match="the connection was cut; try again, it goes on where it stopped"):
-        download("mnist", tmp_path, big.url)
-    assert everything_in(tmp_path) == {"mnist/train-images-idx3-ubyte.part"}
-
-    big.asked.clear()
-    download("mnist", tmp_path, big.url)
-
-    assert big.asked[0][1] == "bytes=300000-"
-    assert (tmp_path / "mnist" / "train-images-idx3-ubyte").read_bytes() == BIG
-
-
-def test_a_connection_that_is_cut_again_and_again_is_given_up(big: Shelf, tmp_path: Path) -> None:
-    big.cut_after = [1000] * 5
-    with pytest.raises(DownloadError, match="cut 5 times"):
-        download("mnist", tmp_path, big.url)
-
-
-def test_a_server_without_ranges_sends_all_again(big: Shelf, tmp_path: Path) -> None:
-    big.has_ranges = False
+def test_a_connection_that_is_cut_leaves_nothing_and_the_next_call_fetches_all(big: Shelf, tmp_path: Path) -> None:
     big.cut_after = [300_000]
+    with pytest.raises(DownloadError, match="the connection was cut; try again"):
+        download("mnist", tmp_path, big.url)
+    assert everything_in(tmp_path) == set()
+
     download("mnist", tmp_path, big.url)
 
     assert (tmp_path / "mnist" / "train-images-idx3-ubyte").read_bytes() == BIG
@@ -181,55 +152,12 @@ def test_a_server_that_hides_the_length_is_trusted_until_the_checksum(big: Shelf
     assert seen[0].total is None
 
 
-def test_a_part_that_is_longer_than_the_file_is_thrown_away(mnist: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "mnist").mkdir()
-    (tmp_path / "mnist" / "train-images-idx3-ubyte.part").write_bytes(b"x" * 10_000)
-    download("mnist", tmp_path, mnist.url)
-
-    assert load_public("mnist", str(tmp_path)).n_samples == 8
-
-
-def test_a_server_that_sends_another_part_is_not_believed(big: Shelf, tmp_path: Path) -> None:
-    big.wrong_range = True
-    big.cut_after = [300_000]
-    with pytest.raises(DownloadError, match="another part than was asked for"):
-        download("mnist", tmp_path, big.url)
-
-
 def test_a_wrong_checksum_removes_the_file(mnist: Shelf, tmp_path: Path) -> None:
     mnist.files["train-labels-idx1-ubyte"] += b"!"
     with pytest.raises(DownloadError, match=r"train-labels-idx1-ubyte: .* not the published checksum and was removed"):
         download("mnist", tmp_path, mnist.url)
 
     assert everything_in(tmp_path) == {"mnist/train-images-idx3-ubyte"}
-
-
-def test_a_part_of_another_file_is_found_out_by_the_checksum(mnist: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "mnist").mkdir()
-    (tmp_path / "mnist" / "train-images-idx3-ubyte.part").write_bytes(b"wrong")
-    with pytest.raises(DownloadError, match="checksum"):
-        download("mnist", tmp_path, mnist.url)
-    download("mnist", tmp_path, mnist.url)
-
-    assert load_public("mnist", str(tmp_path)).n_samples == 8
-
-
-def test_a_mirror_may_have_packed_the_same_data_anew(
-    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {f"{name}.gz": data for name, data in idx_files().items()}
-    remote = tuple(RemoteFile(name, "0" * 32, hashlib.md5(data).hexdigest()) for name, data in files.items())
-    monkeypatch.setitem(SOURCES, "mnist", Source(shelf.url, remote))
-    shelf.files = {name: gzip.compress(data, compresslevel=1) for name, data in files.items()}
-    download("mnist", tmp_path)
-
-    assert load_public("mnist", str(tmp_path)).n_samples == 8
-    for damaged in (gzip.compress(b"other data"), b"no gzip"):
-        shelf.files["t10k-labels-idx1-ubyte.gz"] = damaged
-        (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-        with pytest.raises(DownloadError, match="checksum"):
-            download("mnist", tmp_path)
-        (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"to be replaced")
 
 
 def test_a_file_that_the_server_does_not_have(mnist: Shelf, tmp_path: Path) -> None:

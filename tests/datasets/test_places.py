@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.loaders.written import write_cifar_10, write_cifar_100, write_idx
+from tests.datasets.written import write_cifar_10, write_cifar_100, write_idx
 from tolfl.core.errors import DataError, UnknownNameError
-from tolfl.datasets.loaders import cache_dir, find, load_public, search_order
+from tolfl.datasets.catalog import load_public
+from tolfl.datasets.public_sets import cache_dir, find, search_order
 
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOLFL_DATA", raising=False)
-    monkeypatch.setattr("tolfl.datasets.loaders.places._DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr("tolfl.datasets.public_sets._DEBIAN", tmp_path / "debian")
 
 
 def test_the_named_folder_comes_first_then_the_environment_the_cache_and_debian(

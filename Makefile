@@ -8,6 +8,9 @@ TORCH := torch==2.13.0
 # Test workers. Each computes on one thread; one more than the cores, since some wait for processes they started.
 JOBS ?= 3
 SCHEDULES ?= 1000000
+# For `make dist`: where files of the repository can be read, as in https://host/owner/tolfl/blob/main. The README of the
+# package points there; without it, its links lead nowhere on a package index.
+LINKS ?=
 # Failures for `make soak`.
 FAILURES ?= 2000
 
@@ -142,9 +145,9 @@ screenshots: setup ## make the pictures of the page again, with Chromium
 explore: setup ## search the protocol for a bad schedule, for long (SCHEDULES=1000000)
 	$(BIN)/python -m tests.protocol.explore --schedules $(SCHEDULES)
 
-dist: setup ## build the wheel and the source archive into dist/
+dist: setup ## build the wheel and the source archive into dist/ (LINKS=<where files of the repository can be read>)
 	rm -rf dist
-	$(BIN)/hatchling build
+	TOLFL_LINKS=$(LINKS) $(BIN)/hatchling build
 	$(BIN)/twine check --strict dist/*
 
 clean: ## remove the virtual environments, caches and reports (runs/ stays)

@@ -118,6 +118,22 @@ def test_every_file_that_a_page_points_to_exists(page: str) -> None:
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
 
+def test_links_of_the_packages_readme_begin_with_the_address_that_make_dist_gets() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "hatchling", "metadata", "readme"],
+        cwd=ROOT,
+        env={**os.environ, "TOLFL_LINKS": "https://host.example/tolfl/blob/main"},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    pictures = re.findall(r"!\[[^\]]*\]\((.*?)\)", shown)
+
+    assert pictures == ["https://host.example/tolfl/raw/main/docs/figures/server-killed.gif"]
+    assert "](https://host.example/tolfl/blob/main/docs/README.md)" in shown
+    assert re.findall(r"\]\((?!https:)[^)]*", shown) == []
+
+
 def test_make_help_names_every_target() -> None:
     # Without the variables of a `make test` around this one, which would add lines of its own.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}

@@ -52,10 +52,17 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    out = tmp_path_factory.mktemp("dist")
-    # As `make dist` does, into another folder.
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+def build(project: Path, out: Path, **variables: str) -> Built:
+    """Build as `make dist` does, into another folder."""
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--directory", str(out)], cwd=ROOT, check=True, capture_output=True
+        [sys.executable, "-m", "hatchling", "build", "--directory", str(out)],
+        cwd=project,
+        env={**os.environ, **variables},
+        check=True,
+        capture_output=True,
     )
     (wheel,), (source,) = out.glob("*.whl"), out.glob("*.tar.gz")
     return Built(wheel, source)
@@ -63,8 +70,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(built, tmp_path_factory.mktemp("clean") / "venv")
+
+
+def install(built: Built, folder: Path) -> Installed:
     """Install the wheel into a new environment; what it needs is lent by the one that the tests run in."""
-    folder = tmp_path_factory.mktemp("clean") / "venv"
     venv.create(folder, with_pip=False)
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index",
@@ -103,6 +113,33 @@ def test_a_run_works_outside_the_checkout(installed: Installed, tmp_path: Path) 
 
     assert "run directory: run" in shown
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+
+
+def check_demo(installed: Installed, folder: Path) -> None:
+    small = ("--rounds", "4", "--devices", "4", "--data", "blobs")
+    shown = installed.run("tolfl", "demo", *small, "--out", "demo", cwd=folder)
+
+    assert "Tol-FL, a member takes over (real processes)" in shown
+    assert "it is the one that the simulator predicted, bit by bit" in shown
+
+
+def test_the_demo_runs_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
+    check_demo(installed, tmp_path)
+
+
+def test_the_demo_runs_from_a_wheel_that_was_built_without_a_compiler(built: Built, tmp_path: Path) -> None:
+    with tarfile.open(built.source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (project,) = tmp_path.iterdir()
+    without = build(project, tmp_path / "dist", CC="there-is-none")
+    bare = install(without, tmp_path / "venv")
+    # Nor is there one where it is installed: NumPy computes.
+    bare = Installed(bare.folder, {**bare.variables, "CC": "there-is-none", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+    assert without.wheel.name.endswith("-py3-none-any.whl")
+    assert not any(name.endswith(".so") for name in zipfile.ZipFile(without.wheel).namelist())
+    assert "compiled (" not in bare.run("tolfl", "doctor", cwd=tmp_path)
+    check_demo(bare, tmp_path)
 
 
 def test_the_page_has_its_files(installed: Installed, tmp_path: Path) -> None:

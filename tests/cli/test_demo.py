@@ -24,7 +24,8 @@ def check_output(out: str, folder: Path) -> None:
     for line in ("FL, training stops", "no detector: thresholds were to come", "3 detectors, one per device"):
         assert line in out
     assert "Took over: device 1 for 0 in" in " ".join(out.split())
-    assert "The detector that the 3 survivors have now: of " in out
+    assert "Now each of the 3 survivors scores rows that nobody has seen" in out
+    assert re.search(r"^  device \d: score \d+, limit \d+; ", out, re.MULTILINE)
     assert "your table: tolfl up --learn detector" in out
     assert {path.name for path in folder.iterdir()} >= FILES
     assert (folder / "server-lost.png").stat().st_size > 10_000

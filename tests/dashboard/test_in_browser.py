@@ -15,7 +15,17 @@ from tests.dashboard.browser import Browser, needs_chromium
 from tests.dashboard.conftest import Opened
 from tests.dashboard.test_page import TOKEN, Noted
 from tests.record_lines import adopted, closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
-from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunStarted, Scored, TakenOver
+from tolfl.core.records import (
+    AnyRecord,
+    Evaluated,
+    FailureHappened,
+    Joined,
+    RoundAdopted,
+    RoundClosed,
+    RunStarted,
+    Scored,
+    TakenOver,
+)
 from tolfl.dashboard import Page, PageCommand
 from tolfl.runs.run_reader import RunReader
 
@@ -84,7 +94,7 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     for words in (
         "tol-fl on blobs",
         "Rounds done\n5",
-        "Training now\n4 of 4",
+        "Devices left\n4 of 4",
         "AUROC\n0.75",
         "Stalled by failures\n0.50 s",
     ):
@@ -118,6 +128,7 @@ def test_stages_are_named_and_a_loss_that_no_round_has_is_not_shown(
     opened(page_of(tmp_path, told))
     browser.until_loaded()
 
+    assert [one.text for one in browser.find_all(".stages li")] == ["scaling 1/1", "thresholds 4/4"]
     text = browser.text(".facts")
     assert "Stage\nthresholds 4/4" in text
     assert "Rounds done\n5 of 5" in text
@@ -158,6 +169,35 @@ def test_the_folder_of_one_device_shows_the_whole_fleet(browser: Browser, opened
     assert "Stalled by failures\n0.50 s" in facts
     assert "does not answer" in device(browser, 0)
     assert "device 1 for 0 in cluster 0" in browser.text("#details")
+
+
+def test_before_the_first_line_nothing_is_claimed(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    opened(Page([RunReader(write(tmp_path / "run", []))], is_following=True))
+    browser.until(lambda: "Waiting for the first message" in browser.text(".headline"), "it waits")
+
+    shown = [name for name in (".fleet-body", "#details > *", "#charts") if browser.find(name).is_displayed()]
+    assert shown == []
+
+
+def test_a_second_failure_of_a_device_that_only_rounds_tell_of_counts(
+    browser: Browser, opened: Opened, tmp_path: Path
+) -> None:
+    def story(n_rounds: int) -> list[AnyRecord]:
+        rounds = [closed(n + 1.0, n, [0, 1, 2, 3], [0, 2], 100 * (n + 1)) for n in range(n_rounds)]
+        return [started([[0, 1], [2, 3]], device=3), *(adopted(line, 3) for line in rounds)]
+
+    lines = story(6)
+    for place in (2, 3, 6):  # device 1 fails, returns for two rounds, fails again
+        line = lines[place]
+        assert isinstance(line, RoundAdopted)
+        lines[place] = msgspec.structs.replace(line, included=(0, 2, 3), missing={"1": "failed"})
+    lines.insert(4, Joined(time_s=3.5, device=1, round=3, incarnation=1))
+    opened(Page([RunReader(write(tmp_path / "state", lines))]))
+    browser.until_loaded()
+
+    assert browser.text(".headline").startswith("3 of 4 devices")
+    assert "does not answer" in device(browser, 1)
+    assert browser.text(".log").count("device 1 is missing from the round") == 2
 
 
 def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path: Path) -> None:

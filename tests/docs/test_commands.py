@@ -28,6 +28,7 @@ NOT_RUN = {
     "source .venv/bin/activate": "the environment that the tests run in",
     "tail -f readings.jsonl | tolfl score model --follow --format jsonl": "never ends; tests/cli/test_score.py",
     "tolfl status 10.0.0.1:7000 --credentials fleet/devices/me": "needs three machines; tests/net/test_how_to.py",
+    "tolfl dashboard 10.0.0.1:7000 --credentials fleet/devices/me": "the same",
     "python -m venv my-app/.venv": "tests/flower/test_flower_tutorial.py, in an environment that is there",
     "my-app/.venv/bin/pip install flwr numpy": "the same",
     "row      time      device      score      p_value    verdict     features": "an answer, no command",

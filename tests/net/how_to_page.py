@@ -12,10 +12,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import msgspec
 import numpy as np
@@ -154,6 +155,16 @@ class Hosts:
         done = subprocess.run(command, cwd=self.desk, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout
+
+    @contextmanager
+    def begun_at_the_desk(self, line: str) -> Iterator[TextIO]:
+        """Type a line at the desk that goes on until Ctrl-C; give what it says meanwhile."""
+        _, *words = shlex.split(self._translated(line))
+        with subprocess.Popen([_TOLFL, *words], cwd=self.desk, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                yield cast("TextIO", process.stderr)
+            finally:
+                process.send_signal(signal.SIGINT)
 
     def _append(self, line: str) -> None:
         """Do what `command >> file` does."""

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.net.how_to_page import PAGE, UNIT, Hosts, block, blocks_of, write_table
+from tests.net.how_to_page import PAGE, PATIENCE_S, UNIT, Hosts, block, blocks_of, write_table
 from tests.net.namespaces import Network, left_behind, why_not
 from tolfl.core.records import RoundClosed
 from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY
@@ -132,8 +133,9 @@ def test_three_tables_become_a_detector_although_one_host_is_killed(hosts: Hosts
     hosts.until(lambda: all(process.poll() is not None for process in hosts.processes.values()), "all end")
 
     assert [process.returncode for process in hosts.processes.values()] == [0, -signal.SIGKILL, 0]
-    said = [hosts.log(host).read_text().strip() for host in (0, 2)]
-    assert said == [f"tolfl: device {device}: over" for device in (0, 2)]
+    said = [hosts.log(host).read_text().splitlines() for host in (0, 2)]
+    assert [lines[-1] for lines in said] == [f"tolfl: device {device}: over" for device in (0, 2)]
+    assert all(any(" device 1 " in line for line in lines) for lines in said), said
     detectors = [hosts.state(host) / "detector.tolfl" for host in ALL]
     assert [path.exists() for path in detectors] == [True, False, True]
     assert detectors[0].read_bytes() == detectors[2].read_bytes()
@@ -148,6 +150,10 @@ def test_three_tables_become_a_detector_although_one_host_is_killed(hosts: Hosts
 
     assert re.search(r"^12 .*alarm.*sensor-3", verdicts, re.MULTILINE), verdicts
     assert "thresholds" in told
+    for host in (0, 2):  # any of them
+        hosts.on_host(host, block(SEVERAL, "tolfl report").lines)
+        report = (hosts.state(host) / "report.html").read_text()
+        assert "device 1, head of cluster 1," in report
 
 
 @pytest.mark.slow
@@ -157,6 +163,7 @@ def test_three_tables_become_a_detector_although_one_host_is_killed(hosts: Hosts
 def test_a_fleet_is_watched_upgraded_renewed_and_restored_while_it_trains(hosts: Hosts) -> None:
     start_as_a_service(hosts)
     check_status(hosts)
+    check_page(hosts)
     check_metrics(hosts)
     check_upgrading(hosts)
     check_renewal(hosts)
@@ -183,6 +190,26 @@ def check_status(hosts: Hosts) -> None:
     said = hosts.at_the_desk(block(SEVERAL, "tolfl status").lines)
 
     assert re.search(r"^1 +\S+\.2:7000 +0 +(head|closer) +autoencoder \d+/1000000 ", said, re.MULTILINE), said
+
+
+def check_page(hosts: Hosts) -> None:
+    """Open the page of the device on 10.0.0.2, and go on reading when that device is killed."""
+    (line,) = block(SEVERAL, "tolfl dashboard").lines
+    with hosts.begun_at_the_desk(f"{line} --port 0") as page:
+        shown = page.readline()
+        address = re.search(r"http://\S+", shown)
+        assert address is not None, shown
+        with urllib.request.urlopen(f"{address[0]}api/lines", timeout=PATIENCE_S) as lines:
+            assert any(b'"round_closed"' in one for one in lines)
+            hosts.kill(1)
+            wanted = {f"{hosts.network.address(0)}:7000 tells".encode(), b"device 1, head of cluster 1,"}
+            for one in lines:
+                wanted = {words for words in wanted if words not in one}
+                if not wanted:
+                    break
+            assert not wanted
+    hosts.on_host(1, block(SYSTEMD, "systemctl").lines)
+    until_all_train(hosts)
 
 
 def check_metrics(hosts: Hosts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.datasets import FederatedDataset
+    from tolfl.datasets.federated import Samples
     from tolfl.detect.fitted import Detector
     from tolfl.net.launcher import Launcher
 
@@ -276,7 +277,7 @@ def detector_bytes(folder: Path) -> set[bytes]:
 
 
 def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
-    """Score rows that nobody has seen with the detector of the survivors; say how many raise an alarm, and why."""
+    """Let each survivor score rows that nobody has seen, with its own file; say how many raise an alarm, and why."""
     from tolfl.cli.output import console_for_tables
     from tolfl.detect.fitted import Detector
 
@@ -288,27 +289,33 @@ def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
         rng.permutation(np.flatnonzero(samples.is_anomalous == wanted))[: n_rows * len(survivors)]
         for wanted, n_rows in ((False, _USUAL_ROWS), (True, _UNUSUAL_ROWS))
     )
-    detector = Detector.load(told.folder / "detector.tolfl")
-    n_false = int(detector.verdicts(samples.test[usual]).sum())
-    found = unusual[detector.verdicts(samples.test[unusual])]
+    n_false = n_found = 0
+    alarms: list[str] = []
+    for place, device in enumerate(survivors):
+        own = told.folder / "devices" / str(device) / "detector.tolfl"  # of a process; a simulated fleet has one file
+        detector = Detector.load(own if own.exists() else told.folder / "detector.tolfl")
+        n_false += int(detector.verdicts(samples.test[usual[place :: len(survivors)]]).sum())
+        put_in = samples.test[unusual[place :: len(survivors)]]
+        found = put_in[detector.verdicts(put_in)]
+        n_found += len(found)
+        if len(found) and len(alarms) < _ALARMS_SHOWN:
+            alarms.append(f"  device {device}: {_alarm(detector, found[0])}")
     console = console_for_tables()
     console.print()
     console.print(
-        f"The detector that the {len(survivors)} survivors have now: of {len(usual)} usual rows that nobody has seen, "
-        f"{n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of {len(unusual)} anomalies put in "
-        f"{len(found)}. The first {_ALARMS_SHOWN}:"
+        f"Now each of the {len(survivors)} survivors scores rows that nobody has seen, with the detector that it has. "
+        f"Of {len(usual)} usual rows {n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of "
+        f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:"
     )
-    owners = {int(row): survivors[place % len(survivors)] for place, row in enumerate(unusual)}
-    for row in found[:_ALARMS_SHOWN]:
-        console.print("  " + _alarm(detector, samples, int(row), owners), soft_wrap=True)
+    for line in alarms:
+        console.print(line, soft_wrap=True)
 
 
-def _alarm(detector: Detector, samples: FederatedDataset, row: int, owners: Mapping[int, int]) -> str:
-    assert samples.test is not None
-    why = detector.explain(samples.test[row])
+def _alarm(detector: Detector, row: Samples) -> str:
+    why = detector.explain(row)
     largest = why.features[0]
     return (
-        f"alarm on device {owners[row]}: score {why.score:.0f}, limit {why.threshold:.0f}; {largest.name} is "
+        f"score {why.score:.0f}, limit {why.threshold:.0f}; {largest.name} is "
         f"{largest.value:.3g}{largest.unit and ' ' + largest.unit}, expected {largest.expected:.3g}"
     )
 
@@ -322,9 +329,12 @@ def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
     from tolfl.runs.run_report import report_context
 
     figure, page = folder / "server-lost.png", folder / "report.html"
-    drawn = [(row.what, list(row.records)) for row in rows if has_curves([(row.what, list(row.records))])]
+    curved = [row for row in rows if has_curves([(row.what, list(row.records))])]
+    drawn = plot_curves([(row.what.rpartition(", ")[2], list(row.records)) for row in curved])
+    ends = ", ".join(f"{row.summary['auroc']:.3f} if {row.what.rpartition(', ')[2]}" for row in curved)
+    drawn.suptitle(f"The server is lost half way: {ends}", fontsize=10)
     try:
-        plot_curves(drawn).savefig(figure, dpi=130)
+        drawn.savefig(figure, dpi=130)
     except OSError as error:
         problem = f"the figure cannot be written ({error.strerror}); choose another --out"
         raise RunDirectoryError(folder, problem) from None

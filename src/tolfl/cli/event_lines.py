@@ -7,11 +7,20 @@ from collections.abc import Callable
 
 import typer
 
-from tolfl.core.records import AnyRecord, RoundAdopted, RoundClosed, RunStarted, how_far
-from tolfl.runs.failure_history import describe, tone
+from tolfl.core.records import (
+    AnyRecord,
+    FailureHappened,
+    Joined,
+    RoundAdopted,
+    RoundClosed,
+    RunStarted,
+    how_far,
+    round_name,
+)
+from tolfl.runs.failure_history import describe, device_list, tone
 
 #: Rounds without events: one line in so many seconds.
-_EVERY_S = 60.0
+EVERY_S = 60.0
 
 
 class EventLines:
@@ -31,19 +40,57 @@ class EventLines:
         self._prefix, self._is_verbose, self._now_s = prefix, is_verbose, now_s
         self._stages: tuple[tuple[str, int], ...] = ()
         self._told_s: float | None = None  #: when a round was last told of
+        self._gone: dict[int, int] = {}  #: whose failure was told, and its round
+        self._inside: set[int] = set()  #: whose samples are in the newest round
+        self._newest = -1  #: round
+        self._newest_s = now_s()  #: when the last round was closed
+
+    @property
+    def quiet_s(self) -> float:
+        """How long ago the last round was closed; since the start, if there was none."""
+        return self._now_s() - self._newest_s
 
     def tell(self, record: AnyRecord) -> None:
         """Print a record, if it matters now."""
-        if isinstance(record, RunStarted):
-            self._stages = record.stages
-        words = describe(record, self._stages) if tone(record) in {"good", "bad"} else self._progress(record)
+        words = describe(record, self._stages) if tone(record) in {"good", "bad"} else ""
+        match record:
+            case RunStarted():
+                self._stages = record.stages
+            case FailureHappened() if record.device is not None:
+                if record.by is not None and record.device in self._gone:
+                    return  # several devices find out
+                self._gone[record.device] = record.round or 0
+            case Joined() if record.device is not None:
+                self._gone.pop(record.device, None)
+            case RoundClosed() | RoundAdopted():
+                self._newest_s = self._now_s()
+                self._print(record, self._absences(record))
+                words = self._progress(record)
+        self._print(record, words)
+
+    def _print(self, record: AnyRecord, words: str) -> None:
         if words:
             typer.echo(f"{self._prefix(record)} {words}", err=True)
 
-    def _progress(self, record: AnyRecord) -> str:
-        if not isinstance(record, RoundClosed | RoundAdopted):
-            return ""
-        is_due = self._told_s is None or self._now_s() - self._told_s >= _EVERY_S
+    def _absences(self, record: RoundClosed | RoundAdopted) -> str:
+        """Say who is missing since this round: this device may know of a failure, or that one left, from it alone."""
+        now = record.round or 0
+        if now < self._newest or not record.included:
+            return ""  # of a device whose file is read later than those of others; or the roster alone has changed
+        for device in record.included:
+            if self._gone.get(device, now) < now:
+                del self._gone[device]
+        failed = {int(device) for device, why in record.missing.items() if why == "failed"} - self._gone.keys()
+        left = self._inside - {*record.included, *map(int, record.missing), *self._gone}
+        self._gone |= dict.fromkeys(failed | left, now)
+        self._inside, self._newest = set(record.included), now
+        where = round_name(self._stages, now)
+        told = [f"{device_list(sorted(failed))} missing from round {where}"] if failed else []
+        told += [f"{device_list(sorted(left))} left before round {where}"] if left else []
+        return "; ".join(told)
+
+    def _progress(self, record: RoundClosed | RoundAdopted) -> str:
+        is_due = self._told_s is None or self._now_s() - self._told_s >= EVERY_S
         if not (is_due or self._is_verbose):
             return ""
         self._told_s = self._now_s()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tolfl.net.client import Answer
+    from tolfl.net.node import Node
     from tolfl.net.wire import StatusReply
 
 
@@ -55,7 +56,7 @@ def node(
     import asyncio
     import time
 
-    from tolfl.cli.event_lines import EventLines
+    from tolfl.cli.event_lines import EVERY_S, EventLines
     from tolfl.net.node_config import NodeConfig
     from tolfl.net.prepare import prepare, run_to_the_end
 
@@ -69,11 +70,24 @@ def node(
 
     async def live() -> tuple[list[str], int]:
         device = prepare(settings, learn=said)
-        if verbose is not False:
-            n_others = len(device.limits.topology.cluster_of) - 1
-            typer.echo(f"{clock()} device {device.id} listens on {settings.listen}, {n_others} others", err=True)
-            device.log.on_record = EventLines(lambda _: clock(), is_verbose=bool(verbose)).tell
-        return await run_to_the_end(device)
+        if verbose is False:
+            return await run_to_the_end(device)
+        n_others = len(device.limits.topology.cluster_of) - 1
+        typer.echo(f"{clock()} device {device.id} listens on {settings.listen}, {n_others} others", err=True)
+        lines = EventLines(lambda _: clock(), is_verbose=bool(verbose))
+        device.log.on_record = lines.tell
+        waiting = asyncio.create_task(tell_of_waiting(device, n_others, lines))
+        try:
+            return await run_to_the_end(device)
+        finally:
+            waiting.cancel()
+
+    async def tell_of_waiting(device: Node, n_others: int, lines: EventLines) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            if lines.quiet_s >= EVERY_S:
+                there = f"{len(device.links.connected)} of {n_others} others are connected"
+                typer.echo(f"{clock()} no round for {lines.quiet_s:.0f} s; {there}", err=True)
 
     sentences, code = asyncio.run(live())
     for sentence in sentences:

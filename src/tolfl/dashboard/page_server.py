@@ -32,6 +32,7 @@ from tolfl.runs.run_reader import RunReader
 
 ASSETS = Path(__file__).parent / "assets"
 _LOOK_S = 0.15
+_QUIET_S = 5  #: without a new line, and the page says so
 _HEARTBEAT_S = 10.0  #: how soon a browser that went away is noticed
 _BATCH = 400  #: lines in one event
 _COMMAND_BYTES = 1024
@@ -57,6 +58,13 @@ class _ShownRun:
         self.n_starts = reader.n_starts
         self._stages: tuple[tuple[str, int], ...] = ()
         self._timing = _timing_of(reader.path)
+        self._newest_s = time.monotonic()  #: when the newest line was read
+
+    @property
+    def quiet_s(self) -> int:
+        """Whole seconds since the newest line, once they are worth a word."""
+        quiet_s = int(time.monotonic() - self._newest_s)
+        return quiet_s if quiet_s >= _QUIET_S and not self.is_over else 0
 
     @property
     def is_over(self) -> bool:
@@ -74,6 +82,8 @@ class _ShownRun:
         if self.reader.n_starts != self.n_starts:
             self.n_starts, self.lines = self.reader.n_starts, []
         fresh = self.reader.news[len(self.lines) :]
+        if fresh:
+            self._newest_s = time.monotonic()
         if fresh or not self.failures:
             self._stages = next((one.stages for one in fresh if isinstance(one, RunStarted)), self._stages)
             self.lines = self.lines + [self._encoded(line) for line in fresh]
@@ -102,6 +112,7 @@ def _encoded_failures(history: FailureHistory, timing: str) -> bytes:
             "devices": one.devices,
             "stall_s": one.stall_s,
             "stalled_until_s": one.stalled_until_s,
+            "is_inferred": all(failure.is_inferred for failure in one.failures),
             "headline": [(part.text, part.known_s) for part in headline(one)],
             "cells": [(cell.text, cell.known_s) for cell in incident_cells(one, history.stages, timing)],
         }
@@ -194,6 +205,7 @@ class Page:
                         "unreadable": run.reader.n_unreadable,
                         "problem": run.problem,
                         "source": self.source(),
+                        "quiet_s": run.quiet_s,
                     }
                     for run in self._runs
                 ]

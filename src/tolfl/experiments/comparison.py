@@ -373,10 +373,19 @@ def _plot(comparison: Comparison) -> Figure:
     what = f"failures: {comparison.fail}" if comparison.fail else "nobody fails"
     n_seeds = len(comparison.seeds)
     seeds = f"seed {comparison.seeds[0]}" if n_seeds == 1 else f"{n_seeds} seeds"
-    axes.set_title(f"{comparison.data}, {comparison.rounds} rounds, {seeds}; {what}", fontsize=10, loc="left")
+    setting = f"{comparison.data}, {comparison.rounds} rounds, {seeds}; {what}"
+    axes.set_title("\n".join(filter(None, [_finding(comparison), setting])), fontsize=10, loc="left")
     if axes.containers:  # else there is no test set, and no score to show
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
+
+
+def _finding(comparison: Comparison) -> str:
+    """Return what Tol-FL and FL come to, in one line; nothing where one of them is not compared."""
+    told = [row for row in comparison.rows if row.label == comparison.reference]
+    told += [row for row in comparison.rows if row.scheme == "fl" and row.label != "fl (alone)"]
+    ends = [(row.label, row.scores["auroc"].mean) for row in told]
+    return ", ".join(f"{label}: {mean:.3f}" for label, mean in ends if mean is not None) if len(ends) > 1 else ""
 
 
 def _has(row: ComparisonRow, score: str) -> bool:

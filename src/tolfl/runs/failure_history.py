@@ -60,6 +60,11 @@ class DeviceFailure:
         """Whether nothing is known of it but that others found it dead."""
         return self.what.startswith(_FOUND)
 
+    @property
+    def is_inferred(self) -> bool:
+        """Whether no record tells of it, only a round from which its device is missing."""
+        return self.what == _MISSED
+
 
 @dataclass
 class Incident:

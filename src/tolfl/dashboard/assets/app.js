@@ -27,16 +27,19 @@ class RunView {
     this.facts = element("div");
     this.title = element("h3", { class: `name run-${run.index % 6}` }, run.name);
     this.headline = element("p", { class: "headline" });
+    this.stages = element("div");
+    this.body = element("div", { class: "fleet-body" });
+    this.detailsTitle = element("h3", { class: `name run-${run.index % 6}` }, run.name);
     this.device = element("div", { class: "device", "aria-live": "off" });
     this.deviceTitle = element("h4", {}, "No device chosen");
     this.deviceText = element("p", {}, "Choose a device in the picture.");
     this.device.append(this.deviceTitle, this.deviceText, ...(this.buttons ? [this.buttons.box] : []));
     const swatches = LEGEND.map(([name, words]) => element("li", {}, element("i", { class: `swatch ${name}`, "aria-hidden": "true" }), words));
     this.fleet = element("section", { class: "card fleet-card", "aria-label": `Fleet of ${run.name}` },
-      this.title, this.headline,
-      element("div", { class: "fleet-body" },
-        element("div", {}, this.topology.box, element("ul", { class: "legend" }, ...swatches)),
-        element("div", { class: "beside" }, this.facts, this.device)));
+      this.title, this.headline, this.stages, this.body);
+    this.body.append(
+      element("div", {}, this.topology.box, element("ul", { class: "legend" }, ...swatches)),
+      element("div", { class: "beside" }, this.facts, this.device));
     this.buildDetails();
   }
 
@@ -48,7 +51,7 @@ class RunView {
     const log = element("div", { class: "log", tabindex: 0, role: "region", "aria-label": `What happened in ${run.name}` }, this.log);
     this.withRounds = element("input", { type: "checkbox", onchange: () => { this.told = ""; this.show(this.seconds, this.isLive); } });
     this.details = element("section", { class: "card", "aria-label": `Details of ${run.name}` },
-      element("h3", { class: `name run-${run.index % 6}` }, run.name),
+      this.detailsTitle,
       element("div", { class: "parts" },
         part("Whose samples are in the model", this.inside),
         part("Failures", this.failures),
@@ -65,16 +68,19 @@ class RunView {
     this.seen = count;
     this.topology.show(state, this.selected);
     this.showDevice(state);
-    const told = `${count} ${this.run.lines.length}`;
+    const quietS = isLive ? this.run.quietS : 0;
+    const told = `${count} ${this.run.news} ${quietS}`;
     if (told === this.told) return state;
     this.told = told;
-    this.title.textContent = titleOf(this.run);
-    this.headline.textContent = panels.headline(this.run, state);
-    this.facts.replaceChildren(panels.facts(this.run, state));
+    this.body.hidden = this.details.hidden = !state.started; // before the first message there is nothing to tell
+    this.title.textContent = this.detailsTitle.textContent = titleOf(this.run);
+    this.headline.textContent = panels.headline(state, quietS);
+    this.stages.replaceChildren(...panels.stages(state));
+    this.facts.replaceChildren(panels.facts(state));
     this.inside.replaceChildren(panels.inside(state));
     this.failures.replaceChildren(panels.failures(this.run, state));
     this.traffic.replaceChildren(panels.traffic(state));
-    this.log.replaceChildren(...panels.log(this.run, count, this.withRounds.checked));
+    this.log.replaceChildren(...panels.log(this.run, state, count, this.withRounds.checked));
     return state;
   }
 
@@ -129,8 +135,9 @@ class Page {
       this.later(this.player.isLive && this.isComplete);
     });
     source.addEventListener("state", (event) => {
-      JSON.parse(event.data).forEach(({ over, unreadable, problem, source }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem, source }));
+      JSON.parse(event.data).forEach(({ over, unreadable, problem, source, quiet_s }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem, source, quietS: quiet_s }));
       this.isComplete = true;
+      this.later(false);
       say(this.words(follow));
     });
     source.addEventListener("end", () => {
@@ -169,7 +176,7 @@ class Page {
   show() {
     const { nowS, isLive } = this.player;
     const states = this.views.map((view) => view.show(nowS, isLive, this.isMoving));
-    states.forEach((state, i) => { state.told = `${this.runs[i].lines.length}/${this.runs[i].countAt(nowS)}`; });
+    states.forEach((state, i) => { state.told = `${this.runs[i].news}/${this.runs[i].countAt(nowS)}`; });
     const axis = byId("axis").value;
     const maxX = axis === "seconds" ? this.player.endS : Math.max(1, ...this.runs.map(roundsOf));
     const hasScores = states.some((state) => state.evaluations.length);
@@ -179,7 +186,10 @@ class Page {
     byId("charts").hidden = byId("loss").parentElement.hidden && !hasScores && this.charts.length === 2;
     document.title = `${this.runs.map(titleOf).join(", ")} · tolfl`;
     for (const chart of this.charts) chart.show(states, maxX);
-    byId("marks").textContent = "Dashed: a failure. Dots: other branches, in the mean.";
+    byId("marks").textContent = [
+      states.some((state) => state.incidents.length) ? "Dashed: a failure. " : "",
+      states.some((state) => state.branches.length) ? "Dots: other branches, in the mean." : "",
+    ].join("");
   }
 
   /** Draw a metric of a learner, once a round has it. */

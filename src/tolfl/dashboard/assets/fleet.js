@@ -268,14 +268,14 @@ const reach = (offsets) => Math.max(...offsets.map(([x, y]) => Math.hypot(x, y))
 export function place(clusters, width, maxHeight) {
   const offsets = clusters.map((ids) => around(ids.length));
   const cell = 2 * Math.max(0.5, ...offsets.map(reach)) + GAP;
-  let best = { unit: 0, columns: 1 };
+  let best = { unit: 0, columns: 1, rows: clusters.length };
   for (let columns = 1; columns <= clusters.length; columns += 1) {
     const rows = Math.ceil(clusters.length / columns);
     const unit = Math.min(width / (columns * cell), maxHeight / (rows * cell), 44);
-    if (unit > best.unit + 1e-9) best = { unit, columns };
+    const isLarger = unit > best.unit + 1e-9;
+    if (isLarger || (unit > best.unit - 1e-9 && rows < best.rows)) best = { unit, columns, rows };
   }
-  const { unit, columns } = best;
-  const rows = Math.ceil(clusters.length / columns);
+  const { unit, columns, rows } = best;
   const margin = (width - columns * cell * unit) / 2;
   const places = new Map();
   const middles = clusters.map((ids, index) => {

@@ -8,11 +8,12 @@ const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all"
 
 const fact = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
 
-/** One sentence: how many train, and what the last failure came to, as far as it is known at the moment. */
-export function headline(run, state) {
+/** One sentence: how many train, or for how long nobody has, and what the last failure came to, as far as it is known. */
+export function headline(state, quietS) {
   if (!state.started) return "Waiting for the first message of the fleet.";
   const living = [...state.devices.values()].filter((one) => one.status === "alive").length;
-  const count = `${living} of ${state.devices.size} devices ${state.ended ? "are left" : "train"}`;
+  const doing = state.ended ? "are left" : quietS ? `are there, but nothing is new for ${quietS} s` : "train";
+  const count = `${living} of ${state.devices.size} devices ${doing}`;
   const last = state.incidents.at(-1);
   if (!last) return `${count}; no failure so far.`;
   const told = last.headline.findLast(([, knownS]) => knownS <= state.untilS);
@@ -20,7 +21,7 @@ export function headline(run, state) {
 }
 
 /** The numbers beside the picture. */
-export function facts(run, state) {
+export function facts(state) {
   const { current, started } = state;
   const living = [...state.devices.values()].filter((one) => one.status === "alive").length;
   const lastAuroc = state.scores?.auroc ?? state.mainEvaluations.at(-1)?.auroc;
@@ -28,7 +29,7 @@ export function facts(run, state) {
     fact("Scheme", started ? `${started.scheme} on ${started.data}` : "–"),
     ...(started?.stages?.length ? [fact("Stage", current ? stageWords(started, current.round) : started.stages[0][0])] : []),
     fact("Rounds done", `${current ? current.round + 1 : 0}${roundsIn(started)}`),
-    fact("Training now", `${living} of ${state.devices.size}`),
+    fact(state.ended ? "Devices left" : "Training now", `${living} of ${state.devices.size}`),
     ...(hasLoss(state) ? [fact("Loss", number(lossOf(current)))] : []),
     ...(lastAuroc == null ? [] : [fact("AUROC", number(lastAuroc, 3))]),
     ...metricNames(state).map((name) => fact(name, number(state.rounds.findLast((one) => name in (one.metrics ?? {}))?.metrics[name]))),
@@ -37,8 +38,25 @@ export function facts(run, state) {
   return list;
 }
 
-/** A detector from statistics has rounds without a loss: nothing is shown in its place. */
-export const hasLoss = (state) => !state.all.length || state.all.some((one) => lossOf(one) !== null);
+/** A detector from statistics has rounds without a loss, as has a run before its first: nothing is shown in its place. */
+export const hasLoss = (state) => state.all.some((one) => lossOf(one) !== null);
+
+const N_STAGES = 8; // more of them, as those that take turns, are a fact beside the picture only
+
+/** What the fleet has computed, computes and will compute, where its learner has stages. */
+export function stages({ started, current, ended }) {
+  const all = started?.stages ?? [];
+  if (all.length < 2 || all.length > N_STAGES) return [];
+  const done = current ? current.round + 1 : 0;
+  let before = 0;
+  const items = all.map(([name, rounds]) => {
+    const inside = Math.min(Math.max(done - before, 0), rounds);
+    const isNow = !ended && inside < rounds && done >= before;
+    before += rounds;
+    return element("li", { class: inside === rounds ? "done" : isNow ? "now" : "next", ...(isNow ? { "aria-current": "step" } : {}) }, `${name} ${inside}/${rounds}`);
+  });
+  return [element("ol", { class: "stages", "aria-label": "Stages of the learning" }, ...items)];
+}
 
 /** "thresholds 2/6": how many rounds of the stage are done; nothing where there are no stages. */
 function stageWords(started, round) {
@@ -123,15 +141,22 @@ export function traffic(state) {
 }
 
 /** What happened, the latest first. */
-export function log(run, count, withRounds) {
+export function log(run, state, count, withRounds) {
   const items = [];
+  const inferred = state.incidents.filter((one) => one.is_inferred);
+  const tellBefore = (timeS) => {
+    while (inferred.length && inferred.at(-1).time_s >= timeS) items.push(entry("bad", inferred.at(-1).time_s, inferred.pop().headline[0][0]));
+  };
   for (let i = count - 1; i >= 0 && items.length < LOG_LINES; i -= 1) {
     const line = run.ordered[i];
     if (!line.text || (line.tone === "quiet" && !withRounds)) continue;
-    items.push(element("li", { class: line.tone }, element("span", { class: "when" }, seconds(line.time_s)), ` ${line.text}`));
+    tellBefore(line.time_s);
+    items.push(entry(line.tone, line.time_s, line.text));
   }
   return items;
 }
+
+const entry = (tone, timeS, words) => element("li", { class: tone }, element("span", { class: "when" }, seconds(timeS)), ` ${words}`);
 
 /** The device that was clicked. */
 export function deviceWords(device) {

@@ -39,12 +39,14 @@ function cutOff(what, nDevices) {
 
 export class Run {
   constructor(index, name, hasControls) {
-    Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0, problem: "" });
+    Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0, problem: "", quietS: 0 });
     this.history = { columns: [], incidents: [] };
+    this.news = 0; // how often something came: whoever draws it compares
     this._forget();
   }
 
   _forget() {
+    this.news += 1;
     this._ordered = null;
     this._states = new Map();
   }
@@ -221,14 +223,14 @@ function settleHeads(state) {
 
 /** Whom rounds call failed and nothing else tells of: one device may know of a failure from its rounds alone. */
 function settleUnheard(state) {
-  const gone = new Set();
+  const gone = new Map(); // and when a round first said so
   for (const round of state.rounds) {
-    for (const [id, why] of Object.entries(round.missing)) if (why === "failed") gone.add(Number(id));
+    for (const [id, why] of Object.entries(round.missing)) if (why === "failed" && !gone.has(Number(id))) gone.set(Number(id), round.time_s);
     if (gone.size) round.included.forEach((id) => gone.delete(id));
   }
-  for (const id of gone) {
+  for (const [id, sinceS] of gone) {
     const device = state.devices.get(id);
-    if (device?.status === "alive" && !device.wasAway) device.status = "unreachable";
+    if (device?.status === "alive" && !(device.wasAway && device.sinceS >= sinceS)) Object.assign(device, { status: "unreachable", sinceS });
   }
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: Where words still occur: rooms of `src/tolfl`, folders of `docs`, files beside them. Nothing is added here.
 OPEN: dict[str, set[str]] = {
-    "cli": {"aloud", "doubts", "held back", "held for dead", "patience", "rehearsal", "undisturbed", "who is there"},
+    "cli": {"aloud", "doubts", "held back", "held for dead", "patience", "who is there"},
     "dashboard": {"goodbye"},
     "datasets": {"held back"},
     "detect": {"held back", "made up", "sealed", "stranger"},
@@ -26,19 +26,15 @@ OPEN: dict[str, set[str]] = {
         "patience",
         "stranger",
         "turned away",
-        "undisturbed",
         "victim",
     },
     "docs/how-to": {
-        "borrowed",
         "goodbye",
         "held back",
         "held for dead",
         "next life",
-        "rehearsal",
         "stranger",
         "turned away",
-        "undisturbed",
     },
     "docs/reference": {
         "aerial",
@@ -48,11 +44,10 @@ OPEN: dict[str, set[str]] = {
         "next life",
         "sealed",
         "transcript",
-        "undisturbed",
         "who is there",
     },
-    "docs/tutorials": {"held back", "rehearsal", "rehearsed"},
-    "experiments": {"borrowed", "held back", "newcomer", "rehearsal", "victim"},
+    "docs/tutorials": {"held back"},
+    "experiments": {"held back", "newcomer", "victim"},
     "net": {
         "goodbye",
         "greeted",
@@ -74,12 +69,11 @@ OPEN: dict[str, set[str]] = {
         "held for dead",
         "made up",
         "patience",
-        "undisturbed",
         "wants in",
     },
-    "runs": {"held back", "undisturbed"},
+    "runs": {"held back"},
     "signals": {"aerial", "transcript"},
-    "sim": {"held back", "patience", "undisturbed"},
+    "sim": {"held back", "patience"},
     "watch": {"patience"},
 }
 

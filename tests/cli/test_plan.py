@@ -21,7 +21,7 @@ Plan: TypeAlias = Callable[..., Result]
 
 PAPER = ("--auroc-from", "paper")
 SMALL = (
-    "--data", "blobs", "--devices", "4", "--rehearsal-rounds", "4", "--set", "blobs.samples_per_device=20",
+    "--data", "blobs", "--devices", "4", "--pilot-rounds", "4", "--set", "blobs.samples_per_device=20",
     "--set", "blobs.n_features=8", "--set", "blobs.n_test=60",
 )  # fmt: skip
 
@@ -59,12 +59,12 @@ def test_json_is_all_that_standard_output_gets(planned: Plan, tmp_path: Path) ->
     assert json.loads((tmp_path / "runs" / "001-plan-fashion-mnist" / "plan.json").read_text()) == result
 
 
-def test_a_rehearsal_says_what_it_was(planned: Plan) -> None:
+def test_a_pilot_run_says_what_it_was(planned: Plan) -> None:
     done = planned(*SMALL, "--repetitions", "2", "--deadline", "5")
 
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "AUROC: from a rehearsal on blobs: 4 rounds with the failure after 2, 2 seeds" in done.stdout
-    assert "the rehearsal has 4 of 100 rounds" in done.stdout
+    assert "AUROC: from a pilot run on blobs: 4 rounds with the failure after 2, 2 seeds" in done.stdout
+    assert "the pilot run has 4 of 100 rounds" in done.stdout
     assert "failures: each device fails during the training with probability 0.01" in done.stdout
     assert "fl (freeze)" in done.stdout
     assert done.stdout.count(" yes") == 7  # fl twice, elect at k = 1, 2 and 4, drop at 2 and 4
@@ -117,10 +117,10 @@ def test_an_mtbf_makes_slow_layouts_riskier(planned: Plan) -> None:
         ((*PAPER, "--timing", "mars"), "unknown timing preset 'mars'"),
         ((*PAPER, "--data", "blobs"), "unknown data set of the paper 'blobs'"),
         ((*PAPER, "--set", "topology='0,1|2,3'"), "leave it out"),
-        (("--auroc-from", "nowhere.json"), "say paper, or leave it out for a rehearsal"),
+        (("--auroc-from", "nowhere.json"), "say paper, or leave it out for a pilot run"),
         (("--data", "nowhere"), "unknown data set 'nowhere'"),
-        (("--data", "blobs", "--rehearsal-rounds", "1"), "a rehearsal of 1 rounds"),
-        (("--data", "blobs", "--rehearsal-rounds", "0"), "rounds 0; use at least 1"),
+        (("--data", "blobs", "--pilot-rounds", "1"), "a pilot run of 1 rounds"),
+        (("--data", "blobs", "--pilot-rounds", "0"), "rounds 0; use at least 1"),
     ],
     ids=lambda value: "_".join(value[1:]) if isinstance(value, tuple) else "",
 )

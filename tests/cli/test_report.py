@@ -30,12 +30,12 @@ def test_a_report_lies_in_the_run_directory_unless_it_is_told_where(tolfl: Comma
 def test_the_cost_is_the_same_from_a_named_run_and_from_one_that_is_computed(tolfl: Command, tmp_path: Path) -> None:
     tolfl("simulate", *SMALL, "--fail", "server@1", "--out", "x")
     tolfl("simulate", *SMALL, "--out", "clean")
-    named = tolfl("report", "x", "--undisturbed", "clean", "--out", "named.html")
-    computed = tolfl("report", "x", "--simulate-undisturbed", "--out", "computed.html")
+    named = tolfl("report", "x", "--failure-free", "clean", "--out", "named.html")
+    computed = tolfl("report", "x", "--simulate-failure-free", "--out", "computed.html")
 
     assert (named[0], computed[0]) == (0, 0)
     page = (tmp_path / "named.html").read_text()
-    assert "AUROC cost against the undisturbed run" in page
+    assert "AUROC cost against the failure-free run" in page
     assert page == (tmp_path / "computed.html").read_text()
 
 
@@ -67,8 +67,8 @@ def test_every_scheme_has_a_report(scheme: str, tolfl: Command, tmp_path: Path) 
     [
         (["nowhere"], 1, "run directory nowhere: does not exist"),
         (["x/spec.toml"], 1, "is a file; name the folder that it is in"),
-        (["x", "--undisturbed", "x"], 2, "run x had failures of its own"),
-        (["x", "--undisturbed", "x", "--simulate-undisturbed"], 2, "use one of them"),
+        (["x", "--failure-free", "x"], 2, "run x had failures of its own"),
+        (["x", "--failure-free", "x", "--simulate-failure-free"], 2, "use one of them"),
         (["x", "--out", "x"], 1, "is a folder; name a file with --out"),
     ],
     ids=["nowhere", "file", "disturbed", "both", "folder"],

@@ -225,11 +225,11 @@ def test_pilot_runs_give_what_whole_runs_of_every_layout_give() -> None:
         assert found is not None
         if not found[1]:
             assert list(found[0].by_repetition.values()) == own
-    assert aurocs.source == "a rehearsal on blobs: 4 rounds with the failure after 2, 2 seeds"
+    assert aurocs.source == "a pilot run on blobs: 4 rounds with the failure after 2, 2 seeds"
 
 
 def test_what_cannot_be_rehearsed_gets_a_sentence() -> None:
-    with pytest.raises(SpecError, match="a rehearsal of 1 rounds"):
+    with pytest.raises(SpecError, match="a pilot run of 1 rounds"):
         pilot_jobs(msgspec.structs.replace(SMALL, rounds=1), layouts_of((1,)))
     sweep = Sweep(pilot_jobs(msgspec.structs.replace(SMALL, repetitions=1), layouts_of((2,))), data=some_data([4] * 4))
     list(sweep)

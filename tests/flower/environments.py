@@ -24,7 +24,7 @@ def app_spec(app: str = "linear", python: Path = NEWEST, config: str = "", **fie
     """Return the specification of a fleet of six that trains one of the apps of these tests.
 
     `lan`: `localhost` takes a device that is silent for a second for dead, and a machine that runs two tests and their
-    fleets keeps devices waiting for longer. The model is then that of the history without it, not the undisturbed one.
+    fleets keeps devices waiting for longer. The model is then that of the history without it, not the failure-free one.
     """
     learn = {"what": f"flower:{APPS / app}", "python": str(python), "run_config": config}
     return RunSpec(**{"devices": 6, "clusters": 3, "timing": "lan", "learn": learn, **fields})

@@ -41,7 +41,7 @@ from tolfl.protocol.events import (
 )
 from tolfl.protocol.messages import Closed, Mean, Payload, Report
 
-# -- an undisturbed round (rules 4 to 7) ------------------------------------------------------------------------------
+# -- a failure-free round (rules 4 to 7) ------------------------------------------------------------------------------
 
 
 def test_a_device_trains_on_the_newest_model_when_it_starts() -> None:

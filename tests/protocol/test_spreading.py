@@ -174,7 +174,7 @@ def test_a_heavier_record_of_the_same_round_is_pulled_at_once_and_once_only() ->
     assert head.handle(heartbeat(3, version=heavier.version)) == []
 
 
-def test_the_next_record_of_an_undisturbed_round_is_waited_for() -> None:
+def test_the_next_record_of_a_failure_free_round_is_waited_for() -> None:
     head = started(CHAIN, 2)
 
     assert head.handle(heartbeat(0, version=next_record(CHAIN, 0, 1, 2, 3, 4).version)) == []

@@ -48,7 +48,7 @@ class Reader(HTMLParser):
             self.text += data + "\n"
 
 
-def undisturbed(auroc: float, **fields: object) -> RunFolder:
+def failure_free(auroc: float, **fields: object) -> RunFolder:
     records: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), closed(1, 2.0, (0, 1, 2, 3))]
     return RunFolder("clean", spec(fail="", **fields), records, summary(auroc), is_over=True)
 
@@ -74,7 +74,7 @@ def check_self_contained(page: str) -> Reader:
 
 
 def test_the_failure_report_has_the_numbers_of_the_run() -> None:
-    context = report_context(recorded(lost_head(), auroc=0.78), undisturbed(0.8))
+    context = report_context(recorded(lost_head(), auroc=0.78), failure_free(0.8))
 
     assert context["failure_rows"] == [
         [
@@ -89,11 +89,11 @@ def test_the_failure_report_has_the_numbers_of_the_run() -> None:
         ]
     ]
     assert context["cost_rows"] == [["0", "0.780", "0.800", "+0.020"]]
-    assert "AUROC cost against the undisturbed run: 0.020." in context["leads"]
+    assert "AUROC cost against the failure-free run: 0.020." in context["leads"]
 
 
 def test_the_page_stands_alone_and_says_everything() -> None:
-    page = to_html(report_context(recorded(lost_head()), undisturbed(0.8)))
+    page = to_html(report_context(recorded(lost_head()), failure_free(0.8)))
 
     reader = check_self_contained(page)
     for text in ("Failure report", "Curves", "The fleet before and after", "Result", "Specification", "server@1"):
@@ -101,7 +101,7 @@ def test_the_page_stands_alone_and_says_everything() -> None:
     assert "device 0: member, dead" in reader.text
     assert "default-src 'none'" in page
     assert page.count("<svg ") == 3
-    assert page == to_html(report_context(recorded(lost_head()), undisturbed(0.8))), "the same run gives the same file"
+    assert page == to_html(report_context(recorded(lost_head()), failure_free(0.8))), "the same run gives the same file"
 
 
 def hostile_lines(text: str) -> list[AnyRecord]:
@@ -144,7 +144,7 @@ def test_a_listing_cannot_end_its_own_fence() -> None:
 
 
 def test_markdown_names_its_figures_and_has_the_same_sections() -> None:
-    context = report_context(recorded(lost_head()), undisturbed(0.8))
+    context = report_context(recorded(lost_head()), failure_free(0.8))
     shown = render(context, "report.md", "report-figures")
 
     assert re.findall(r"\]\((.*?)\)", shown) == [f"report-figures/{name}.svg" for name in ("curves", "before", "after")]
@@ -318,12 +318,12 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         read_run(tmp_path / "y")
 
 
-def test_only_an_undisturbed_run_shows_the_cost() -> None:
+def test_only_a_failure_free_run_shows_the_cost() -> None:
     disturbed = recorded(lost_head())
     with pytest.raises(SpecError, match="had failures of its own"):
         report_context(disturbed, disturbed)
 
-    other_seed = report_context(disturbed, undisturbed(0.9, seed=5))
+    other_seed = report_context(disturbed, failure_free(0.9, seed=5))
     assert other_seed["why_no_cost"] == "run clean has no AUROC for the same seed"
-    longer = report_context(disturbed, undisturbed(0.9, rounds=9))
+    longer = report_context(disturbed, failure_free(0.9, rounds=9))
     assert longer["differing_fields"] == "rounds"

@@ -1,4 +1,4 @@
-"""Undisturbed rounds without events give the lines, the ledger and the models of the event player."""
+"""Failure-free rounds without events give the lines, the ledger and the models of the event player."""
 
 from __future__ import annotations
 

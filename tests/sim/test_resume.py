@@ -69,7 +69,7 @@ def interrupted(spec: RunSpec, out: Path, after: int) -> None:
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 @pytest.mark.parametrize("after", [1, 3, 5])
-def test_a_resumed_run_is_the_undisturbed_run(tmp_path: Path, plan: dict[str, object], after: int) -> None:
+def test_a_resumed_run_is_the_uninterrupted_run(tmp_path: Path, plan: dict[str, object], after: int) -> None:
     spec = changed(SPEC, **plan)
     whole = finished(small_runs(spec, tmp_path / "whole"))[0]
     interrupted(spec, tmp_path / "resumed", after)

@@ -47,7 +47,7 @@ def test_sides_of_a_cut_that_are_not_equally_fast_do_not_disturb_each_other(sche
 
 
 @pytest.mark.parametrize("scheme", ["fedgroup", "ifca", "fesem"])
-def test_repetitions_that_resume_from_different_rounds_are_the_undisturbed_runs(scheme: str) -> None:
+def test_repetitions_that_resume_from_different_rounds_are_the_uninterrupted_runs(scheme: str) -> None:
     spec = msgspec.structs.replace(BLOBS, scheme=scheme, repetitions=2)
     whole = run(spec)
     runs = Runs(spec)

@@ -81,7 +81,7 @@ RESUMED: tuple[dict[str, object], ...] = (
 
 @every_rival
 @pytest.mark.parametrize("plan", RESUMED, ids=str)
-def test_a_run_resumed_from_any_round_is_the_undisturbed_run(
+def test_a_run_resumed_from_any_round_is_the_uninterrupted_run(
     tmp_path: Path, scheme: str, plan: dict[str, object]
 ) -> None:
     # Three restarts of IFCA are compared until round 3, so some interruptions fall among them.

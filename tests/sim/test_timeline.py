@@ -102,7 +102,7 @@ def test_a_cut_stalls_until_silence_is_taken_for_death() -> None:
     assert result.summary["stall_s"] == pytest.approx(0.0, abs=silence)
 
 
-def test_an_undisturbed_run_never_stalls() -> None:
+def test_a_failure_free_run_never_stalls() -> None:
     assert simulated(SPEC, DATA).summary["stall_s"] == 0.0
 
 

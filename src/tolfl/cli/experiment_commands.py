@@ -133,9 +133,9 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     mtbf_h: Annotated[float | None, typer.Option("--mtbf", help="Mean hours between failures of a device.")] = None,
     head_mtbf_h: Annotated[float | None, typer.Option("--head-mtbf", help="The same of a head.")] = None,
     auroc_from: Annotated[
-        str | None, typer.Option(help="paper: the AUROCs that it prints. (default: a rehearsal on --data)")
+        str | None, typer.Option(help="paper: the AUROCs that it prints. (default: a pilot run on --data)")
     ] = None,
-    rehearsal_rounds: Annotated[int, typer.Option(help="Rounds of the rehearsal; somebody fails at half time.")] = 40,
+    pilot_rounds: Annotated[int, typer.Option(help="Rounds of the pilot run; somebody fails at half time.")] = 40,
     sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
     n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
@@ -143,7 +143,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 ) -> None:
     """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
 
-    The AUROCs come from a rehearsal on the data, half a minute by default, or from the paper; what a round costs comes
+    The AUROCs come from a pilot run on the data, half a minute by default, or from the paper; what a round costs comes
     from playing the protocol without training.
 
     Example: tolfl plan --devices 10 --fail-odds 0.02 --head-fail-odds 0.05 --deadline 1.0
@@ -162,10 +162,8 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         if value is not None and value < 1:
             raise SpecError(f"{name} {value}; use at least 1")
     if auroc_from not in (None, "paper"):
-        raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a rehearsal on --data")
-    made = _planned(
-        spec, rates, chosen, rehearsal_rounds if auroc_from is None else None, sizes, n_features, deadline_s
-    )
+        raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a pilot run on --data")
+    made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
     _show_plan(made, out or new_directory("plan", made.aurocs.data), format)
 
 
@@ -173,7 +171,7 @@ def _planned(
     spec: RunSpec,
     rates: FailureRates,
     clusters: tuple[int, ...],
-    rehearsal_rounds: int | None,
+    pilot_rounds: int | None,
     size: int | None,
     n_features: int | None,
     deadline_s: float | None,
@@ -185,14 +183,14 @@ def _planned(
     from tolfl.experiments.sweep import Sweep
     from tolfl.sim.simulation import datasets_of
 
-    if rehearsal_rounds is None:
+    if pilot_rounds is None:
         from tolfl.experiments.paper.published import published
 
         aurocs = aurocs_of_paper(spec.data)
         shape = published()["data_sets"][spec.data]["shape"]
         sizes, known_features = [size or _USUAL_SAMPLES] * spec.devices, math.prod(shape)
     else:
-        pilot = msgspec.structs.replace(spec, rounds=rehearsal_rounds).check()
+        pilot = msgspec.structs.replace(spec, rounds=pilot_rounds).check()
         check_name(pilot)
         jobs, data = pilot_jobs(pilot, layouts_of(clusters)), datasets_of(pilot)
         sweep = Sweep(jobs, data=data)

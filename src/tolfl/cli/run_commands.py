@@ -276,11 +276,11 @@ def report(
     format: Annotated[
         ReportFormat, typer.Option(help="html: one file; markdown: a file, and its figures in a folder beside it.")
     ] = ReportFormat.HTML,
-    undisturbed: Annotated[
+    failure_free: Annotated[
         Path | None, typer.Option(help="The run directory of the same run without failures: what did they cost?")
     ] = None,
-    simulate_undisturbed: Annotated[
-        bool, typer.Option("--simulate-undisturbed", help="Compute that run now, in the simulator.")
+    simulate_failure_free: Annotated[
+        bool, typer.Option("--simulate-failure-free", help="Compute that run now, in the simulator.")
     ] = False,
 ) -> None:
     """Write a report of a run: what failed when, who took over, what it cost; curves, fleet, result, specification.
@@ -292,25 +292,25 @@ def report(
 
     Example: tolfl report state --out report.html
 
-    Example: tolfl report runs/real --undisturbed runs/clean --out report.html
+    Example: tolfl report runs/real --failure-free runs/clean --out report.html
 
-    Example: tolfl report runs/real --simulate-undisturbed --format markdown --out docs/report.md
+    Example: tolfl report runs/real --simulate-failure-free --format markdown --out docs/report.md
     """
     from tolfl.runs.run_reader import read_run
     from tolfl.runs.run_report import report_context
 
-    if undisturbed is not None and simulate_undisturbed:
-        raise SpecError("--undisturbed names a run and --simulate-undisturbed computes one; use one of them")
+    if failure_free is not None and simulate_failure_free:
+        raise SpecError("--failure-free names a run and --simulate-failure-free computes one; use one of them")
     found = read_run(run)
-    other = None if undisturbed is None else read_run(undisturbed)
-    if simulate_undisturbed:
-        other = _simulate_undisturbed(found)
+    other = None if failure_free is None else read_run(failure_free)
+    if simulate_failure_free:
+        other = _simulate_failure_free(found)
     target = out or run / ("report.html" if format is ReportFormat.HTML else "report.md")
     write_report(report_context(found, other), target, format)
     typer.echo(f"report: {target}")
 
 
-def _simulate_undisturbed(run: RunFolder) -> RunFolder:
+def _simulate_failure_free(run: RunFolder) -> RunFolder:
     """Compute the same run without its failures."""
     from tolfl.cli.progress import follow
     from tolfl.runs.run_reader import RunFolder
@@ -318,7 +318,7 @@ def _simulate_undisturbed(run: RunFolder) -> RunFolder:
 
     if not run.has_spec:
         raise SpecError(
-            f"run {run.name} has no specification in its folder; name an undisturbed run with --undisturbed"
+            f"run {run.name} has no specification in its folder; name a failure-free run with --failure-free"
         )
     spec = msgspec.structs.replace(run.spec, fail="").check()
     runs = Runs(spec)

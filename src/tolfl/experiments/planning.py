@@ -306,7 +306,7 @@ def pilot_jobs(spec: RunSpec, layouts: Sequence[ClusterLayout]) -> list[Job]:
     ['nobody lost', 'client lost', 'head lost, drop, k = 2', 'head lost, elect, k = 2']
     """
     if spec.rounds < 2:
-        raise SpecError(f"a rehearsal of {spec.rounds} rounds; use at least 2, one before and one after the failure")
+        raise SpecError(f"a pilot run of {spec.rounds} rounds; use at least 2, one before and one after the failure")
     any_layout = ClusterLayout(min((one.clusters for one in layouts if one.policy == "elect"), default=1), "elect")
     wanted = [("none", any_layout), ("client", any_layout)]
     for one in layouts:
@@ -344,7 +344,7 @@ def aurocs_of_pilot(spec: RunSpec, sweep: Sweep) -> Aurocs:
         found.append(Measurement(job.spec.scheme, policy, job.tags["scenario"], k, by_repetition))
     n = spec.repetitions
     half = f"{spec.rounds} rounds with the failure after {spec.rounds // 2}"
-    return Aurocs(f"a rehearsal on {spec.data}: {half}, {n} seed{'s' * (n != 1)}", spec.data, found, spec.rounds)
+    return Aurocs(f"a pilot run on {spec.data}: {half}, {n} seed{'s' * (n != 1)}", spec.data, found, spec.rounds)
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ class LayoutPlan:
             "policy": row.layout.policy,
             "expected_auroc": row.expected_auroc,
             "auroc": row.auroc,
-            "borrowed": row.substituted,
+            "substituted": row.substituted,
             "odds": {**row.odds.of_scenarios, "several": row.odds.several},
             "rounds_lost": row.rounds_lost,
             "rounds_waited": row.rounds_waited,
@@ -586,8 +586,8 @@ def _notes(plan: LayoutPlan) -> Iterator[str]:
     pilot = plan.aurocs.pilot_rounds
     if pilot is not None and pilot < plan.spec.rounds:
         yield (
-            f"the rehearsal has {pilot} of {plan.spec.rounds} rounds: its models are not finished, and those that a "
-            "failure stops early are furthest behind; --rehearsal-rounds for a longer one"
+            f"the pilot run has {pilot} of {plan.spec.rounds} rounds: its models are not finished, and those that a "
+            "failure stops early are furthest behind; --pilot-rounds for a longer one"
         )
     several = max(row.odds.several for row in plan.rows)
     if several > 0:
@@ -601,7 +601,7 @@ def _notes(plan: LayoutPlan) -> Iterator[str]:
         for scenario, reason in row.substituted.items():
             users.setdefault(reason, {})[f"{row.layout.policy}, {SCENARIOS[scenario]}"] = None
     for reason, who in users.items():
-        yield f"borrowed ({'; '.join(who)}): {reason}"
+        yield f"substituted ({'; '.join(who)}): {reason}"
     if plan.left_out:
         yield f"not shown, because nobody has measured them: {'; '.join(map(str, plan.left_out))}"
     yield (

@@ -186,7 +186,7 @@ class Device:
         return own.is_inside and self.version == version and is_same and not is_waiting
 
     def skip_to(self, record: ClosedRound) -> None:
-        """Stand where undisturbed rounds lead to: with a record that everybody has, before the next one is closed."""
+        """Stand where failure-free rounds lead to: with a record that everybody has, before the next one is closed."""
         self.record, self.round = record, RoundState()
         self.fleet.enter(record.roster)
         self._n_enforced = 0
@@ -468,7 +468,7 @@ class Device:
         if not self._can_be_reached(message.version):
             return
         self._newer[message.sender, type(message)] = message
-        # In an undisturbed round the record is on its way already; a pull would move the model twice. The record of
+        # In a failure-free round the record is on its way already; a pull would move the model twice. The record of
         # another branch is not: whoever closed that branch may have died before telling everybody.
         fleet = self.fleet
         is_disturbed = not fleet.is_inside or fleet.has_losses or fleet.has_lost_more(message.dead)

@@ -37,7 +37,7 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class QuietRound:
-    """All messages of an undisturbed round."""
+    """All messages of a failure-free round."""
 
     round_index: int
     up_bytes: int  #: of a contribution
@@ -57,7 +57,7 @@ class Ledger:
     topology: Topology
     scheme: str
     by_history: dict[str, list[SentMessage]] = field(default_factory=dict)  #: by the history that the round extends
-    quiet: dict[str, QuietRound] = field(default_factory=dict)  #: undisturbed rounds by history
+    quiet: dict[str, QuietRound] = field(default_factory=dict)  #: failure-free rounds by history
     control_messages: int = 0
     control_bytes: int = 0
 
@@ -68,7 +68,7 @@ class Ledger:
     def add_quiet_round(
         self, history: str, round_index: int, up_bytes: int, down_bytes: int, clusters: Clusters
     ) -> None:
-        """Write down the messages of an undisturbed round: members to heads, heads to heads, and back to everybody."""
+        """Write down the messages of a failure-free round: members to heads, heads to heads, and back to everybody."""
         self.quiet[history] = QuietRound(round_index, up_bytes, down_bytes, clusters)
 
     @property
@@ -144,7 +144,7 @@ class Ledger:
 
 
 def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[SentMessage]:
-    """Yield what goes up in an undisturbed round: members to their head, heads to the next."""
+    """Yield what goes up in a failure-free round: members to their head, heads to the next."""
     for head, *members in clusters:
         yield from (SentMessage(round_index, member, head, Kind.REPORT, n_bytes) for member in members)
     for (head, *_), (following, *_) in pairwise(clusters):

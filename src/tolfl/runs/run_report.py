@@ -46,10 +46,10 @@ class Picture:
     caption: str
 
 
-def report_context(run: RunFolder, undisturbed: RunFolder | None = None) -> dict[str, Any]:
-    """Return all that a report says of a run; `undisturbed` is the same one without failures."""
-    if undisturbed is not None:
-        check_undisturbed(undisturbed)
+def report_context(run: RunFolder, failure_free: RunFolder | None = None) -> dict[str, Any]:
+    """Return all that a report says of a run; `failure_free` is the same one without failures."""
+    if failure_free is not None:
+        check_failure_free(failure_free)
     spec, histories = run.spec, [FailureHistory.of(one.records) for one in run.runs]
     kind = "a real network of processes" if run.is_real else "simulated, in virtual time"
     times = f", {len(run.runs)} repetitions" if spec.repetitions > 1 else ""
@@ -58,14 +58,14 @@ def report_context(run: RunFolder, undisturbed: RunFolder | None = None) -> dict
         "title": f"{spec.scheme} on {spec.data}: {run.name}",
         "subtitle": f"{kind}{times}; seed {spec.seed}",
         "notices": _notices(run),
-        "leads": _leads(run, histories, undisturbed),
+        "leads": _leads(run, histories, failure_free),
         "failure_columns": (["seed"] if spec.repetitions > 1 else []) + list(COLUMNS),
         "failure_rows": rows[:_N_ROWS],
         "n_failure_rows": len(rows),
         "unexplained_stall": seconds(sum(one.unexplained_stall_s for one in histories)),
         "has_unexplained_stall": any(one.unexplained_stall_s for one in histories),
-        **_cost(run, undisturbed),
-        **_curves(run, undisturbed),
+        **_cost(run, failure_free),
+        **_curves(run, failure_free),
         "fleets": _fleets(run.runs[0], histories[0], is_one_of_several=len(run.runs) > 1),
         **_result(run, histories),
         "settings": _settings(run),
@@ -149,7 +149,7 @@ def _notices(run: RunFolder) -> list[str]:
     return [*notices, f"This run is not finished: it was at {far} when this was written."]
 
 
-def _leads(run: RunFolder, histories: Sequence[FailureHistory], undisturbed: RunFolder | None) -> list[str]:
+def _leads(run: RunFolder, histories: Sequence[FailureHistory], failure_free: RunFolder | None) -> list[str]:
     n_incidents = sum(len(history.incidents) for history in histories)
     if not n_incidents:
         return ["Nobody failed."]
@@ -160,10 +160,10 @@ def _leads(run: RunFolder, histories: Sequence[FailureHistory], undisturbed: Run
         n_lost = sum(len(history.dead) for history in histories)
         stall_s = sum(history.stall_s for history in histories)
         leads = [f"{n_incidents} incidents; {n_lost} devices did not return; {seconds(stall_s)} stalled in all."]
-    pairs = _auroc_pairs(run, undisturbed)
+    pairs = _auroc_pairs(run, failure_free)
     if pairs:
         cost = sum(other - own for _, own, other in pairs) / len(pairs)
-        leads.append(f"AUROC cost against the undisturbed run: {cost:.3f}.")
+        leads.append(f"AUROC cost against the failure-free run: {cost:.3f}.")
     return leads
 
 
@@ -180,49 +180,49 @@ def _failure_rows(run: RunFolder, histories: Sequence[FailureHistory]) -> list[l
     ]
 
 
-def check_undisturbed(undisturbed: RunFolder) -> None:
+def check_failure_free(failure_free: RunFolder) -> None:
     """Refuse to compare with a run that had failures of its own, or has no result yet."""
-    for run in undisturbed.runs:
+    for run in failure_free.runs:
         if run.spec.fail or any(isinstance(line, FailureHappened) for line in run.records):
-            raise SpecError(f"run {undisturbed.name} had failures of its own; compare with one in which nobody failed")
+            raise SpecError(f"run {failure_free.name} had failures of its own; compare with one in which nobody failed")
         if run.summary is None:
-            raise SpecError(f"run {undisturbed.name} is not finished; compare with one that is")
+            raise SpecError(f"run {failure_free.name} is not finished; compare with one that is")
 
 
-def _auroc_pairs(run: RunFolder, undisturbed: RunFolder | None) -> list[tuple[int, float, float]]:
-    """Return seed and AUROC of each repetition beside that of the undisturbed run with the same seed."""
-    beside = {one.spec.seed: one.auroc for one in undisturbed.runs} if undisturbed is not None else {}
+def _auroc_pairs(run: RunFolder, failure_free: RunFolder | None) -> list[tuple[int, float, float]]:
+    """Return seed and AUROC of each repetition beside that of the failure-free run with the same seed."""
+    beside = {one.spec.seed: one.auroc for one in failure_free.runs} if failure_free is not None else {}
     pairs = [(one.spec.seed, one.auroc, beside.get(one.spec.seed)) for one in run.runs]
     return [(seed, value, other) for seed, value, other in pairs if value is not None and other is not None]
 
 
-def _cost(run: RunFolder, undisturbed: RunFolder | None) -> dict[str, Any]:
-    pairs = _auroc_pairs(run, undisturbed)
+def _cost(run: RunFolder, failure_free: RunFolder | None) -> dict[str, Any]:
+    pairs = _auroc_pairs(run, failure_free)
     rows = [[str(seed), f"{own:.3f}", f"{other:.3f}", f"{other - own:+.3f}"] for seed, own, other in pairs]
     if len(pairs) > 1:
         means = [sum(pair[place] for pair in pairs) / len(pairs) for place in (1, 2)]
         rows.append(["mean", f"{means[0]:.3f}", f"{means[1]:.3f}", f"{means[1] - means[0]:+.3f}"])
-    why = "no undisturbed run was named to compare with"
+    why = "no failure-free run was named to compare with"
     differing: list[str] = []
-    if undisturbed is not None:
-        why = f"run {undisturbed.name} has no AUROC for the same seed"
+    if failure_free is not None:
+        why = f"run {failure_free.name} has no AUROC for the same seed"
         names = [one.name for one in msgspec.structs.fields(RunSpec) if one.name not in _MAY_DIFFER]
-        differing = [name for name in names if getattr(run.spec, name) != getattr(undisturbed.spec, name)]
+        differing = [name for name in names if getattr(run.spec, name) != getattr(failure_free.spec, name)]
     return {"cost_rows": rows, "why_no_cost": why, "differing_fields": ", ".join(differing) if rows else ""}
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------
 
 
-def _curves(run: RunFolder, undisturbed: RunFolder | None) -> dict[str, Any]:
+def _curves(run: RunFolder, failure_free: RunFolder | None) -> dict[str, Any]:
     drawn = [("this run", one.records) for one in run.runs]
     if not has_curves(drawn):
         has_rounds = any(isinstance(line, RoundClosed) for one in run.runs for line in one.records)
         why = "No round has a loss, and none was scored" if has_rounds else "No round was closed"
         return {"curves": None, "why_no_curves": f"{why}: there is nothing to draw."}
-    beside = [("undisturbed", one.records) for one in undisturbed.runs] if undisturbed is not None else []
+    beside = [("failure-free", one.records) for one in failure_free.runs] if failure_free is not None else []
     each = ", one line per repetition" if len(drawn) > 1 else ""
-    dashed = "; dashed: the undisturbed run" if beside else ""
+    dashed = "; dashed: the failure-free run" if beside else ""
     caption = f"Loss and AUROC over rounds, as far as they are known{each}{dashed}; dotted: failures."
     return {"curves": Picture("curves", curves_svg(drawn, beside), caption), "why_no_curves": ""}
 

@@ -1,4 +1,4 @@
-"""Undisturbed rounds in closed form: when each closes follows from training and link times, without any event.
+"""Failure-free rounds in closed form: when each closes follows from training and link times, without any event.
 
 Nobody fails, no link is cut and no deadline passes: then a device starts when the newest record reaches it, a member
 reports to its head, a head passes the sum on once it has heard of everybody, and the last one closes the round.
@@ -28,7 +28,7 @@ def has_closed_form(world: World) -> bool:
 
 
 class QuietFleet:
-    """The devices of a roster in undisturbed rounds: who is where in the chain, and when what they send is there."""
+    """The devices of a roster in failure-free rounds: who is where in the chain, and when what they send is there."""
 
     def __init__(self, world: World, roster: Roster) -> None:
         self._links, lives = world.links, roster.incarnations

@@ -429,7 +429,7 @@ class Timeline:
         self._last = following
 
     def _stall(self, record: ClosedRound, started_s: float) -> float:
-        """Return how much longer a disturbed round took than the same round undisturbed."""
+        """Return how much longer a disturbed round took than the same round without failures."""
         if started_s > self._disturbed_until_s:
             return 0.0
         roster = Roster(dict.fromkeys(sorted([*record.included, *record.missing]), 0))

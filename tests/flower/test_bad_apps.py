@@ -72,6 +72,10 @@ REFUSED = {
         main_of("while len(list(grid.get_node_ids())) < 10:\n    pass"),
         "mine waits for more nodes; 6 are there",
     ),
+    "no rounds": (
+        main_of("FedAvg().start(grid=grid, initial_arrays=arrays, num_rounds='3')"),
+        "mine asks for '3' rounds; it needs a whole number, at least one",
+    ),
     "many nodes": (
         main_of("FedAvg(min_available_nodes=10).start(grid=grid, initial_arrays=arrays)"),
         "the strategy waits for 10 nodes; this fleet has 6",
@@ -170,6 +174,45 @@ def test_a_client_that_hangs_is_ended_after_the_deadline() -> None:
 def test_a_run_in_which_nobody_can_train_ends_with_the_reason(what: str) -> None:
     with pytest.raises(FlowerAppError, match=r"^linear: no device could train; of one of them "):
         simulated(app_spec(config=f"misbehaves='{what}'"))
+
+
+@needs_flwr
+@pytest.mark.processes
+def test_a_fleet_in_which_nobody_can_train_ends_with_the_reason_too(tolfl: Command, tmp_path: Path) -> None:
+    code, _, said = tolfl(
+        "up", "--flower", str(APPS / "linear"), "--devices", "3", "--python", str(NEWEST),
+        "--run-config", "misbehaves='raises'", "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+
+    assert code == 1
+    assert said.splitlines()[-1] == (
+        "tolfl: every device ended: linear: no device could train; of one of them its ClientApp raised "
+        "ValueError: no such file"
+    )
+
+
+@needs_flwr
+def test_a_run_in_which_nobody_has_an_example_ends_with_that_sentence() -> None:
+    with pytest.raises(FlowerAppError, match=r"^linear: no reply of round 1 has an example to train on$"):
+        simulated(app_spec(config="misbehaves='none'"))
+
+
+@needs_flwr
+def test_a_main_that_fails_at_its_end_is_told_and_its_files_take_no_names_of_a_device(tmp_path: Path) -> None:
+    body = (
+        "FedAvg(fraction_evaluate=0.0).start(grid=grid, initial_arrays=arrays, num_rounds=1)\n"
+        "open('records.jsonl', 'w').close()\nopen('model.txt', 'w').close()\nraise OSError('no room')"
+    )
+    client = CLIENT + (
+        "from flwr.app import Message, MetricRecord, RecordDict\n\n@app.train()\ndef train(message, context):\n"
+        "    content = {'arrays': message.content['arrays'], 'metrics': MetricRecord({'num-examples': 1})}\n"
+        "    return Message(RecordDict(content), reply_to=message)\n"
+    )
+
+    files = simulated(spec_of(written(tmp_path / "mine", main_of(body), client))).models["flower"].files()
+
+    assert sorted(files) == ["app-problem.txt", "app/records.jsonl", "model.safetensors", "model.txt"]
+    assert files["app-problem.txt"] == b"after the last round the ServerApp of mine raised OSError: no room\n"
 
 
 @needs_flwr
@@ -273,7 +316,15 @@ def test_a_folder_without_an_app_says_so(tolfl: Command, tmp_path: Path) -> None
     assert not (tmp_path / "runs").exists()
 
 
-def test_flower_and_learn_are_not_both_given(tolfl: Command) -> None:
-    code, _, said = tolfl("simulate", "--flower", str(APPS / "linear"), "--learn", "detector")
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--learn detector", "--flower and --learn: name one of them"),
+        ("--rounds 5", '--rounds: a Flower app says how many; use --run-config, as in "num-server-rounds=8"'),
+        ("--data blobs", "--data: a Flower app brings its own data; leave it out"),
+    ],
+)
+def test_flags_that_an_app_has_no_use_for_are_refused(flag: str, sentence: str, tolfl: Command) -> None:
+    code, _, said = tolfl("simulate", "--flower", str(APPS / "linear"), *flag.split())
 
-    assert (code, said) == (2, "tolfl: --flower and --learn: name one of them\n")
+    assert (code, said) == (2, f"tolfl: {sentence}\n")

@@ -210,6 +210,10 @@ def with_flower(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("flower") is not None:
         if "learn" in plain:
             raise SpecError("--flower and --learn: name one of them")
+        if "rounds" in plain:
+            raise SpecError('--rounds: a Flower app says how many; use --run-config, as in "num-server-rounds=8"')
+        if "data" in plain:
+            raise SpecError("--data: a Flower app brings its own data; leave it out")
         plain["learn"] = f"flower:{given['flower'].expanduser().resolve()}"
     for name in ("run_config", "node_config"):
         if name in plain:

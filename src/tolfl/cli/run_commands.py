@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
@@ -181,6 +182,9 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
     _draw_rounds(out, [("real devices", read_records(out))])
     show_run(summary, shown, out)
     tell_of_app_files(spec, out, launcher.survivors)
+    whys = {str(failure["what"]) for failure in summary["failures"]}  # type: ignore[attr-defined]
+    if not launcher.survivors and len(whys) == 1 and "(failed: " in (why := whys.pop()):
+        raise TolFLError(f"every device ended: {why.partition('(failed: ')[2].removesuffix(')')}")
 
 
 # -- what both have in common -----------------------------------------------------------------------------------
@@ -220,9 +224,16 @@ def tell_of_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> Non
     """Say which files a Flower app's own code has left on the devices, and whether they are the same."""
     if not str(spec.learn.get("what", "")).startswith("flower:"):
         return
+    from tolfl.flower.app_folder import PROBLEM_FILE
+
     folders = [out / "devices" / str(device) for device in survivors]
+    problems = Counter((one / PROBLEM_FILE).read_text().strip() for one in folders if (one / PROBLEM_FILE).is_file())
+    for problem, n_devices in sorted(problems.items()):
+        typer.echo(f"tolfl: on {n_devices} devices: {problem}", err=True)
     # The run directory has the same files as a device, and others that no app writes.
-    names = {path.name for path in out.iterdir() if path.is_file()} - {"records.jsonl", "model.safetensors"}
+    below = [path.relative_to(out) for path in out.rglob("*") if path.is_file()]
+    names = {str(path) for path in below if path.parts[0] not in {"devices", "fleet"}}
+    names -= {"records.jsonl", "model.safetensors", PROBLEM_FILE}
     for name in sorted(names):
         contents = [(folder / name).read_bytes() for folder in folders if (folder / name).is_file()]
         if contents:

@@ -20,6 +20,9 @@ _NOT_THE_APP = {"__pycache__", "build", "dist", "node_modules", "runs", "site-pa
 _CODE = (".py", ".toml")
 _PAIR = re.compile(r"""([^\s=]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|\[[^\]]*\]|\{[^}]*\}|[^\s"'\[{]\S*)""")
 
+#: What went wrong in an app's `main` after the last round, beside the files that it wrote.
+PROBLEM_FILE = "app-problem.txt"
+
 #: Flower's kinds of a configuration's value.
 ConfigValue = bool | int | float | str
 Config = dict[str, ConfigValue]

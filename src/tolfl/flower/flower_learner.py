@@ -24,7 +24,7 @@ from tolfl.core.contribution import Contribution, Part
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
-from tolfl.flower.app_folder import AppFolder, parsed_config
+from tolfl.flower.app_folder import PROBLEM_FILE, AppFolder, parsed_config
 from tolfl.flower.app_process import AppEndedError, AppProcess, FlowerAppError, scratch_log
 from tolfl.learners import Account, Closing, Fleet, Learner, Scorer, State, Turn
 from tolfl.learners.learner import digest_of, encode_state
@@ -35,6 +35,11 @@ _LOG = logging.getLogger("tolfl")
 _CONTEXTS = "flower-context.msgpack"  #: what a device's Context keeps, in its folder
 _MAX_COPIES = 80  #: of the model's bytes in one message: five in one array
 _UNKNOWN_BYTES = 2**26  #: of a model that a client brings
+#: What a device or a run directory keeps under these names is not the app's.
+_NAMES_OF_DEVICES = {
+    *("devices", "fleet", "life.json", "lock", "log.txt", "loss.png", "models", "node.toml", "records.jsonl"),
+    *("round.safetensors", "samples.npy", "spec.toml", "summary.json", _CONTEXTS),
+}
 _NEVER = -1  #: no round has a reply of this device
 
 
@@ -105,8 +110,6 @@ class FlowerLearner(Learner):
         told = self.description
         if told.min_nodes > fleet.n_devices:
             raise SpecError(f"the strategy waits for {told.min_nodes} nodes; this fleet has {fleet.n_devices}")
-        if told.num_rounds < 1:
-            raise SpecError(f"{self.name} asks for {told.num_rounds} rounds; it needs at least one")
         self.min_devices = told.min_nodes
         self.rounds = 1 + told.num_rounds * (2 if told.evaluates else 1)
         self._contexts = _Contexts(fleet.folder)
@@ -250,13 +253,12 @@ class FlowerLearner(Learner):
             with tempfile.TemporaryDirectory(prefix="tolfl-flower-") as folder:
                 problem = self._process.ask("finish", {"folder": folder}, self._timeout_s, state)
                 self._process.close()  # it stands in a folder that goes, and its `main` has ended: another goes on
+                files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+                found = {_beside_ours(path.relative_to(folder)): path.read_bytes() for path in files}
                 if problem:
-                    _LOG.warning("tolfl: after the last round the ServerApp of %s raised %s", self.name, problem)
-                found = {
-                    str(path.relative_to(folder)): path.read_bytes()
-                    for path in sorted(Path(folder).rglob("*"))
-                    if path.is_file()
-                }
+                    sentence = f"after the last round the ServerApp of {self.name} raised {problem}"
+                    _LOG.warning("tolfl: %s", sentence)
+                    found[PROBLEM_FILE] = f"{sentence}\n".encode()
             saved[name] = {"model.safetensors": encode_state(_arrays_of(state)), **found}
         return saved[name]
 
@@ -311,6 +313,11 @@ class _Contexts:
                 write_file(self._path.parent, _CONTEXTS, msgspec.msgpack.encode(rows))
             except RunDirectoryError as error:
                 _LOG.warning("tolfl: %s; training goes on", error)
+
+
+def _beside_ours(path: Path) -> str:
+    """Return where an app's file is kept: in a folder of its own, if a device has one of that name."""
+    return f"app/{path}" if path.parts[0] in _NAMES_OF_DEVICES else str(path)
 
 
 def _bytes(data: bytes) -> NDArray[np.uint8]:

@@ -114,6 +114,10 @@ class FlowerApp:
             self._waiting = WaitingServer(server, name, self._grid, context, seed)
             assert self._waiting.plan is not None
             self._plan = self._waiting.plan
+        if type(self._plan.num_rounds) is not int or self._plan.num_rounds < 1:
+            raise RefusedAppError(
+                f"{name} asks for {self._plan.num_rounds!r} rounds; it needs a whole number, at least one"
+            )
         strategy = self._plan.strategy
         self._is_older = isinstance(strategy, OlderStrategy)
         self._strategy_name = type(strategy.inner if self._is_older else strategy).__name__
@@ -283,6 +287,7 @@ class FlowerApp:
         strategy, changed = self._plan.strategy, dict[str, Any]()
         arrays = loaded_arrays(self._state)
         replies = self._replies(closing, phase, messages, parts)
+        had_before = bool(closing.log.get(f"closed {phase}"))
         try:
             if phase == "train":
                 found, metrics = strategy.aggregate_train(number, replies)
@@ -298,14 +303,13 @@ class FlowerApp:
         except BaseException as error:  # the app's code
             traceback.print_exc()
             sentence = f"{self._name}: aggregate_{phase} of its strategy raised {in_words(error)} in round {number}"
-            if closing.log.get(f"closed {phase}"):
-                closing.notes.append(f"{sentence}; what there was before is kept")
-            else:
-                closing.stop = sentence
+            closing.fail(sentence, had_before)
         else:
-            closing.log[f"closed {phase}"] = closing.log.get(f"closed {phase}", 0) + bool(replies)
+            closing.log[f"closed {phase}"] = had_before or bool(replies)
+        if "weight" in parts and not np.frombuffer(parts["weight"][0], np.int64).any():
+            closing.fail(f"{self._name}: no reply of round {number} has an example to {phase} on", had_before)
         failed = [bytes(parts[key][0]).decode() for key in sorted(parts) if key.startswith("failed/")]
-        if failed and not replies and not closing.log.get(f"closed {phase}") and number == 1:
+        if failed and not replies and not had_before and number == 1:
             closing.stop = f"{self._name}: no device could {phase}; of one of them {failed[0]}"
         if phase == "evaluate" or not self._evaluates:
             closing.note("server", number, self._evaluated(closing, number, arrays))
@@ -367,6 +371,13 @@ class _Closing:
         self.left_out: dict[int, str] = {}
         self.notes: list[str] = []
         self.stop = ""
+
+    def fail(self, sentence: str, had_before: bool) -> None:
+        """Say what went wrong in a round; where no round before it led to anything, none will."""
+        if had_before:
+            self.notes.append(f"{sentence}; what there was before is kept")
+        else:
+            self.stop = sentence
 
     def note(self, kind: str, number: int, metrics: Any) -> None:
         if metrics is not None:

@@ -31,7 +31,7 @@ from tolfl.core.metrics import auroc
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.catalog import load_raw
 from tolfl.detect import DetectorSpec, fit_detector
-from tolfl.detect.fitted import Detector
+from tolfl.detect.detector import Detector
 
 N_DEVICES, N_TRAIN = 8, 1000
 

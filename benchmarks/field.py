@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Features
-from tolfl.detect.fitted import Detector
 from tolfl.signals.captures.bursts import bursts_in
 from tolfl.signals.captures.capture_records import Tally
 from tolfl.signals.captures.windows import window_rows

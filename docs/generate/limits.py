@@ -72,7 +72,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "Detectors": [
         ("detect.detector_learner", "MAX_FEATURES", ""),
         ("detect.drift", "SIGNIFICANCE", ""),
-        ("detect.saved", "FORMAT", ""),
+        ("detect.model_file", "FORMAT", ""),
     ],
     "The page of a run": [
         ("cli.run_commands", "_MOST_RUNS", "runs side by side"),

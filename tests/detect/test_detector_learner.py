@@ -22,7 +22,7 @@ from tolfl.detect.detector_learner import DetectorResult, DetectorStages
 from tolfl.detect.detector_stage import split
 from tolfl.detect.feature_names import Features
 from tolfl.detect.fitting import one_table
-from tolfl.detect.saved import to_bytes
+from tolfl.detect.model_file import to_bytes
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
 

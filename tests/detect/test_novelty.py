@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Features
-from tolfl.detect.fitted import Detector
 from tolfl.detect.measures import restored, transformed
 
 NAMES = ["deauthentications [; count]", "beacons [; count]", "signal [dBm; level]"]

@@ -18,7 +18,7 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.datasets import FederatedDataset
     from tolfl.datasets.federated import Samples
-    from tolfl.detect.fitted import Detector
+    from tolfl.detect.detector import Detector
     from tolfl.net.launcher import Launcher
 
 _DETECTOR = {"what": "detector"}
@@ -279,7 +279,7 @@ def detector_bytes(folder: Path) -> set[bytes]:
 def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
     """Let each survivor score rows that nobody has seen, with its own file; say how many raise an alarm, and why."""
     from tolfl.cli.output import console_for_tables
-    from tolfl.detect.fitted import Detector
+    from tolfl.detect.detector import Detector
 
     assert samples.test is not None
     assert samples.is_anomalous is not None

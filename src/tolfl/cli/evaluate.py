@@ -19,7 +19,7 @@ from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.detect import Detector
-    from tolfl.detect.assessment import Assessment, LabelledScores
+    from tolfl.detect.quality import Evaluation, LabelledScores
     from tolfl.tables import Roles
 
 
@@ -54,7 +54,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     from tolfl.datasets import is_path
     from tolfl.datasets.own_table import check_roles
     from tolfl.detect import Detector
-    from tolfl.detect.assessment import assess
+    from tolfl.detect.quality import evaluation_of
     from tolfl.tables import Roles
 
     detector = Detector.load(model)
@@ -64,7 +64,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         judged = _judged_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")
     else:
         judged = _judged_set(detector, data, data_dir, settings)
-    found = assess(judged)
+    found = evaluation_of(judged)
     result = {"model": str(model), "data": data, **msgspec.to_builtins(found)}
     if out is not None:
         _draw(judged, detector.thresholds.threshold, result, out)
@@ -80,7 +80,7 @@ def _judged_table(
     """Score a table block by block; scores and truth are kept, rows are not."""
     import numpy as np
 
-    from tolfl.detect.assessment import LabelledScores, is_anomalous
+    from tolfl.detect.quality import LabelledScores, is_anomalous
     from tolfl.detect.scoring import TableScorer
     from tolfl.tables import Roles, blocks
 
@@ -116,8 +116,8 @@ def _judged_table(
 
 def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
-    from tolfl.detect.assessment import LabelledScores
     from tolfl.detect.fitting import gather
+    from tolfl.detect.quality import LabelledScores
 
     given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})
     gathered = gather(spec_from_flags(RunSpec(), given, settings).check())
@@ -129,7 +129,7 @@ def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: l
 
 
 def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out: Path) -> None:
-    from tolfl.detect.assessment import plot_histogram, plot_roc, plot_timeline
+    from tolfl.detect.quality import plot_histogram, plot_roc, plot_timeline
     from tolfl.runs.directory import write_file
 
     write_file(out, "evaluation.json", indented_json(result))
@@ -145,7 +145,7 @@ def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out:
         raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
 
 
-def _show(found: Assessment, out: Path | None) -> None:
+def _show(found: Evaluation, out: Path | None) -> None:
     console = console_for_tables()
     heads = ("rows", "anomalous", "AUROC", "avg. precision", "partial AUROC", "false alarms", "detected")
     times = ("events", "noticed", "median s", "longest s") if found.detections is not None else ()

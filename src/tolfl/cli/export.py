@@ -51,7 +51,7 @@ def export(
         raise SpecError("--label-column is a column of --data; give both")
     if to == "scorer" and data is not None:
         raise SpecError("--data compares a graph with its detector; a scorer is the detector's own code")
-    from tolfl.detect.fitted import Detector
+    from tolfl.detect.detector import Detector
     from tolfl.runs.directory import write_file
 
     detector = Detector.load(model)
@@ -88,8 +88,8 @@ def _compared(
     import numpy as np
 
     from tolfl.core.metrics import auroc
-    from tolfl.detect.assessment import is_anomalous
     from tolfl.detect.onnx_export import largest_difference, onnx_scores
+    from tolfl.detect.quality import is_anomalous
     from tolfl.detect.scoring import TableScorer
     from tolfl.tables import Roles, blocks
 

@@ -61,7 +61,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raise SpecError(f"--interface {interface} and {data}; leave one of them out")
     if data is None and not follow and interface is None:
         raise SpecError("say what to score: a file, - (or --follow) for standard input, or --interface")
-    from tolfl.detect.fitted import Detector
+    from tolfl.detect.detector import Detector
     from tolfl.detect.score_stream import ScoreRequest, score_stream
 
     request = ScoreRequest(

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tolfl.detect.detector import FederatedDetector, load
+    from tolfl.detect.detector import Detector
     from tolfl.detect.detector_spec import DetectorSpec
     from tolfl.detect.drift import Drift, drift_of
+    from tolfl.detect.estimator import FederatedDetector, load
     from tolfl.detect.explaining import Explanation, FeatureShare
     from tolfl.detect.feature_names import Features
-    from tolfl.detect.fitted import Detector
     from tolfl.detect.fitting import DriftWarning, NoFurtherTrainingError, NoModelError, fit_detector, fit_more
-    from tolfl.detect.saved import DetectorFileError
+    from tolfl.detect.model_file import DetectorFileError
     from tolfl.detect.thresholds import Limit, Thresholds
 
 __all__ = [
@@ -41,13 +41,13 @@ __all__ = [
 
 #: Where each name is: scoring must not wait for what only training needs.
 _MODULES = {
-    "detector": ("FederatedDetector", "load"),
+    "estimator": ("FederatedDetector", "load"),
     "drift": ("Drift", "drift_of"),
     "explaining": ("Explanation", "FeatureShare"),
     "feature_names": ("Features",),
-    "fitted": ("Detector",),
+    "detector": ("Detector",),
     "fitting": ("DriftWarning", "NoFurtherTrainingError", "NoModelError", "fit_detector", "fit_more"),
-    "saved": ("DetectorFileError",),
+    "model_file": ("DetectorFileError",),
     "detector_spec": ("DetectorSpec",),
     "thresholds": ("Limit", "Thresholds"),
 }

@@ -1,406 +1,261 @@
-"""`FederatedDetector`: an outlier detector as scikit-learn has them, for data that is split over places."""
+"""A detector that has been trained: model, thresholds, names, and where it all comes from.
+
+It knows nothing of scikit-learn, so commands, exports and devices can use it as it is.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tolfl.core.errors import DataError, SpecError
-from tolfl.datasets.raw import in_order
-from tolfl.datasets.split import is_typical_by_name
-from tolfl.datasets.unscaled import THE_DEVICE
+from tolfl.core.errors import DataError
+from tolfl.detect.cells import Cells, Floats, Floats32
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.drift import Drift, drift_of
-from tolfl.detect.explaining import Explanation
-from tolfl.detect.feature_names import Features, Rows, check_not_infinite
-from tolfl.detect.fitted import Detector, device_labels, names_of
-from tolfl.detect.fitting import fit_detector, fit_more
-from tolfl.detect.thresholds import Thresholds
-from tolfl.tables import Block, Roles, Schema, blocks_of, settle
-from tolfl.tables.schema import note_of
-
-Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
-_LOG = logging.getLogger(__name__)
+from tolfl.detect.explaining import Explanation, explanation_of
+from tolfl.detect.feature_names import Features, Rows
+from tolfl.detect.novelty import LIMIT, Novelty
+from tolfl.detect.reconstruction import Reconstruction
+from tolfl.detect.thresholds import Thresholds, calibrate
+from tolfl.tables import Schema
 
 
-class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Detects anomalies with a model that devices train together, any of which may fail.
+class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One device's part in a training."""
 
-    Rows handed to `fit` are typical. `devices` says whose row each is; without it all rows belong to
-    one device, and there is nothing to share. Scaling, model and thresholds are worked out as a fleet would: moments,
-    parameters and counts travel, rows do not.
+    name: str
+    n_trained: int  #: samples it trained on
+    n_held_back: int
+    rounds: int  #: rounds that it contributed to
+    is_survivor: bool  #: whether it was in the last round
 
-    Parameters
-    ----------
-    model
-        "cells" scores by the distance to the nearest of at most 32 cells that the typical rows were divided into, all
-        with one shrunk covariance; "mahalanobis" is that with one cell. "pca" and "autoencoder" score by what they
-        leave unexplained.
-    cells
-        At most so many; None: 32, and never more than one for ten rows.
-    n_components
-        Of PCA; None: as many as explain 90 % of the variance.
-    hidden, code, dropout, lr
-        Of the autoencoder and its training. The code is no wider than half of the features.
-    scheme, clusters, rounds, fail, on_head_failure
-        How the devices train, and what goes wrong meanwhile, as in `tolfl.simulate`. Devices are numbered in the order
-        of their names; `rounds` are those of the autoencoder (100). A failure plan counts the rounds of all stages:
-        those of cells are scaling (5), cells (14, or 1 for one cell), scatter (1) and thresholds (2).
-    scaling
-        Of PCA and the autoencoder: "min-max", "standard" or "none". Cells have a scaling of their own.
-    held_back
-        Share of each device's rows that nobody trains on.
-    trim
-        Share of the rows that may be anomalous: the most distant ones are left out of cells and covariance.
-    false_alarm_rate
-        The share of typical rows that may raise an alarm, or `alarms_per_day` out of `windows_per_day` rows. It becomes
-        a threshold by the held-back scores; `promise_` says what is expected of it, and whether that is guaranteed.
-    contamination
-        "auto", or a share: then the threshold is such that this share of the training rows themselves is anomalous, as
-        in scikit-learn's own detectors, and `false_alarm_rate` is not used.
-    features, units
-        Names and units of the columns, where X does not bring them (a frame's columns, an Arrow field's metadata).
-    seed
-        Of everything that is drawn.
 
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(300, 1)) @ [[1.0, 2.0, 3.0]] + 0.01 * rng.normal(size=(300, 3))
-    >>> detector = FederatedDetector(fail="server@0").fit(X, devices=np.arange(300) % 3)
-    >>> detector.predict([[1.0, 2.0, 3.0], [1.0, 2.0, -3.0]]).tolist()
-    [1, -1]
-    >>> detector.explain([1.0, 2.0, -3.0]).features[0].name
-    'x2'
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device that was lost."""
+
+    round: int | None  #: the first one without it
+    device: str | None
+    what: str
+
+
+class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One training of a fleet."""
+
+    scheme: str
+    model: str
+    rounds: int
+    n_samples: int  #: behind the model
+    devices: tuple[DeviceShare, ...]
+    events: tuple[Event, ...]
+    ended: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Who was alive in the end."""
+        return tuple(device.name for device in self.devices if device.is_survivor)
+
+
+def device_shares(
+    names: Sequence[str], sizes: Sequence[tuple[int, int]], rounds: Sequence[int], last: Sequence[int], last_round: int
+) -> tuple[DeviceShare, ...]:
+    """Return each device's part, from its rows, how many rounds it was in, and in which one last (-1: in none)."""
+    rows = zip(names, sizes, rounds, last, strict=True)
+    return tuple(DeviceShare(name, *size, n_rounds, seen == last_round) for name, size, n_rounds, seen in rows)
+
+
+def losses(
+    names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
+) -> tuple[Event, ...]:
+    """Return who was lost on the way, and where it was last heard of; earliest first.
+
+    >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
+    'lost; last heard of in scaling 1'
     """
+    events = []
+    for seen, name in sorted((seen, place) for place, seen in enumerate(last)):
+        if seen < 0:
+            events.append(Event(0, names[name], "never heard of"))
+        elif seen < last_round:
+            of_stage, inner, _ = stage(seen)
+            events.append(Event(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
+    return tuple(events)
 
-    _features: Features
-    _schema: Schema | None
 
-    def __init__(  # noqa: PLR0913  (scikit-learn: every setting is an argument)
-        self,
-        *,
-        model: str = "cells",
-        cells: int | None = None,
-        n_components: int | None = None,
-        hidden: tuple[int, ...] = (128, 64),
-        code: int = 32,
-        dropout: float = 0.2,
-        lr: float | None = None,
-        scheme: str = "tol-fl",
-        clusters: int | None = None,
-        rounds: int | None = None,
-        fail: str = "",
-        on_head_failure: str = "",
-        scaling: str = "min-max",
-        held_back: float = 0.2,
-        trim: float = 0.0,
-        false_alarm_rate: float = 0.01,
-        alarms_per_day: float | None = None,
-        windows_per_day: float | None = None,
-        contamination: float | str = "auto",
-        features: Sequence[str] | None = None,
-        units: Mapping[str, str] | Sequence[str] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.model = model
-        self.cells = cells
-        self.n_components = n_components
-        self.hidden = hidden
-        self.code = code
-        self.dropout = dropout
-        self.lr = lr
-        self.scheme = scheme
-        self.clusters = clusters
-        self.rounds = rounds
-        self.fail = fail
-        self.on_head_failure = on_head_failure
-        self.scaling = scaling
-        self.held_back = held_back
-        self.trim = trim
-        self.false_alarm_rate = false_alarm_rate
-        self.alarms_per_day = alarms_per_day
-        self.windows_per_day = windows_per_day
-        self.contamination = contamination
-        self.features = features
-        self.units = units
-        self.seed = seed
+#: Rows of a device from which it makes one cell of its own.
+ROWS_PER_OWN_CELL = 10
+Names = NDArray[np.str_]
+Flags = NDArray[np.bool_]
 
-    # -- training -----------------------------------------------------------------------------------------------
 
-    def fit(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:
-        """Train on typical rows.
+@dataclass(frozen=True, eq=False)
+class Detector:
+    """Everything that scoring takes. It does not change: an update makes another one."""
 
-        Parameters
-        ----------
-        X
-            An array, or a frame (pandas, polars, Arrow): words, categories, true and false and missing values are
-            taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and the log says so.
-        y
-            Two classes, 1 and -1 as `predict` gives them, 0 and 1, or words of which one is typical (normal, benign):
-            only the typical rows train, and the log says so. Anything else is not looked at, as is scikit-learn's way.
-        devices
-            Whose row each is (any names or numbers), or the name of the column that says so.
-        """
-        is_typical = _typical(y)
-        input_ = self._input(X, devices, reset=True)
-        features, rows, names = self._features, input_.values, input_.devices
-        if is_typical is not None and len(is_typical) == len(rows):
-            rows, names = rows[is_typical], None if names is None else names[is_typical]
-            _LOG.warning("y has two classes: trained on the %d typical rows of %d", len(rows), len(is_typical))
-        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), features), schema=self._schema)
-        return self
-
-    def fit_more(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:  # noqa: ARG002
-        """Go on with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
-        input_ = self._input(X, devices)
-        before = self._fitted()
-        more = fit_more(before, by_device(input_.values, input_.devices), self.spec())
-        self.detector_ = replace(more, schema=before.schema)
-        return self
-
-    def drift(self, X: object, devices: Devices = None) -> Drift:
-        """Return whether typical rows still score as they did when the thresholds were agreed."""
-        input_ = self._input(X, devices)
-        slices, detector = by_device(input_.values, input_.devices), self._fitted()
-        return drift_of({name: detector.scores_of(own) for name, own in slices.items()}, detector.thresholds)
-
-    def adapt(self, X: object, devices: Devices = None) -> FederatedDetector:
-        """Learn cells of their own for devices that were lost, or are new, from at least ten typical rows of each.
-
-        They serve the rows of these devices alone; the model and the thresholds of the others stay.
-        """
-        input_ = self._input(X, devices)
-        self.detector_ = self._fitted().with_own_cells(by_device(input_.values, input_.devices))
-        return self
-
-    def fit_predict(self, X: object, y: object = None, devices: Devices = None) -> NDArray[np.int64]:
-        """Train, and return 1 for typical rows and -1 for anomalous ones, by the fleet's threshold."""
-        return self.fit(X, y, devices=devices).predict(X)
-
-    def spec(self) -> DetectorSpec:
-        """Return the settings as a specification, or say what is wrong with them."""
-        fields = {name: value for name, value in self.get_params(deep=False).items() if name in _SPEC_FIELDS}
-        return _spec(fields)
+    spec: DetectorSpec
+    features: Features
+    model: Cells | Reconstruction
+    thresholds: Thresholds
+    trainings: tuple[Training, ...]  #: the first one, and each that went on from it
+    #: Cells of devices that were lost or are new, from their own typical rows; for their rows only.
+    own_cells: Mapping[str, Floats] = field(default_factory=dict)
+    schema: Schema | None = None  #: how tables are read; None: by the names of the features
+    novelty: Novelty | None = None  #: what is outside of the usual ranges, where columns say what they measure
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
-        """Return one score per row: the higher, the more anomalous; with devices, by cells of their own, too."""
-        return self._scores(self._input(X, devices))
+    def anomaly_score(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return one score per row: the higher, the more anomalous. An empty stream has no scores."""
+        rows = self.features.check(X)
+        return self.scores_of(rows, names_of(devices, len(rows))).astype(np.float64)
 
-    def score_samples(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
-        """Return one score per row in scikit-learn's sense: the higher, the more normal."""
-        return -self.anomaly_score(X, devices)
+    def scores_of(self, rows: Rows, devices: Names | None = None) -> Floats32:
+        """Return the scores of rows that have been checked; of a device with cells of its own, by those too."""
+        scores = self.model.scores(rows)
+        for name, own in self._own_among(devices).items():
+            scores[own] = self.model.scores(rows[own], self.own_cells[name])
+        return scores
 
-    def decision_function(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
-        """Return how far each row is on the typical side, negative if anomalous; with devices, by their own."""
-        input_ = self._input(X, devices)
-        scores = self._scores(input_)
-        return self._fitted().thresholds.limits(len(scores), input_.devices) - scores
+    def taken_apart(self, rows: Rows, devices: Names | None = None) -> tuple[Floats, Floats]:
+        """Return what is expected in place of each value, in its own unit, and what it adds to the score."""
+        expected, gains = self.model.taken_apart(rows)
+        for name, own in self._own_among(devices).items():
+            expected[own], gains[own] = self.model.taken_apart(rows[own], self.own_cells[name])
+        return expected, gains
 
-    def predict(self, X: object, devices: Devices = None) -> NDArray[np.int64]:
-        """Return 1 for typical rows and -1 for anomalous ones."""
-        return np.where(self.decision_function(X, devices) >= 0, 1, -1)
+    def _own_among(self, devices: Names | None) -> dict[str, NDArray[np.int64]]:
+        """Return the rows of each device that has cells of its own."""
+        if devices is None or not self.own_cells:
+            return {}
+        found = {name: np.flatnonzero(devices == name) for name in self.own_cells}
+        return {name: rows for name, rows in found.items() if len(rows)}
 
-    def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
-        """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""
-        input_ = self._input(X, devices)
-        return self._fitted().thresholds.p_values(self._scores(input_), input_.devices)
+    def p_values(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return for each row how likely a typical one is to score as high or higher, by the limit of its row."""
+        rows = self.features.check(X)
+        names = names_of(devices, len(rows))
+        return self.thresholds.p_values(self.scores_of(rows, names), names)
+
+    def verdicts(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.bool_]:
+        """Return which rows raise an alarm: by the fleet's threshold, or by that of each row's device."""
+        rows = self.features.check(X)
+        names = names_of(devices, len(rows))
+        return self.alarms_of(rows, self.scores_of(rows, names), names)[0]
+
+    def alarms_of(
+        self, rows: Rows, scores: Floats32 | Floats, devices: Names | None = None, is_partial: Flags | None = None
+    ) -> tuple[Flags, Flags, Floats]:
+        """Return which rows raise an alarm, which give notice only, and how novel each is (NaN: nobody can say).
+
+        A row raises an alarm if its score is above its threshold, or if it is novel. With novelty, a threshold that was
+        extrapolated from few rows gives notice only. A window of which only a part is there is judged by novelty alone.
+        """
+        is_above = scores > self.thresholds.limits(len(rows), devices)
+        if is_partial is not None:
+            is_above = is_above & ~is_partial
+        if self.novelty is None:
+            return is_above, np.zeros(len(rows), np.bool_), np.full(len(rows), np.nan)
+        novelty = self.novelty.scores(rows, devices, is_partial)
+        is_sure = ~self.thresholds.are_extrapolated(len(rows), devices)
+        is_alarm = (is_above & is_sure) | (novelty > LIMIT)
+        return is_alarm, is_above & ~is_alarm, novelty
+
+    def limits(self, n_rows: int, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return the threshold of each row; a device that is not known has the fleet's."""
+        return self.thresholds.limits(n_rows, names_of(devices, n_rows))
+
+    # -- explaining ---------------------------------------------------------------------------------------------
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
-        """Return which features make one row's score; with its device, by the limit of its verdict."""
-        return self._fitted().explain(self._input(x, None).values if is_frame(x) else x, device)
+        """Return why one row scores as it does; with its device, by the threshold that its verdict goes by."""
+        rows = self.features.check(x if np.ndim(x) != 1 else np.asarray(x).reshape(1, -1))  # type: ignore[arg-type]
+        if len(rows) != 1:
+            raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
+        names = None if device is None else np.array([str(device)])
+        score = float(self.scores_of(rows, names)[0])
+        expected, gains = self.taken_apart(rows, names)
+        limit = self.thresholds.limit_for(None if device is None else str(device))
+        p_value = float(limit.p_values([score])[0])
+        return explanation_of(self.features, rows[0], expected[0], gains[0], score, limit.value, p_value)
 
-    def _scores(self, input_: _Input) -> NDArray[np.float64]:
-        return self._fitted().scores_of(input_.values, input_.devices).astype(np.float64)
+    # -- devices ------------------------------------------------------------------------------------------------
 
-    # -- what was found -----------------------------------------------------------------------------------------
+    def with_own_cells(self, slices: Mapping[str, object]) -> Detector:
+        """Return a detector that also knows typical rows of devices that were lost, or were never there.
 
-    @property
-    def offset_(self) -> float:
-        """What `score_samples` is compared with."""
-        return -self._fitted().thresholds.threshold
+        One cell for each ten rows; ten will do, fifty are better. Nothing is sent, and the thresholds stay.
+        """
+        if not isinstance(self.model, Cells):
+            raise DataError(f"{self.model.kind} has no cells to add to; fit with the model cells")
+        own = dict(self.own_cells)
+        for name, X in slices.items():
+            rows = self.features.check(X)
+            if len(rows) < ROWS_PER_OWN_CELL:
+                raise DataError(f"device {name}: {len(rows)} rows; give at least {ROWS_PER_OWN_CELL} typical ones")
+            own[str(name)] = self.model.own_cells(rows, ROWS_PER_OWN_CELL)
+        return replace(self, own_cells=own)
 
-    @property
-    def threshold_(self) -> float:
-        """What `anomaly_score` is compared with."""
-        return self._fitted().thresholds.threshold
+    def with_thresholds_from(
+        self, slices: Mapping[str, object], budget: float | None = None, calibrated_on: str = "held-back rows"
+    ) -> Detector:
+        """Return a detector whose devices agreed anew, on typical rows that nobody trained on.
 
-    @property
-    def thresholds_(self) -> Thresholds:
-        """Thresholds of the fleet and of each device, with the rate expected of each and whether it is guaranteed."""
-        return self._fitted().thresholds
+        For a fleet that has changed: name the devices that are left (or new) with their rows.
+        """
+        rows = {name: self.features.check(X) for name, X in slices.items()}
+        if not sum(map(len, rows.values())):
+            raise DataError("no device has a sample to agree on thresholds with")
+        scores = {name: self.scores_of(own, np.full(len(own), name)) for name, own in rows.items()}
+        return replace(self, thresholds=calibrate(scores, budget or self.thresholds.budget, calibrated_on))
 
-    @property
-    def promise_(self) -> str:
-        """What the fleet's threshold promises, in a sentence."""
-        return self._fitted().thresholds.fleet.promise
-
-    @property
-    def devices_(self) -> tuple[str, ...]:
-        """The devices of the last training, in the order that failure plans number them."""
-        return tuple(device.name for device in self._fitted().trainings[-1].devices)
+    # -- taking it away -----------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the detector to one file; `tolfl.load` reads it."""
-        return self._fitted().save(path)
+        """Write the detector to one file, whole or not at all."""
+        from tolfl.detect.model_file import save  # noqa: PLC0415  (it imports this class)
 
-    @classmethod
-    def from_detector(cls, detector: Detector) -> FederatedDetector:
-        """Return an estimator that has been fitted: of a detector that was saved, or that a fleet has left."""
-        fields = {name: getattr(detector.spec, name) for name in _SPEC_FIELDS if name in cls._get_param_names()}
-        estimator = cls(**fields)
-        estimator.detector_ = detector
-        estimator._features, estimator._schema = detector.features, detector.schema
-        names = detector.features.names if detector.schema is None else [one.name for one in detector.schema.columns]
-        estimator.n_features_in_ = len(names)
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-        return estimator
+        return save(self, Path(path))
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    @staticmethod
+    def load(path: str | Path) -> Detector:
+        """Read a detector; a file that is no detector, or not as it was saved, is refused."""
+        from tolfl.detect.model_file import load  # noqa: PLC0415  (as above)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
+        return load(Path(path))
 
-    def _fitted(self) -> Detector:
-        check_is_fitted(self, "detector_")
-        detector: Detector = self.detector_
-        return detector
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        last, fleet = self.trainings[-1], self.thresholds.fleet
+        lost = [device.name for device in last.devices if not device.is_survivor]
+        facts = {
+            "model": self.model.name,
+            "features": f"{self.features.n}: {', '.join(self.features.names[:8])}{', ...' * (self.features.n > 8)}",
+            "not learned from": ", ".join(self.schema.left_out) if self.schema else "",
+            "trained on": f"{last.n_samples} rows of {len(last.devices)} device(s)",
+            "lost on the way": ", ".join(lost[:8]),
+            "threshold": f"{fleet.value:.4g}; {fleet.promise}",
+        }
+        rows = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
+        return f"<table>{rows}</table>"
 
-    def _input(self, X: object, devices: Devices, *, reset: bool = False) -> _Input:
-        """Return rows that have been checked, by scikit-learn and by us: an error names the column."""
-        if not reset:
-            check_is_fitted(self, "detector_")
-            if _is_empty(X):
-                return _Input(np.empty((0, self._fitted().features.n), np.float32), None)
-        if is_frame(X):
-            return self._of_frame(X, devices, reset)
-        if isinstance(devices, str):
-            raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
-        if not reset and self._schema is not None and any(one.kind == "words" for one in self._schema.columns):
-            raise DataError("the detector was trained on a frame with words; give a frame with the same columns")
-        kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
-        rows: Rows = validate_data(self, X, reset=reset, **kinds)
-        if reset:
-            names = [f"x{place}" for place in range(rows.shape[1])] if self.features is None else list(self.features)
-            self._features, self._schema = Features.named(names, self.units), None
-        if self._features.n != rows.shape[1]:
-            raise SpecError(f"{self._features.n} feature names for {rows.shape[1]} columns; give one each")
-        with np.errstate(over="ignore"):
-            values = rows.astype(np.float32)
-        check_not_infinite(values, self._features.names)
-        return _Input(values, names_of(devices, len(values)))
-
-    def _of_frame(self, X: object, devices: Devices, reset: bool) -> _Input:
-        (block,) = blocks_of(X)
-        role = devices if isinstance(devices, str) else ""
-        if role and role not in block.table.column_names:
-            raise DataError(
-                f"devices={role!r}: there is no such column; X has {', '.join(block.table.column_names[:30])}"
-            )
-        if reset:
-            self._schema = settle([block], Roles(device=role), fill_missing=True)
-            self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
-            if note := note_of(self._schema):
-                _LOG.warning("%s", note)
-            self.n_features_in_ = block.table.num_columns - bool(role)
-            self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
-        schema = self._schema or Schema.from_features(self._features.names)
-        schema = msgspec.structs.replace(schema, roles=Roles(device=role))
-        rows = schema.rows(block)
-        if rows.errors:
-            place = min(rows.errors)
-            raise DataError(f"row {place} of X: {rows.errors[place]}")
-        names = rows.devices if role else names_of(devices, len(rows.values))
-        return _Input(rows.values, names)
+    def __repr__(self) -> str:
+        n_devices = len(self.trainings[-1].devices)
+        return f"<Detector {self.model.name}: {self.features.n} features, {n_devices} device(s)>"
 
 
-def load(path: str | Path) -> FederatedDetector:
-    """Return the estimator of a saved detector, ready to score, explain and go on."""
-    return FederatedDetector.from_detector(Detector.load(path))
+def names_of(devices: ArrayLike | None, n_rows: int) -> Names | None:
+    """Return the name of each row's device, as text; None: nobody says."""
+    return None if devices is None else device_labels(devices, n_rows)
 
 
-class _Input(NamedTuple):
-    """What was handed in: rows as numbers, and whose they are."""
-
-    values: NDArray[np.float32]
-    devices: NDArray[np.str_] | None
-
-
-def is_frame(X: object) -> bool:
-    """Tell whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
-    return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
-
-
-def _typical(y: object) -> NDArray[np.bool_] | None:
-    """Return which rows are typical where y has two classes and one of them is known to be; else None."""
-    if y is None:
-        return None
-    labels = np.asarray(y)
-    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.floor(labels)).all():
-        labels = labels.astype(np.int64)
-    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuUO":
-        return None
-    classes = [str(value) for value in np.unique(labels.astype(str)).tolist()]
-    if len(classes) != 2:
-        return None
-    if set(classes) == {"-1", "1"}:
-        return np.asarray(labels.astype(str) == "1")
-    typical = [name for name in classes if is_typical_by_name(name)]
-    if len(typical) != 1 or (set(classes) - {"0", "1", "true", "false", "True", "False"} and classes[0].isdigit()):
-        return None
-    return np.asarray(labels.astype(str) == typical[0])
-
-
-def _units_of(block: Block, schema: Schema) -> tuple[str, ...] | None:
-    """Return units from the metadata of an Arrow table's fields; None: there are none."""
-    fields = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in block.table.schema}
-    if not any(fields.values()):
-        return None
-    return tuple(
-        unit
-        for column in schema.columns
-        for unit in [column.unit or fields.get(column.name, "")] * len(column.features)
-    )
-
-
-def by_device(rows: Rows, devices: ArrayLike | None) -> dict[str, Rows]:
-    """Return the rows of each device, devices in the order of their names."""
-    if devices is None:
-        return {THE_DEVICE: rows}
-    names, whose = np.unique(device_labels(devices, len(rows)), return_inverse=True)
-    in_turn = np.split(np.argsort(whose, kind="stable"), np.cumsum(np.bincount(whose))[:-1])
-    own = dict(zip(names.tolist(), in_turn, strict=True)) if len(rows) else {}
-    return {name: rows[own[name]] for name in in_order(names.tolist())}
-
-
-_SPEC_FIELDS = frozenset(DetectorSpec.__struct_fields__)
-
-
-def _spec(fields: Mapping[str, object]) -> DetectorSpec:
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()}
-    try:
-        return msgspec.convert(plain, DetectorSpec).check()
-    except msgspec.ValidationError as error:
-        raise SpecError(f"a setting of the detector is wrong: {error}") from None
-
-
-def _is_empty(X: object) -> bool:
-    if is_frame(X):
-        return len(X) == 0  # type: ignore[arg-type]
-    try:
-        return np.asarray(X).shape[:1] == (0,)
-    except ValueError:
-        return False
+def device_labels(devices: ArrayLike, n_rows: int) -> Names:
+    """Return the name of each row's device, as text."""
+    labels = np.asarray(devices)
+    if labels.shape != (n_rows,):
+        raise DataError(f"devices has shape {labels.shape} for {n_rows} rows; give one device per row")
+    return labels.astype(str)

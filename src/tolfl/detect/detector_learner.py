@@ -21,13 +21,13 @@ from tolfl.core.spec import RunSpec
 from tolfl.detect.autoencoder_learner import AutoencoderTraining, autoencoder_for
 from tolfl.detect.cells import Cells
 from tolfl.detect.cells_learner import cell_stages, fleet_scores
+from tolfl.detect.detector import Detector, Training, device_shares, losses
 from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
 from tolfl.detect.detector_stage import flat, scaler_of
 from tolfl.detect.feature_names import Features
-from tolfl.detect.fitted import Detector, Training, device_shares, losses
+from tolfl.detect.model_file import to_bytes
 from tolfl.detect.novelty_learner import NoveltyRounds
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.saved import to_bytes
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.detect.statistics_learner import StatisticsRound
 from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds

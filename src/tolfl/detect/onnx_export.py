@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.logarithm import log
 from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, N_HASHES, Cells
+from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Rows
-from tolfl.detect.fitted import Detector
 from tolfl.detect.reconstruction import Reconstruction
 
 _OPSET, _IR = 17, 8  #: old enough for the runtimes on small devices

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.detect.alarms import Alarm, AlarmGroup, AlarmGroups
+from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare
-from tolfl.detect.fitted import Detector
 from tolfl.detect.scoring import ScoredRows, TableScorer
 from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN

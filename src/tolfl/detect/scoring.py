@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare
 from tolfl.detect.feature_names import Features
-from tolfl.detect.fitted import Detector
 from tolfl.detect.measures import measures_of
 from tolfl.detect.novelty import LIMIT
 from tolfl.tables import Block, Roles, Rows, Schema

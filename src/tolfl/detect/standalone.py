@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from tolfl.core.errors import SpecError, TolFLError
-from tolfl.detect.fitted import Detector
-from tolfl.detect.saved import to_bytes
+from tolfl.detect.detector import Detector
+from tolfl.detect.model_file import to_bytes
 from tolfl.detect.score_stream import FORMS, ScoreRequest, score_stream
 
 NEEDS = ("numpy", "pyarrow", "msgspec", "safetensors", "threadpoolctl")

@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from tolfl.detect.fitted import Detector
+from tolfl.detect.detector import Detector
 from tolfl.detect.novelty import LIMIT
 from tolfl.detect.scoring import ScoredRows, TableScorer
 from tolfl.tables import Block, Roles, blocks

@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 
 from tolfl.core.errors import DataError
 from tolfl.detect.cells import Cells
+from tolfl.detect.detector import Detector, Training
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.feature_names import Features
-from tolfl.detect.fitted import Detector, Training
 from tolfl.detect.novelty import Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds

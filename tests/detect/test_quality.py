@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.detect.assessment import (
+from tolfl.detect.quality import (
     Detections,
     LabelledScores,
-    assess,
     delays_of,
+    evaluation_of,
     partial_auroc,
     plot_histogram,
     plot_roc,
@@ -31,7 +31,7 @@ JUDGED = LabelledScores(SCORES, SCORES > 0.5, TRUTH, DEVICES, TIMES)
 
 
 def test_rates_and_times_of_two_devices() -> None:
-    found = assess(JUDGED)
+    found = evaluation_of(JUDGED)
 
     assert found.fleet.detection_rate == pytest.approx(4 / 6)
     assert found.fleet.false_alarm_rate == pytest.approx(1 / 14)
@@ -47,7 +47,7 @@ def test_events_are_runs_in_time_not_in_the_order_of_rows() -> None:
     order = np.random.default_rng(0).permutation(20)
     shuffled = LabelledScores(SCORES[order], (SCORES > 0.5)[order], TRUTH[order], DEVICES[order], TIMES[order])
 
-    assert assess(shuffled) == assess(JUDGED)
+    assert evaluation_of(shuffled) == evaluation_of(JUDGED)
 
 
 def test_without_time_nothing_is_said_of_delays_and_one_kind_of_rows_has_no_auroc() -> None:
@@ -55,7 +55,7 @@ def test_without_time_nothing_is_said_of_delays_and_one_kind_of_rows_has_no_auro
     found = quality_of(typical)
 
     assert delays_of(typical) is None
-    assert assess(typical).detections is None
+    assert evaluation_of(typical).detections is None
     assert (found.auroc, found.average_precision, found.partial_auroc, found.detection_rate) == (None,) * 4
     assert found.false_alarm_rate == 0.5
 

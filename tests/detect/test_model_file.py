@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.detect.rows import fleet, near_a_plane, off_the_plane
 from tolfl.core.errors import RunDirectoryError
 from tolfl.detect import Detector, DetectorFileError, DetectorSpec, fit_detector
-from tolfl.detect.saved import sealed, to_bytes
+from tolfl.detect.model_file import sealed, to_bytes
 
 SMALL = {"hidden": (8,), "code": 2, "rounds": 3}
 ROWS = np.concatenate([near_a_plane(40, seed=77), off_the_plane(10)])

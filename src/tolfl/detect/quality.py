@@ -89,7 +89,7 @@ class Detections(msgspec.Struct, frozen=True):
     longest_s: float | None
 
 
-class Assessment(msgspec.Struct, frozen=True):
+class Evaluation(msgspec.Struct, frozen=True):
     """What `evaluate` finds."""
 
     fleet: Quality
@@ -98,12 +98,12 @@ class Assessment(msgspec.Struct, frozen=True):
     detections_per_device: dict[str, Detections]
 
 
-def assess(judged: LabelledScores) -> Assessment:
+def evaluation_of(judged: LabelledScores) -> Evaluation:
     """Return what rows with known truth say about a detector."""
     per_device = {name: judged.of_device(name) for name in judged.names}
     times = {name: found for name, own in per_device.items() if (found := delays_of(own)) is not None}
     fleet = delays_of(judged) if judged.devices is None else _together(list(times.values()))
-    return Assessment(
+    return Evaluation(
         quality_of(judged),
         None if fleet is None else _detections(fleet),
         {name: quality_of(own) for name, own in per_device.items()},

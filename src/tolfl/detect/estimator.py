@@ -1,0 +1,406 @@
+"""`FederatedDetector`: an outlier detector as scikit-learn has them, for data that is split over places."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tolfl.core.errors import DataError, SpecError
+from tolfl.datasets.raw import in_order
+from tolfl.datasets.split import is_typical_by_name
+from tolfl.datasets.unscaled import THE_DEVICE
+from tolfl.detect.detector import Detector, device_labels, names_of
+from tolfl.detect.detector_spec import DetectorSpec
+from tolfl.detect.drift import Drift, drift_of
+from tolfl.detect.explaining import Explanation
+from tolfl.detect.feature_names import Features, Rows, check_not_infinite
+from tolfl.detect.fitting import fit_detector, fit_more
+from tolfl.detect.thresholds import Thresholds
+from tolfl.tables import Block, Roles, Schema, blocks_of, settle
+from tolfl.tables.schema import note_of
+
+Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
+_LOG = logging.getLogger(__name__)
+
+
+class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """Detects anomalies with a model that devices train together, any of which may fail.
+
+    Rows handed to `fit` are typical. `devices` says whose row each is; without it all rows belong to
+    one device, and there is nothing to share. Scaling, model and thresholds are worked out as a fleet would: moments,
+    parameters and counts travel, rows do not.
+
+    Parameters
+    ----------
+    model
+        "cells" scores by the distance to the nearest of at most 32 cells that the typical rows were divided into, all
+        with one shrunk covariance; "mahalanobis" is that with one cell. "pca" and "autoencoder" score by what they
+        leave unexplained.
+    cells
+        At most so many; None: 32, and never more than one for ten rows.
+    n_components
+        Of PCA; None: as many as explain 90 % of the variance.
+    hidden, code, dropout, lr
+        Of the autoencoder and its training. The code is no wider than half of the features.
+    scheme, clusters, rounds, fail, on_head_failure
+        How the devices train, and what goes wrong meanwhile, as in `tolfl.simulate`. Devices are numbered in the order
+        of their names; `rounds` are those of the autoencoder (100). A failure plan counts the rounds of all stages:
+        those of cells are scaling (5), cells (14, or 1 for one cell), scatter (1) and thresholds (2).
+    scaling
+        Of PCA and the autoencoder: "min-max", "standard" or "none". Cells have a scaling of their own.
+    held_back
+        Share of each device's rows that nobody trains on.
+    trim
+        Share of the rows that may be anomalous: the most distant ones are left out of cells and covariance.
+    false_alarm_rate
+        The share of typical rows that may raise an alarm, or `alarms_per_day` out of `windows_per_day` rows. It becomes
+        a threshold by the held-back scores; `promise_` says what is expected of it, and whether that is guaranteed.
+    contamination
+        "auto", or a share: then the threshold is such that this share of the training rows themselves is anomalous, as
+        in scikit-learn's own detectors, and `false_alarm_rate` is not used.
+    features, units
+        Names and units of the columns, where X does not bring them (a frame's columns, an Arrow field's metadata).
+    seed
+        Of everything that is drawn.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 1)) @ [[1.0, 2.0, 3.0]] + 0.01 * rng.normal(size=(300, 3))
+    >>> detector = FederatedDetector(fail="server@0").fit(X, devices=np.arange(300) % 3)
+    >>> detector.predict([[1.0, 2.0, 3.0], [1.0, 2.0, -3.0]]).tolist()
+    [1, -1]
+    >>> detector.explain([1.0, 2.0, -3.0]).features[0].name
+    'x2'
+    """
+
+    _features: Features
+    _schema: Schema | None
+
+    def __init__(  # noqa: PLR0913  (scikit-learn: every setting is an argument)
+        self,
+        *,
+        model: str = "cells",
+        cells: int | None = None,
+        n_components: int | None = None,
+        hidden: tuple[int, ...] = (128, 64),
+        code: int = 32,
+        dropout: float = 0.2,
+        lr: float | None = None,
+        scheme: str = "tol-fl",
+        clusters: int | None = None,
+        rounds: int | None = None,
+        fail: str = "",
+        on_head_failure: str = "",
+        scaling: str = "min-max",
+        held_back: float = 0.2,
+        trim: float = 0.0,
+        false_alarm_rate: float = 0.01,
+        alarms_per_day: float | None = None,
+        windows_per_day: float | None = None,
+        contamination: float | str = "auto",
+        features: Sequence[str] | None = None,
+        units: Mapping[str, str] | Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.cells = cells
+        self.n_components = n_components
+        self.hidden = hidden
+        self.code = code
+        self.dropout = dropout
+        self.lr = lr
+        self.scheme = scheme
+        self.clusters = clusters
+        self.rounds = rounds
+        self.fail = fail
+        self.on_head_failure = on_head_failure
+        self.scaling = scaling
+        self.held_back = held_back
+        self.trim = trim
+        self.false_alarm_rate = false_alarm_rate
+        self.alarms_per_day = alarms_per_day
+        self.windows_per_day = windows_per_day
+        self.contamination = contamination
+        self.features = features
+        self.units = units
+        self.seed = seed
+
+    # -- training -----------------------------------------------------------------------------------------------
+
+    def fit(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:
+        """Train on typical rows.
+
+        Parameters
+        ----------
+        X
+            An array, or a frame (pandas, polars, Arrow): words, categories, true and false and missing values are
+            taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and the log says so.
+        y
+            Two classes, 1 and -1 as `predict` gives them, 0 and 1, or words of which one is typical (normal, benign):
+            only the typical rows train, and the log says so. Anything else is not looked at, as is scikit-learn's way.
+        devices
+            Whose row each is (any names or numbers), or the name of the column that says so.
+        """
+        is_typical = _typical(y)
+        input_ = self._input(X, devices, reset=True)
+        features, rows, names = self._features, input_.values, input_.devices
+        if is_typical is not None and len(is_typical) == len(rows):
+            rows, names = rows[is_typical], None if names is None else names[is_typical]
+            _LOG.warning("y has two classes: trained on the %d typical rows of %d", len(rows), len(is_typical))
+        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), features), schema=self._schema)
+        return self
+
+    def fit_more(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:  # noqa: ARG002
+        """Go on with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
+        input_ = self._input(X, devices)
+        before = self._fitted()
+        more = fit_more(before, by_device(input_.values, input_.devices), self.spec())
+        self.detector_ = replace(more, schema=before.schema)
+        return self
+
+    def drift(self, X: object, devices: Devices = None) -> Drift:
+        """Return whether typical rows still score as they did when the thresholds were agreed."""
+        input_ = self._input(X, devices)
+        slices, detector = by_device(input_.values, input_.devices), self._fitted()
+        return drift_of({name: detector.scores_of(own) for name, own in slices.items()}, detector.thresholds)
+
+    def adapt(self, X: object, devices: Devices = None) -> FederatedDetector:
+        """Learn cells of their own for devices that were lost, or are new, from at least ten typical rows of each.
+
+        They serve the rows of these devices alone; the model and the thresholds of the others stay.
+        """
+        input_ = self._input(X, devices)
+        self.detector_ = self._fitted().with_own_cells(by_device(input_.values, input_.devices))
+        return self
+
+    def fit_predict(self, X: object, y: object = None, devices: Devices = None) -> NDArray[np.int64]:
+        """Train, and return 1 for typical rows and -1 for anomalous ones, by the fleet's threshold."""
+        return self.fit(X, y, devices=devices).predict(X)
+
+    def spec(self) -> DetectorSpec:
+        """Return the settings as a specification, or say what is wrong with them."""
+        fields = {name: value for name, value in self.get_params(deep=False).items() if name in _SPEC_FIELDS}
+        return _spec(fields)
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
+        """Return one score per row: the higher, the more anomalous; with devices, by cells of their own, too."""
+        return self._scores(self._input(X, devices))
+
+    def score_samples(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
+        """Return one score per row in scikit-learn's sense: the higher, the more normal."""
+        return -self.anomaly_score(X, devices)
+
+    def decision_function(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
+        """Return how far each row is on the typical side, negative if anomalous; with devices, by their own."""
+        input_ = self._input(X, devices)
+        scores = self._scores(input_)
+        return self._fitted().thresholds.limits(len(scores), input_.devices) - scores
+
+    def predict(self, X: object, devices: Devices = None) -> NDArray[np.int64]:
+        """Return 1 for typical rows and -1 for anomalous ones."""
+        return np.where(self.decision_function(X, devices) >= 0, 1, -1)
+
+    def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
+        """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""
+        input_ = self._input(X, devices)
+        return self._fitted().thresholds.p_values(self._scores(input_), input_.devices)
+
+    def explain(self, x: object, device: str | None = None) -> Explanation:
+        """Return which features make one row's score; with its device, by the limit of its verdict."""
+        return self._fitted().explain(self._input(x, None).values if is_frame(x) else x, device)
+
+    def _scores(self, input_: _Input) -> NDArray[np.float64]:
+        return self._fitted().scores_of(input_.values, input_.devices).astype(np.float64)
+
+    # -- what was found -----------------------------------------------------------------------------------------
+
+    @property
+    def offset_(self) -> float:
+        """What `score_samples` is compared with."""
+        return -self._fitted().thresholds.threshold
+
+    @property
+    def threshold_(self) -> float:
+        """What `anomaly_score` is compared with."""
+        return self._fitted().thresholds.threshold
+
+    @property
+    def thresholds_(self) -> Thresholds:
+        """Thresholds of the fleet and of each device, with the rate expected of each and whether it is guaranteed."""
+        return self._fitted().thresholds
+
+    @property
+    def promise_(self) -> str:
+        """What the fleet's threshold promises, in a sentence."""
+        return self._fitted().thresholds.fleet.promise
+
+    @property
+    def devices_(self) -> tuple[str, ...]:
+        """The devices of the last training, in the order that failure plans number them."""
+        return tuple(device.name for device in self._fitted().trainings[-1].devices)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the detector to one file; `tolfl.load` reads it."""
+        return self._fitted().save(path)
+
+    @classmethod
+    def from_detector(cls, detector: Detector) -> FederatedDetector:
+        """Return an estimator that has been fitted: of a detector that was saved, or that a fleet has left."""
+        fields = {name: getattr(detector.spec, name) for name in _SPEC_FIELDS if name in cls._get_param_names()}
+        estimator = cls(**fields)
+        estimator.detector_ = detector
+        estimator._features, estimator._schema = detector.features, detector.schema
+        names = detector.features.names if detector.schema is None else [one.name for one in detector.schema.columns]
+        estimator.n_features_in_ = len(names)
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        return estimator
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _fitted(self) -> Detector:
+        check_is_fitted(self, "detector_")
+        detector: Detector = self.detector_
+        return detector
+
+    def _input(self, X: object, devices: Devices, *, reset: bool = False) -> _Input:
+        """Return rows that have been checked, by scikit-learn and by us: an error names the column."""
+        if not reset:
+            check_is_fitted(self, "detector_")
+            if _is_empty(X):
+                return _Input(np.empty((0, self._fitted().features.n), np.float32), None)
+        if is_frame(X):
+            return self._of_frame(X, devices, reset)
+        if isinstance(devices, str):
+            raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
+        if not reset and self._schema is not None and any(one.kind == "words" for one in self._schema.columns):
+            raise DataError("the detector was trained on a frame with words; give a frame with the same columns")
+        kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+        rows: Rows = validate_data(self, X, reset=reset, **kinds)
+        if reset:
+            names = [f"x{place}" for place in range(rows.shape[1])] if self.features is None else list(self.features)
+            self._features, self._schema = Features.named(names, self.units), None
+        if self._features.n != rows.shape[1]:
+            raise SpecError(f"{self._features.n} feature names for {rows.shape[1]} columns; give one each")
+        with np.errstate(over="ignore"):
+            values = rows.astype(np.float32)
+        check_not_infinite(values, self._features.names)
+        return _Input(values, names_of(devices, len(values)))
+
+    def _of_frame(self, X: object, devices: Devices, reset: bool) -> _Input:
+        (block,) = blocks_of(X)
+        role = devices if isinstance(devices, str) else ""
+        if role and role not in block.table.column_names:
+            raise DataError(
+                f"devices={role!r}: there is no such column; X has {', '.join(block.table.column_names[:30])}"
+            )
+        if reset:
+            self._schema = settle([block], Roles(device=role), fill_missing=True)
+            self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
+            if note := note_of(self._schema):
+                _LOG.warning("%s", note)
+            self.n_features_in_ = block.table.num_columns - bool(role)
+            self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
+        schema = self._schema or Schema.from_features(self._features.names)
+        schema = msgspec.structs.replace(schema, roles=Roles(device=role))
+        rows = schema.rows(block)
+        if rows.errors:
+            place = min(rows.errors)
+            raise DataError(f"row {place} of X: {rows.errors[place]}")
+        names = rows.devices if role else names_of(devices, len(rows.values))
+        return _Input(rows.values, names)
+
+
+def load(path: str | Path) -> FederatedDetector:
+    """Return the estimator of a saved detector, ready to score, explain and go on."""
+    return FederatedDetector.from_detector(Detector.load(path))
+
+
+class _Input(NamedTuple):
+    """What was handed in: rows as numbers, and whose they are."""
+
+    values: NDArray[np.float32]
+    devices: NDArray[np.str_] | None
+
+
+def is_frame(X: object) -> bool:
+    """Tell whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
+    return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
+
+
+def _typical(y: object) -> NDArray[np.bool_] | None:
+    """Return which rows are typical where y has two classes and one of them is known to be; else None."""
+    if y is None:
+        return None
+    labels = np.asarray(y)
+    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.floor(labels)).all():
+        labels = labels.astype(np.int64)
+    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuUO":
+        return None
+    classes = [str(value) for value in np.unique(labels.astype(str)).tolist()]
+    if len(classes) != 2:
+        return None
+    if set(classes) == {"-1", "1"}:
+        return np.asarray(labels.astype(str) == "1")
+    typical = [name for name in classes if is_typical_by_name(name)]
+    if len(typical) != 1 or (set(classes) - {"0", "1", "true", "false", "True", "False"} and classes[0].isdigit()):
+        return None
+    return np.asarray(labels.astype(str) == typical[0])
+
+
+def _units_of(block: Block, schema: Schema) -> tuple[str, ...] | None:
+    """Return units from the metadata of an Arrow table's fields; None: there are none."""
+    fields = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in block.table.schema}
+    if not any(fields.values()):
+        return None
+    return tuple(
+        unit
+        for column in schema.columns
+        for unit in [column.unit or fields.get(column.name, "")] * len(column.features)
+    )
+
+
+def by_device(rows: Rows, devices: ArrayLike | None) -> dict[str, Rows]:
+    """Return the rows of each device, devices in the order of their names."""
+    if devices is None:
+        return {THE_DEVICE: rows}
+    names, whose = np.unique(device_labels(devices, len(rows)), return_inverse=True)
+    in_turn = np.split(np.argsort(whose, kind="stable"), np.cumsum(np.bincount(whose))[:-1])
+    own = dict(zip(names.tolist(), in_turn, strict=True)) if len(rows) else {}
+    return {name: rows[own[name]] for name in in_order(names.tolist())}
+
+
+_SPEC_FIELDS = frozenset(DetectorSpec.__struct_fields__)
+
+
+def _spec(fields: Mapping[str, object]) -> DetectorSpec:
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()}
+    try:
+        return msgspec.convert(plain, DetectorSpec).check()
+    except msgspec.ValidationError as error:
+        raise SpecError(f"a setting of the detector is wrong: {error}") from None
+
+
+def _is_empty(X: object) -> bool:
+    if is_frame(X):
+        return len(X) == 0  # type: ignore[arg-type]
+    try:
+        return np.asarray(X).shape[:1] == (0,)
+    except ValueError:
+        return False

@@ -94,7 +94,7 @@ def check_table(answer: tuple[int, str, str], fleet: Fleet) -> None:
     code, out, err = answer
     heading, *rows = out.splitlines()
     assert (code, err) == (0, "")
-    assert heading.split()[:4] == ["device", "address", "life", "role"]
+    assert heading.split()[:4] == ["device", "address", "incarnation", "role"]
     assert len(rows) == 4
     assert rows[0].split()[:7] == ["0", fleet.addresses[0], "0", "head", "2", "of", "4"]
     assert "does not answer" in rows[1]

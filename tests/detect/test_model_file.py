@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.detect.rows import fleet, near_a_plane, off_the_plane
 from tolfl.core.errors import RunDirectoryError
 from tolfl.detect import Detector, DetectorFileError, DetectorSpec, fit_detector
-from tolfl.detect.model_file import sealed, to_bytes
+from tolfl.detect.model_file import to_bytes, with_digest
 
 SMALL = {"hidden": (8,), "code": 2, "rounds": 3}
 ROWS = np.concatenate([near_a_plane(40, seed=77), off_the_plane(10)])
@@ -92,7 +92,7 @@ def written(path: Path, content: bytes) -> Path:
 
 def test_files_that_are_no_detectors_are_named(tmp_path: Path) -> None:
     foreign = safetensors.numpy.save({"a": np.zeros(3)})
-    altered = sealed(b'{"format":2}', {"a": np.zeros(1)}).replace(b"format", b"farmot")
+    altered = with_digest(b'{"format":2}', {"a": np.zeros(1)}).replace(b"format", b"farmot")
 
     for path, problem in [
         (tmp_path / "nowhere.tolfl", "there is no such file"),
@@ -116,7 +116,7 @@ def test_files_that_are_no_detectors_are_named(tmp_path: Path) -> None:
 )
 def test_a_file_of_another_version_or_without_sense_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(DetectorFileError, match=problem):
-        Detector.load(written(tmp_path / "one.tolfl", sealed(content, {"a": np.zeros(1)})))
+        Detector.load(written(tmp_path / "one.tolfl", with_digest(content, {"a": np.zeros(1)})))
 
 
 def test_arrays_that_do_not_fit_the_names_are_refused(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ while True:
 
     assert fleet.returncode == 0, f"{up}\n{out}{err}"
     assert asker.returncode == 0, f"{status}: nobody answered while {up} ran"
-    assert "held for dead" in answer
+    assert "suspected" in answer
 
 
 def run_page(page: str, folder: Path) -> int:

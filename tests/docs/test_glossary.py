@@ -1,6 +1,11 @@
-"""The glossary of CONTRIBUTING: its words do not come back, and the checker would notice."""
+"""The glossary's words do not come back, pages say whom they are for, the field's words lead to their page."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
 
 from docs.generate.glossary import OPEN, ROOT, came_back, glossary
 
@@ -25,3 +30,34 @@ def test_the_checker_finds_the_words_that_are_still_there() -> None:
     assert rooms.keys() <= OPEN.keys()
     assert all(rooms[room] <= OPEN[room] for room in rooms)
     assert came_back(["device"])[0]  # a word that every room has
+
+
+PAGES = [path for path in sorted((ROOT / "docs").glob("*/*.md")) if path.parent.name != "decisions"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_page_says_whom_it_is_for(page: Path) -> None:
+    title, _, first = page.read_text(encoding="utf-8").split("\n")[:3]
+
+    assert title.startswith("# ")
+    assert first.startswith("For ")
+
+
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("failure detector", "reference/network.md"),
+        ("suspicion", "explanation/protocol.md"),
+        ("incarnation", "explanation/protocol.md"),
+        ("quorum", "explanation/protocol.md"),
+        ("calibration", "reference/detector.md"),
+        ("conformal", "reference/detector.md"),
+        ("drift", "reference/detector.md"),
+    ],
+)
+def test_a_word_of_the_field_stands_where_a_search_looks_first(word: str, page: str) -> None:
+    """In the sentence below the title or in a heading: the search of the site weighs these most."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    seen_first = [text.split("\n")[2], *re.findall(r"^#+ .*$", text, flags=re.MULTILINE)]
+
+    assert any(word in line.lower() for line in seen_first)

@@ -447,7 +447,7 @@ def test_a_made_up_roster_of_a_device_that_then_does_nothing_stalls_nobody_for_g
 ) -> None:
     """A record heavier than all names its author alone, which answers every ping and lets nobody in."""
     if patience is not None:
-        monkeypatch.setattr(device_module, "_PATIENCE_OUTSIDE", patience)
+        monkeypatch.setattr(device_module, "_TICKS_OUTSIDE", patience)
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, small(timing="localhost")) as fleet:

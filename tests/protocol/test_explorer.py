@@ -364,7 +364,7 @@ def _pulls_from_one_only(patch: pytest.MonkeyPatch) -> None:
 
 def _waits_to_be_let_in_for_good(patch: pytest.MonkeyPatch) -> None:
     """Those outside a roster never open one of their own while somebody is inside."""
-    patch.setattr(device_module, "_PATIENCE_OUTSIDE", 2**62)
+    patch.setattr(device_module, "_TICKS_OUTSIDE", 2**62)
 
 
 def _is_always_sure(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tolfl.core.errors import SpecError, UnknownNameError
 if TYPE_CHECKING:
     from tolfl.detect import Detector
 
-#: Scores of the graph and of the detector, relative: a larger difference is said aloud.
+#: Scores of the graph and of the detector, relative: a larger difference is reported.
 _PARITY = 1e-5
 
 

@@ -132,7 +132,7 @@ def _plain(answer: Answer) -> dict[str, Any]:
 
 def _show(answers: list[Answer]) -> None:
     console = console_for_tables()
-    columns = ("device", "address", "life", "role", "rounds done", "loss", "held for dead", "refused", "problem")
+    columns = ("device", "address", "incarnation", "role", "rounds done", "loss", "suspected", "refused", "problem")
     table = new_table(*columns)
     for answer in answers:
         said = answer.status

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _N_NEWS = 6
 #: A device that does not answer a cut takes two seconds; a few clicks may wait before this one.
-_PATIENCE_S = 20.0
+_COMMAND_TIMEOUT_S = 20.0
 
 
 def watch_fleet(launcher: Launcher, on_view: Callable[[], None]) -> bool:
@@ -139,7 +139,7 @@ class FleetControls:
         done: Future[None] = Future()
         self._waiting.put((command, done))
         try:
-            done.result(_PATIENCE_S)
+            done.result(_COMMAND_TIMEOUT_S)
         except TimeoutError:
             raise TolFLError("the run is over, or its launcher has much to do; try again") from None
 

@@ -378,7 +378,7 @@ def dashboard(
         Path | None, typer.Option(help="For host:port: your key and certificate, a folder (tolfl enroll operator).")
     ] = None,
 ) -> None:
-    """Show runs as a web page on this machine: who is there, who takes over, loss and AUROC, stalls and bytes.
+    """Show runs as a web page on this machine: members, who takes over, loss and AUROC, stalls and bytes.
 
     The page reads records only and can be moved through time. Of a running fleet any one device can be asked: it knows
     the whole run; where it stops answering, another one is asked. To kill devices of a fleet on this machine by a
@@ -430,8 +430,8 @@ def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReade
         try:
             asyncio.run(mirror.look())
         except (OSError, EOFError, ValueError) as error:
-            doubts = "is a device running there, and do you show it a certificate?"
-            raise TolFLError(f"{address} does not answer ({str(error) or 'too late'}); {doubts}") from None
+            question = "is a device running there, and do you show it a certificate?"
+            raise TolFLError(f"{address} does not answer ({str(error) or 'too late'}); {question}") from None
 
         def source() -> str:
             age_s = int(mirror.silent_s)

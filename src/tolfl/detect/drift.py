@@ -1,4 +1,4 @@
-"""Whether typical samples still score as they did when the thresholds were agreed.
+"""Whether typical samples still score as they did at calibration.
 
 Kolmogorov and Smirnov's two-sample test, at the levels that the thresholds keep: the devices send counts at these, and
 no score leaves a device. Between levels nothing is seen, so the test is a little too careful, never too eager.
@@ -24,7 +24,7 @@ class Drift(msgspec.Struct, frozen=True):
     n_samples: int
     distance: float  #: between the distributions of scores, from 0 to 1
     p_value: float  #: of such a distance without any drift
-    is_higher: bool  #: whether scores moved up: samples are stranger than they were
+    is_higher: bool  #: whether scores moved up: samples are more anomalous than they were
     alarm_rate: float  #: share of samples above the fleet's threshold
     budget: float
     per_device: dict[str, float] = {}  #: p-value of each device's samples alone
@@ -46,7 +46,7 @@ class Drift(msgspec.Struct, frozen=True):
             return f"no drift in {self.n_samples} samples (p = {self.p_value:.2g})"
         moved = "higher" if self.is_higher else "lower"
         return (
-            f"typical samples score {moved} than when the thresholds were agreed (p = {self.p_value:.2g}); "
+            f"typical samples score {moved} than at calibration (p = {self.p_value:.2g}); "
             f"{self.alarm_rate:.2%} of {self.n_samples} raise an alarm, {self.budget:.2%} may"
         )
 

@@ -169,7 +169,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return self
 
     def drift(self, X: object, devices: Devices = None) -> Drift:
-        """Return whether typical rows still score as they did when the thresholds were agreed."""
+        """Return whether typical rows still score as they did at calibration."""
         input_ = self._input(X, devices)
         slices, detector = by_device(input_.values, input_.devices), self._fitted()
         return drift_of({name: detector.scores_of(own) for name, own in slices.items()}, detector.thresholds)

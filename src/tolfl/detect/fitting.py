@@ -49,7 +49,7 @@ class NoFurtherTrainingError(SpecError):
 
 
 class DriftWarning(UserWarning):
-    """Samples that should be typical no longer score as they did when the thresholds were agreed."""
+    """Samples that should be typical no longer score as they did at calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ def fit_more(detector: Detector, slices: Mapping[str, object], spec: DetectorSpe
     """Go on from a detector with new typical rows: its cells move, and thresholds follow the new rows.
 
     Scaling and number of cells stay. Each cell goes on from its count and sum, the covariance from its scatter, as if
-    the rows before had been seen again; thresholds are agreed anew on rows that are held back now.
+    the rows before had been seen again; thresholds are calibrated anew on rows that are held back now.
     """
     if not isinstance(detector.model, Cells):
         raise NoFurtherTrainingError(detector.model.kind)

@@ -43,7 +43,7 @@ class DetectorFileError(DataError):
         self.path, self.problem = path, problem
 
 
-class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
+class _WithDigest(msgspec.Struct, forbid_unknown_fields=True):
     """The one entry of the header (several would come in an order that changes from one writing to the next)."""
 
     sha256: str  #: of content and arrays
@@ -88,12 +88,12 @@ def to_bytes(detector: Detector) -> bytes:
     )
     own = {_OWN + name: cells for name, cells in detector.own_cells.items()}
     tensors = {**detector.model.arrays(), **own, **({} if detector.novelty is None else detector.novelty.arrays())}
-    return sealed(content, {name: np.ascontiguousarray(array) for name, array in tensors.items()})
+    return with_digest(content, {name: np.ascontiguousarray(array) for name, array in tensors.items()})
 
 
-def sealed(content: bytes, tensors: Tensors) -> bytes:
+def with_digest(content: bytes, tensors: Tensors) -> bytes:
     """Return a file with this content and these arrays, and their digest."""
-    header = msgspec.json.encode(_Sealed(_digest(content, tensors), msgspec.Raw(content)))
+    header = msgspec.json.encode(_WithDigest(_digest(content, tensors), msgspec.Raw(content)))
     return safetensors.numpy.save(tensors, metadata={_KEY: header.decode()})
 
 
@@ -125,14 +125,14 @@ def _read(path: Path) -> tuple[bytes, Tensors]:
             names = list(file.keys())
             if _KEY not in metadata:
                 raise DetectorFileError(path, "is no detector: save one with Detector.save")
-            seal = msgspec.json.decode(metadata[_KEY], type=_Sealed)
+            header = msgspec.json.decode(metadata[_KEY], type=_WithDigest)
             tensors = {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, TypeError, AttributeError, ValueError, KeyError) as error:
         if isinstance(error, DetectorFileError):
             raise
         raise DetectorFileError(path, f"is no detector, or is damaged ({error}); save it again") from None
-    content = bytes(seal.content)
-    if _digest(content, tensors) != seal.sha256:
+    content = bytes(header.content)
+    if _digest(content, tensors) != header.sha256:
         raise DetectorFileError(path, "is not as it was saved (its digest is wrong); get it again from its source")
     return content, tensors
 

@@ -105,7 +105,7 @@ def largest_difference(detector: Detector, content: bytes, rows: Rows | None = N
 
     Scores below a millionth of the threshold count as that: they are rounding errors of a perfect reconstruction.
     """
-    rows = made_up_rows(detector) if rows is None else rows
+    rows = synthetic_rows(detector) if rows is None else rows
     ours, theirs = detector.scores_of(rows).astype(np.float64), onnx_scores(content, rows)
     if not np.isfinite(theirs).all():
         raise ExportError("the exported graph gives scores that are not finite; use the detector itself")
@@ -113,7 +113,7 @@ def largest_difference(detector: Detector, content: bytes, rows: Rows | None = N
     return float(np.max(np.abs(ours - theirs) / np.maximum(scale, np.finfo(np.float64).tiny), initial=0.0))
 
 
-def made_up_rows(detector: Detector) -> Rows:
+def synthetic_rows(detector: Detector) -> Rows:
     """Return rows in and around the range of the training rows."""
     rng, model = np.random.default_rng(0), detector.model
     low, high = (model.scaling.low, model.scaling.high) if isinstance(model, Cells) else (model.low, model.high)

@@ -37,10 +37,10 @@ _BEATS_PER_ROUND_TRIP = 8
 _BACK_OFF_FROM, _MAX_BACK_OFF = 5, 255
 #: Where nobody is inside a roster: for how many beats a device waits for each that should open one before it does, and
 #: for a newer record that somebody says to have. Whoever answers nothing must not keep the others waiting for good.
-_PATIENCE = 32
+_TICKS_PER_RANK = 32
 #: For how many beats those outside a roster wait for those inside to let them in, before they open one of their own, if
 #: they are more. Nobody can tell a slow round from one that never closes: too short costs the slow ones their round.
-_PATIENCE_OUTSIDE = 10 * _PATIENCE
+_TICKS_OUTSIDE = 10 * _TICKS_PER_RANK
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -544,7 +544,7 @@ class Device:
         self._progress()
 
     def _answer_failed_sender(self, message: AnyMessage) -> None:
-        """Answer somebody held for dead: the heavier history is right, then the larger side (rule 9)."""
+        """Answer a failed sender: the heavier history is right, then the larger side (rule 9)."""
         if isinstance(message, messages.Goodbye):
             counted = self.fleet.roster.incarnations.get(message.sender, -1)
             if counted > message.incarnation and not self.fleet.has_failed((message.sender, counted)):
@@ -623,10 +623,10 @@ class Device:
         """Ask whoever is inside the roster; start again where nobody is, or nobody lets anybody in."""
         self._ticks_outside += 1
         has_nobody = self.fleet.roles.closer is None
-        roster = self._roster_to_open(self._ticks_outside - (1 if has_nobody else _PATIENCE_OUTSIDE))
+        roster = self._roster_to_open(self._ticks_outside - (1 if has_nobody else _TICKS_OUTSIDE))
         if roster is not None:
             self._extend(self.record.with_roster(roster))
-        elif has_nobody or not self._ticks_outside % _PATIENCE_OUTSIDE:
+        elif has_nobody or not self._ticks_outside % _TICKS_OUTSIDE:
             for device in sorted(self._rules.topology.cluster_of):
                 if device != self.id:
                     self._send(device, messages.Join)
@@ -638,14 +638,14 @@ class Device:
         fleet, inside = self.fleet, self.fleet.roles.live
         alive = {device: heard for device, heard in self._outside.items() if not fleet.has_failed((device, heard[0]))}
         if inside:
-            # The liar that made up this roster may be in it, whoever is slow as well: nobody is taken over from it.
+            # A Byzantine device that invented this roster may be in it, or a slow one: nobody is taken over from it.
             alive = {d: heard for d, heard in alive.items() if d not in inside and heard[1] == self.version}
             if len(alive) + 1 < max(len(inside) + 1, self._rules.min_devices):
                 return None
         roster = {device: incarnation for device, (incarnation, _) in alive.items()} | {fleet.id: fleet.incarnation}
         in_order = [device for cluster in reversed(fleet.topology.clusters) for device in cluster if device in roster]
         n_awaited = in_order.index(fleet.id) + any(heard > self.version for _, heard in alive.values())
-        return Roster(dict(sorted(roster.items()))) if n_waited > n_awaited * _PATIENCE else None
+        return Roster(dict(sorted(roster.items()))) if n_waited > n_awaited * _TICKS_PER_RANK else None
 
     def _tick(self) -> None:
         """Say hello on the links at rest, and offer again what was never acknowledged."""
@@ -672,7 +672,7 @@ class Device:
             self._progress()
 
     def _is_waiting(self) -> bool:
-        """Count down the wait of a device whose incarnations are held for dead again and again."""
+        """Count down the wait of a device whose incarnations are declared failed again and again."""
         if not self._beats_to_wait:
             return False
         self._beats_to_wait -= 1
@@ -731,7 +731,7 @@ class Device:
             self._next_pulled = sender + 1
             self._pull(announced[sender])
 
-    # -- debts (rule 5) -------------------------------------------------------------------------------------------
+    # -- obligations (rule 5) ------------------------------------------------------------------------------------
 
     def _send_report(self, head: int, contribution: Pending) -> None:
         self._send(head, messages.Report, contribution=contribution, joiners=self.fleet.joiners)

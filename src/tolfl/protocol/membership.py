@@ -210,7 +210,7 @@ class Membership:
         return "dropped" if device in self.roles.dropped else None
 
     def note_joiners(self, joiners: Mapping[int, int]) -> None:
-        """Remember who wants in, until a roster has them."""
+        """Remember who is joining, until a roster has them."""
         new = {
             device: incarnation for device, incarnation in joiners.items() if self._is_new_joiner(device, incarnation)
         }
@@ -257,7 +257,7 @@ class Membership:
         self._find_oneself()
 
     def start_incarnation(self, past: int) -> None:
-        """Accept that this device is held for dead, or replaced, up to a past incarnation, and begin the next one."""
+        """Accept that this device is declared failed, or replaced, up to a past incarnation, and begin the next one."""
         past = max(past, self.incarnation)
         self.incarnation = past + 1
         self.is_inside = False

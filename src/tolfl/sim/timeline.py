@@ -45,7 +45,7 @@ from tolfl.sim.quiet_rounds import QuietFleet, has_closed_form, quiet_durations
 from tolfl.sim.world import CONTROL_BYTES, LinkClock, World
 
 #: Heartbeats in a row without any progress after which nobody can be helped any more.
-_PATIENCE = 50
+_MAX_IDLE_TICKS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,8 @@ class Timeline:
             if not self._queue:
                 if self._is_finished():
                     break
-                idle += not self._is_held_back()
-                if idle > _PATIENCE and not self._lift_what_would_end():
+                idle += not self._is_awaiting_a_return()
+                if idle > _MAX_IDLE_TICKS and not self._lift_what_would_end():
                     break
                 self._tick_everybody()
                 continue
@@ -195,7 +195,7 @@ class Timeline:
             return False
         return len(self._branches()) < 2 or bool(self._cuts)
 
-    def _is_held_back(self) -> bool:
+    def _is_awaiting_a_return(self) -> bool:
         """Tell whether somebody waits for a device to come back, which ends by itself."""
         return any(injector.device.is_holding_back for injector in self.devices.values())
 

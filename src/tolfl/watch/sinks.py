@@ -302,12 +302,12 @@ class Delivery(threading.Thread):
             self._queue.done(self._sink.name, numbers[-1])
         return True
 
-    def close(self, patience_s: float = 5.0) -> None:
+    def close(self, timeout_s: float = 5.0) -> None:
         """Send what can be sent at once, and end."""
         self._closing.set()
         with self._queue.arrived:
             self._queue.arrived.notify_all()
-        self.join(patience_s)
+        self.join(timeout_s)
 
 
 def syslog_line(event: AlarmEvent, host: str) -> bytes:

@@ -417,8 +417,10 @@ class Launcher:
 
 
 def _last_line(path: Path) -> str:
+    """Return what a device said last: its own sentence, if a library warned of something while it ended."""
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.exists() else []
-    return lines[-1].removeprefix("tolfl: ") if lines else "it said nothing"
+    own = [line.removeprefix("tolfl: ") for line in lines[-3:] if line.startswith("tolfl: ")]
+    return (own or lines or ["it said nothing"])[-1]
 
 
 @dataclass(frozen=True)

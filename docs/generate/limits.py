@@ -55,7 +55,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("net.status", "_MAX_REQUEST", "characters of such a request"),
     ],
     "Simulator": [
-        ("sim.timeline", "_PATIENCE", ""),
+        ("sim.timeline", "_MAX_IDLE_TICKS", ""),
         ("sim.world", "CONTROL_BYTES", ""),
         ("core.byzantine", "_MAX_SCALE", "largest factor of a liar of your own"),
         ("core.byzantine", "_MAX_COUNT", "most samples that a liar of your own can report"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.nodes import SMALL, Fleet, fleet_of, held_back, is_same, small
+from tests.net.nodes import SMALL, Fleet, fleet_of, free_addresses, held_back, is_same, small
 from tests.sim.fleets import params
 from tolfl.core.errors import SpecError
 from tolfl.core.records import Joined
@@ -65,16 +65,19 @@ def test_a_fleet_finds_itself_by_one_seed(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
-def test_two_devices_whose_hellos_cross_at_a_third_find_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nobody_dials", [None, 0])
+def test_two_devices_whose_hellos_cross_at_a_third_find_each_other(tmp_path: Path, nobody_dials: int | None) -> None:
     """1 has said hello to 0, whose answer is on its way, when 2 says hello to 1: neither hello names the third."""
+    (nowhere,) = free_addresses(1)
 
     async def live() -> None:
         async with fleet_of(tmp_path, small(devices=3, rounds=2)) as fleet:
             answer_may_pass = asyncio.Event()
             async with slow_answers(fleet.addresses[0], answer_may_pass) as way_to_0:
-                fleet.prepare(0, peers={})
+                advertise = {device: nowhere if device == nobody_dials else "" for device in range(3)}
+                fleet.prepare(0, peers={}, advertise=advertise[0])
                 fleet.prepare(1, peers={}, seeds=(way_to_0,))
-                fleet.prepare(2, peers={}, seeds=(fleet.addresses[1],))
+                fleet.prepare(2, peers={}, seeds=(fleet.addresses[1],), advertise=advertise[2])
                 fleet.launch(0, 1)
                 await fleet.until(lambda: 1 in fleet.nodes[0].links.connected)
                 fleet.launch(2)
@@ -82,9 +85,25 @@ def test_two_devices_whose_hellos_cross_at_a_third_find_each_other(tmp_path: Pat
                 assert [set(fleet.nodes[device].addresses) for device in (0, 2)] == [{0, 1}, {1, 2}]
                 answer_may_pass.set()
 
-                await fleet.until(
-                    lambda: fleet.nodes[0].addresses.keys() & fleet.nodes[2].addresses.keys() == {0, 1, 2}
-                )
+                await fleet.until(lambda: 2 in fleet.nodes[0].links.connected)
+
+    asyncio.run(live())
+
+
+def test_a_seed_that_comes_after_the_start_is_found(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with fleet_of(tmp_path, small(devices=2, clusters=1, rounds=3)) as fleet:
+            fleet.prepare(1, peers={}, seeds=(fleet.addresses[0],), start_timeout_s=0.1)
+            gate = held_back(fleet.nodes[1], lambda _: False)
+            fleet.launch(1)
+            await fleet.until(lambda: fleet.nodes[1].has_begun)
+            fleet.prepare(0, peers={})
+            fleet.launch(0)
+            await fleet.until(lambda: 1 in fleet.nodes[0].links.connected)
+            gate.set()
+
+            assert await fleet.ends(0, 1) == ["over"] * 2
+            assert len(fleet.histories()) == 1
 
     asyncio.run(live())
 

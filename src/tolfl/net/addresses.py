@@ -53,10 +53,13 @@ class AddressBook(dict[int, str]):
         self[device], self._words[device] = address, word
         return True
 
-    def learn_all(self, addresses: Mapping[int, str], word: Word) -> dict[int, str]:
-        """Take in where devices are; return those of which nothing was known."""
-        known = set(self)
-        return {one: at for one, at in addresses.items() if self.learn(one, at, word) and one not in known}
+    def hear(self, sender: int, addresses: Mapping[int, str], is_outdated: bool = False) -> None:
+        """Take in where a device says that it and others are; outdated, it is no word about itself."""
+        for device, address in addresses.items():
+            if device != sender:
+                self.learn(device, address, Word.OTHERS)
+            elif not is_outdated:
+                self.learn(device, address, Word.OWN)
 
 
 def split_address(address: str) -> tuple[str, int]:

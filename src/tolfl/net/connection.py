@@ -135,8 +135,8 @@ class Receiver(Protocol):
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message."""
 
-    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
-        """Take in where a peer says that others are."""
+    def heard_of(self, peer: int, addresses: Mapping[int, str]) -> None:
+        """Take in where a peer says that devices are."""
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations; refuse one that the authority has not signed."""
@@ -166,6 +166,7 @@ class Connection:
         self._n_receipts = self._n_pings = self._n_payloads = 0
         self._waits_since_s: float | None = None  #: for a pong
         self._is_broken = False
+        self._told: set[int] = set()  #: of whom it was told where they are
         self._now_s = asyncio.get_running_loop().time
 
     async def run(self, queue: Queue, count: Callable[[Frame], None]) -> None:
@@ -205,6 +206,13 @@ class Connection:
         """Send a frame that is no message of the protocol, before everything that waits."""
         self._urgent.append(encode_frame(frame))
         self._wake.set()
+
+    def tell_addresses(self, known: Mapping[int, str]) -> None:
+        """Tell where the devices are of which the peer's hello shows that it had not heard."""
+        news = {one: at for one, at in known.items() if one not in self._told and one not in self.hello.addresses}
+        if news:
+            self._told |= news.keys()
+            self.tell(Addresses(news))
 
     async def _write(self, queue: Queue) -> None:
         while True:
@@ -261,7 +269,7 @@ class Connection:
             case Receipt():
                 self._take_receipt(frame)
             case Addresses():
-                self._receiver.learn_addresses(self.peer, frame.addresses)
+                self._receiver.heard_of(self.peer, frame.addresses)
             case RevocationList():
                 self._receiver.learn(frame.content)
             case Rejection():

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Coroutine, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, cast
@@ -24,7 +24,6 @@ from tolfl.net.tls import Credentials, Identity
 from tolfl.net.wire import (
     CHUNK_BYTES,
     WIRE_VERSION,
-    Addresses,
     Chunk,
     CommandRequest,
     Done,
@@ -56,6 +55,7 @@ _MAX_DIALS = 8
 #: How long a device that dies or leaves waits for its last messages to arrive.
 _FLUSH_S = 2.0
 _SLOWEST_RETRY_S = 1.0
+_SEED_RETRY_S = 0.5
 
 
 class Host(Receiver, Protocol):
@@ -175,24 +175,29 @@ class Links:
         self._host.expects(peer)
         self.connect(peer)
 
-    def connect_seed(self, address: str) -> None:
-        """Introduce this device to whoever listens at an address, unless it is known who that is."""
-        known = self._seeds.get(address)
-        if isinstance(known, int):
-            self.connect(known)
-        elif known is None or known.done():
-            self._seeds[address] = self._spawn(self._dial_seed(address))
+    def find(self, seeds: Iterable[str]) -> None:
+        """Introduce this device to whoever listens at these addresses, unless it is known who that is."""
+        for address in seeds:
+            known = self._seeds.get(address)
+            if known is None or (isinstance(known, asyncio.Task) and known.done()):
+                self._seeds[address] = self._spawn(self._dial_seed(address))
 
     def send(self, to: int, message: Outgoing) -> bool:
         """Queue a message to a peer; tell whether it was queued, and not on its way already."""
         self.expect(to)
         return self._peer(to).queue.add(message)
 
-    def tell_all(self, frame: Addresses | RevocationList) -> None:
+    def tell_all(self, frame: RevocationList) -> None:
         """Send a frame to everybody to whom a connection stands."""
         for one in self._peers.values():
             if one.connection is not None:
                 one.connection.tell(frame)
+
+    def pass_on_addresses(self) -> None:
+        """Tell everybody to whom a connection stands where devices are that it may not know of."""
+        for one in self._peers.values():
+            if one.connection is not None:
+                one.connection.tell_addresses(self._host.addresses)
 
     def disconnect(self, peer: int) -> None:
         """Break the connection to a peer; it may come again, and so may the next message to it."""
@@ -205,7 +210,8 @@ class Links:
         self._peer(peer).queue.forget_payloads()
 
     def beat(self) -> None:
-        """At every heartbeat: ask for signs of life where they are due, and close what nobody uses."""
+        """At every heartbeat: ask for signs of life where they are due, pass on what is new, close what nobody uses."""
+        self.pass_on_addresses()
         for peer, one in self._peers.items():
             if self._is_expected(one):
                 if one.connection is not None:
@@ -339,6 +345,8 @@ class Links:
     async def _dial_seed(self, address: str) -> None:
         with suppress(OSError, EOFError, TimeoutError, ValueError):
             self._seeds[address] = await self._dial(address, None)
+            return
+        await asyncio.sleep(_SEED_RETRY_S)
 
     def _look_back_once(self, peer: int, one: _Peer, process: int) -> None:
         address = self._host.addresses.get(peer)

@@ -40,7 +40,6 @@ from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import (
     WIRE_VERSION,
-    Addresses,
     Codec,
     CommandRequest,
     Hello,
@@ -291,6 +290,7 @@ class Node:
             if overdue := self._trainer.overdue():
                 _LOG.warning("tolfl: %s", overdue)
             self._exclude(self.credentials.reread())
+            self.links.find(self.config.seeds)  # who could not be reached at the start
             self.links.beat()
 
     def _watch_afresh(self) -> None:
@@ -554,10 +554,8 @@ class Node:
     def greeted(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of a peer: where others are, and that an earlier incarnation of it is over."""
         before, process = self._incarnations.get(peer), self._processes.get(peer)
-        is_old = before is not None and hello.incarnation < before  # and may have moved since
-        own = {} if is_old or peer not in hello.addresses else {peer: hello.addresses[peer]}
-        news = self.addresses.learn_all(own, Word.OWN)
-        self._pass_on(news | self.addresses.learn_all(_without(hello.addresses, peer), Word.OTHERS))
+        is_over = before is not None and hello.incarnation < before  # and it may have moved since
+        self.addresses.hear(peer, hello.addresses, is_outdated=is_over)
         try:
             self.learn(hello.revocations)
         except RefusedMessageError as error:  # a list that nobody signed teaches nothing
@@ -622,14 +620,9 @@ class Node:
         """Return a piece of what was written down, from a byte on."""
         return self.log.piece(first)
 
-    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
-        """Take in where a peer says that others are."""
-        self._pass_on(self.addresses.learn_all(_without(addresses, peer), Word.OTHERS))
-
-    def _pass_on(self, news: dict[int, str]) -> None:
-        """Tell everybody where a device is that was not known: hellos that cross name it in neither direction."""
-        if news:
-            self.links.tell_all(Addresses(news))
+    def heard_of(self, peer: int, addresses: Mapping[int, str]) -> None:
+        """Take in where a peer says that devices are."""
+        self.addresses.hear(peer, addresses)
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations that somebody sent."""
@@ -667,10 +660,6 @@ class Node:
 def _arrays(record: ClosedRound) -> dict[str, Vector]:
     """Return the state of a record."""
     return cast("dict[str, Vector]", record.state)
-
-
-def _without(addresses: Mapping[int, str], peer: int) -> dict[int, str]:
-    return {device: address for device, address in addresses.items() if device != peer}
 
 
 def _kind_of(message: AnyMessage) -> Kind:

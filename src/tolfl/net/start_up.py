@@ -26,8 +26,8 @@ async def wait_for_peers(node: Node) -> None:
         async with asyncio.timeout(config.start_timeout_s):
             while not (node.is_over or node.is_fleet_training or all_others - node.absent <= there):
                 others = all_others - node.absent
-                for seed in config.seeds:
-                    node.links.connect_seed(seed)
+                node.links.find(config.seeds)
+                node.links.pass_on_addresses()
                 for peer in sorted(others & node.addresses.keys()):
                     node.links.connect(peer)
                 if not node.links.connected.keys() <= there:

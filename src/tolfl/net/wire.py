@@ -123,7 +123,7 @@ class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
 
 
 class Addresses(msgspec.Struct, frozen=True, tag="addresses"):
-    """Where devices are of which the sender has just heard for the first time: its hello could not name them."""
+    """Where devices are that the hello of the receiver did not name: the sender may have heard of them since."""
 
     addresses: dict[int, str]  #: host:port by device
 

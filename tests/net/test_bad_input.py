@@ -24,7 +24,7 @@ from tolfl.detect import Detector
 from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net import trainer
 from tolfl.net.collect import collect
-from tolfl.net.node_config import UNCONFIRMED, NodeConfig
+from tolfl.net.node_config import NodeConfig
 from tolfl.net.prepare import prepare
 from tolfl.sim.simulation import run
 
@@ -107,19 +107,20 @@ def learn(folder: Path, name: str) -> dict[str, object]:
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)
-def test_a_learner_that_goes_wrong_ends_its_device_with_one_sentence_and_nobody_else(tmp_path: Path) -> None:
+def test_a_learner_that_goes_wrong_costs_its_contributions_and_its_device_says_so_and_fails(tmp_path: Path) -> None:
     spec = small_spec(6, 1, learn=learn(tmp_path, "Checked"))
     with fleet_of(spec, tmp_path / "run") as fleet:
         fleet.until_the_end()
         codes = {one.device: one.exit_code for one in fleet.launcher.processes}
 
-    # The one that is left has ended alone, and says so.
-    assert codes == {0: UNCONFIRMED, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
+    # All go on to the end; who added nothing from the third round on says why, then and in the end.
+    assert codes == {0: 0, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
     for device, sentence in SENTENCES.items():
         log = (tmp_path / "run" / "devices" / str(device) / "log.txt").read_text()
-        assert log == f"tolfl: device {device}, round 2: {sentence}\n"
+        told = f"tolfl: device {device}, round 2: {sentence}"
+        assert log == f"{told}; the run goes on without what it was to add\n{told}\n"
     summary = collect(fleet.launcher.directory, spec, fleet.data, fleet.survivors)
-    assert (summary["survivors"], summary["ended"], summary["rounds_done"]) == ([0], "over", 6)
+    assert (summary["ended"], summary["rounds_done"]) == ("over", 6)
 
 
 @pytest.mark.parametrize("n_rows_of_head", [40, 0], ids=["head with rows", "head without a row"])
@@ -388,20 +389,17 @@ def test_a_device_without_a_typical_row_takes_part_and_adds_nothing(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", ["nothing held back", "lost before thresholds", "lost in thresholds"])
+@pytest.mark.parametrize("case", ["nothing held back", "lost before thresholds"])
 def test_thresholds_without_held_back_rows_promise_nothing(case: str, tmp_path: Path) -> None:
     spec = sites(tmp_path, {"kiln": 60, "mill": 3, "oven": 3, "press": 3})
-    match case:
-        case "nothing held back":
-            spec = msgspec.structs.replace(spec, learn={"what": "detector", "held_back": 0.0})
-        case "lost before thresholds":
-            spec = msgspec.structs.replace(spec, fail="device:0@statistics:0/distribute")
-        case _:
-            spec = msgspec.structs.replace(spec, fail="device:0@thresholds:4")
+    if case == "nothing held back":
+        spec = msgspec.structs.replace(spec, learn={"what": "detector", "held_back": 0.0})
+    else:
+        spec = msgspec.structs.replace(spec, fail="device:0@scatter:0/distribute")
     detector = both(spec, tmp_path)
 
     assert not detector.thresholds.fleet.is_guaranteed
-    assert detector.thresholds.calibrated_on in {"training samples", "no samples"}
+    assert detector.thresholds.calibrated_on in {"training rows", "no rows"}
 
 
 # -- what is asked for ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,11 +23,14 @@ from tests.net.nodes import PATIENCE_S, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
 from tolfl.cli.flags import Format
 from tolfl.cli.fleet_commands import status
-from tolfl.core.contribution import Contribution
+from tolfl.core.contribution import GLOBAL, Contribution, Part, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import BlobsSpec
+from tolfl.learners import State
+from tolfl.learners.learner import digest_of
 from tolfl.net.addresses import split_address
 from tolfl.net.links import MAX_FRAMES_PER_S, MAX_HALF_OPEN, Meter
+from tolfl.net.node import LEARNING_ERRORS
 from tolfl.net.tls import Credentials
 from tolfl.net.wire import (
     CHUNK_BYTES,
@@ -471,6 +474,84 @@ def test_a_made_up_roster_of_a_device_that_then_does_nothing_stalls_nobody_for_g
             assert len(fleet.histories()) == 1
             assert fleet.nodes[TARGET].device.version.work > 10**9
             assert fleet.nodes[TARGET].device.record.roster.devices == DeviceSet.of(HONEST)
+
+    asyncio.run(live())
+
+
+# -- a model that nobody can train from -------------------------------------------------------------------------------
+
+Spoilt = Callable[[dict[str, Vector]], dict[str, Vector]]
+
+
+def enormous(state: dict[str, Vector]) -> dict[str, Vector]:
+    return {key: np.full_like(array, 9e17) for key, array in state.items()}
+
+
+def halved(state: dict[str, Vector]) -> dict[str, Vector]:
+    return {key: array[: len(array) // 2] for key, array in state.items()}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("learn", "spoil"),
+    [
+        ({}, enormous),
+        ({"what": "detector"}, halved),
+        pytest.param({"what": "detector"}, enormous, marks=pytest.mark.slow),
+        pytest.param({"what": "detector"}, lambda _: {}, marks=pytest.mark.slow),
+        pytest.param({"what": "detector", "model": "autoencoder"}, enormous, marks=pytest.mark.slow),
+        pytest.param({"what": "detector", "model": "pca"}, halved, marks=pytest.mark.slow),
+    ],
+)
+def test_a_made_up_model_that_no_learner_can_use_ends_nobody_before_the_run_is_over(
+    tmp_path: Path, learn: dict[str, object], spoil: Spoilt, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All take it, since it is heavier, and end with it; whoever finds something wrong with it says so, twice."""
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, small(learn=learn)) as fleet:
+            gate = await in_mid_run(fleet, LIAR)
+            base = fleet.nodes[TARGET].device.record
+            state = spoil(cast("dict[str, Vector]", base.state))
+            weight = Contribution(DeviceSet.of([LIAR]), 10**5, {})
+            record = base.after(weight, {}, base.roster, state, digest_of(state))
+            lie = messages.Closed(LIAR, 0, record.version, frozenset(), record)
+            said = [await Peer(fleet, LIAR, device).tell(*Peer(fleet, LIAR, device).encoded(lie)) for device in HONEST]
+            gate.set()
+            ended = await asyncio.gather(*(fleet.tasks[device] for device in HONEST), return_exceptions=True)
+
+            assert said == ["open"] * 3
+            assert any(isinstance(end, LEARNING_ERRORS) for end in ended)  # of some, only the closer can say
+            assert all(end == "over" or isinstance(end, LEARNING_ERRORS) for end in ended)
+            assert [node.device.stopped for node in fleet.nodes.values()] == ["over"] * 3
+            assert len(fleet.histories()) == 1
+            assert fleet.nodes[TARGET].device.version.work > 10**5
+
+    asyncio.run(live())
+    assert any("goes on without" in line for line in caplog.messages)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_an_update_after_which_nobody_can_train_ends_nobody_before_the_run_is_over(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, small()) as fleet:
+            node = fleet.prepare(LIAR)
+            contribute = node._trainer._contribute
+
+            def enormous_update(version: Version, state: State) -> Contribution:
+                own = contribute(version, state)
+                part = Part.mean_of(LIAR, own.n_samples, enormous({GLOBAL: own.parts[GLOBAL].vector})[GLOBAL])
+                return Contribution(own.included, own.n_samples, {GLOBAL: part})
+
+            node._trainer._contribute = enormous_update  # type: ignore[method-assign]
+            fleet.launch(0, 1, 2, 3)
+            ended = await asyncio.gather(*fleet.tasks.values(), return_exceptions=True)
+
+            assert any(isinstance(end, LEARNING_ERRORS) for end in ended)
+            assert all(end == "over" or isinstance(end, LEARNING_ERRORS) for end in ended)
+            assert [node.device.stopped for node in fleet.nodes.values()] == ["over"] * 4
+            assert len(fleet.histories()) == 1
 
     asyncio.run(live())
 

@@ -125,7 +125,7 @@ class Ear:
     def learn(self, revocations: bytes) -> None:
         raise AssertionError("nobody sends any")
 
-    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
+    def heard_of(self, peer: int, addresses: Mapping[int, str]) -> None:
         raise AssertionError("nobody sends any")
 
     def records(self, first: int) -> bytes:

@@ -209,7 +209,8 @@ class Connection:
 
     def tell_addresses(self, known: Mapping[int, str]) -> None:
         """Tell where the devices are of which the peer's hello shows that it had not heard."""
-        news = {one: at for one, at in known.items() if one not in self._told and one not in self.hello.addresses}
+        told = self._told | self.hello.addresses.keys() | {self.peer}
+        news = {one: at for one, at in known.items() if one not in told}
         if news:
             self._told |= news.keys()
             self.tell(Addresses(news))

@@ -16,15 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from tolfl.core.contribution import Contribution, Vector
+from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import DivergedError, ModelError, TolFLError
 from tolfl.core.failures import Failure, FailurePlan
 from tolfl.core.records import RunStarted
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.learners import Account, Learner
+from tolfl.learners.learner import LearnerError
 from tolfl.learners.registry import what_of
 from tolfl.net.addresses import AddressBook, Word
 from tolfl.net.connection import Outgoing
@@ -80,7 +83,8 @@ if TYPE_CHECKING:
 
 #: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
 _MAX_EARLY = 256
-T = TypeVar("T")
+#: What a learner ends with on a state, or a contribution, that it can make nothing of.
+LEARNING_ERRORS = (LearnerError, DivergedError, ModelError)
 _LOG = logging.getLogger("tolfl")
 _REVOKED = "device {} was revoked; enrol it anew to let it in again"
 
@@ -143,6 +147,7 @@ class Node:
         self._last_encoded: tuple[AnyMessage, object, bytes, tuple[Vector | bytes, ...]] | None = None
         self._ended = asyncio.Event()
         self._error: Exception | None = None
+        self.learner_error: TolFLError | None = None  #: the first that it did not end with at once
         self._sending: set[asyncio.Task[None]] = set()  #: sums that are sent once they are added up
         self._held: list[tuple[int, AnyMessage]] | None = None  #: what waits for an incarnation to be stored
         self._account = Account()  #: of the round that was applied last
@@ -253,10 +258,16 @@ class Node:
             await self._flush()
             self.log.flush_traffic(self.now_s)
             self.log.ended(self.now_s, self.device.record, reason)
-            results = self._trainer.results(self.device.record.state)
+            try:
+                results = self._trainer.results(self.device.record.state)
+            except LEARNING_ERRORS as error:
+                self._note_failure(error)
+                results = {}
             await asyncio.to_thread(
                 self.writer.leave_behind, self.device.record, reason, self.device.is_private, results
             )
+            if self.learner_error is not None:
+                raise self.learner_error
             return reason
 
     async def _linger(self) -> None:
@@ -371,12 +382,16 @@ class Node:
             case Send():
                 self._send(effect.to, effect.message)
             case Train():
+                # Everybody begins with the same state: whoever cannot train from that one never can.
+                nothing = Contribution(DeviceSet.of([self.id]), self.n_samples, {}) if effect.version.round else None
                 self._when_computed(
-                    self._trainer.start(effect.version, effect.state), partial(self._trained, effect.version)
+                    self._trainer.start(effect.version, effect.state), partial(self._trained, effect.version), nothing
                 )
             case Apply():
                 self._when_computed(
-                    self._trainer.compute(partial(self._trainer.apply, effect)), partial(self._applied, effect.version)
+                    self._trainer.compute(partial(self._trainer.apply, effect)),
+                    partial(self._applied, effect.version),
+                    (effect.state, Account()),
                 )
             case SetDeadline():
                 if self.spec.deadline_s is not None:
@@ -406,12 +421,31 @@ class Node:
             for to, message in held:
                 self._send(to, message)
 
-    def _when_computed(self, computing: Future[T], then: Callable[[T], None]) -> asyncio.Task[None]:
-        """Go on with what the training thread computes, on the event loop; an error there ends the device."""
-        return self._spawn(self._await(computing, then))
+    def _when_computed(
+        self, computing: Future[Any], then: Callable[[Any], None], instead: object = None
+    ) -> asyncio.Task[None]:
+        """Go on with what the training thread computes, on the event loop.
 
-    async def _await(self, computing: Future[T], then: Callable[[T], None]) -> None:
-        then(await asyncio.wrap_future(computing))
+        A learner that fails there ends the device, unless there is something to go on with `instead`: what it failed on
+        came from others, and nobody may end a device.
+        """
+        return self._spawn(self._await(computing, then, instead))
+
+    async def _await(self, computing: Future[Any], then: Callable[[Any], None], instead: object) -> None:
+        try:
+            result = await asyncio.wrap_future(computing)
+        except LEARNING_ERRORS as error:
+            if instead is None:
+                raise
+            self._note_failure(error)
+            result = instead
+        then(result)
+
+    def _note_failure(self, error: TolFLError) -> None:
+        """Keep why the learner could not go on from what others sent; say so now, and when the run is over."""
+        if self.learner_error is None:
+            self.learner_error = error
+            _LOG.warning("tolfl: %s; the run goes on without what it was to add", error)
 
     def _trained(self, version: Version, contribution: Contribution) -> None:
         self.loss = contribution.loss
@@ -462,7 +496,9 @@ class Node:
             return
         if isinstance(message, Mean) and not isinstance(message.total, Contribution):
             sending = self._when_computed(
-                self._trainer.compute(message.total.resolve), partial(self._send_total, to, message)
+                self._trainer.compute(partial(self._trainer.total, message.total, message.version.round)),
+                partial(self._send_total, to, message),
+                Contribution(message.total.included, message.total.n_samples, {}),
             )
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)

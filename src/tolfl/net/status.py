@@ -75,7 +75,8 @@ def status_of(node: Node) -> StatusReply:
 
 def _trouble(node: Node) -> str:
     strangers = "; ".join(sentence for _, sentence in sorted(node.strangers.items()))
-    return node.writer.trouble or node.log.trouble or node.credentials.trouble or strangers
+    learner = "" if node.learner_error is None else f"{node.learner_error}; the run goes on without what it was to add"
+    return node.writer.trouble or node.log.trouble or node.credentials.trouble or learner or strangers
 
 
 def _peer(node: Node, peer: int) -> PeerStatus:

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from tolfl.core.byzantine import parse_liars
-from tolfl.core.contribution import Contribution, Part, Pending
+from tolfl.core.contribution import Contribution, Part, Pending, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
 from tolfl.learners import Account, Closing, Learner, Scorer, State, Turn
-from tolfl.learners.learner import admits, asking_for, check_contribution, contributions_of, first_state, next_state
+from tolfl.learners.learner import (
+    LearnerError,
+    admits,
+    asking_for,
+    check_contribution,
+    contributions_of,
+    first_state,
+    next_state,
+)
+from tolfl.net.wire import is_sendable
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -105,15 +114,24 @@ class Trainer:
         with asking_for("contribute", self._device, version.round):
             (own,) = contributions_of(self.learner, [turn])
             own = check_contribution(self.learner, turn, own)
+        _check_sendable({key: part.vector for key, part in own.parts.items()}, self._device, version.round)
         return own if self._tampering is None else self._tampering.reported(own)
+
+    def total(self, pending: Pending, round_index: int) -> Contribution:
+        """Return the sum of contributions."""
+        with asking_for("adding up", self._device, round_index):
+            total = pending.resolve()
+        _check_sendable({key: part.vector for key, part in total.parts.items()}, self._device, round_index)
+        return total
 
     def apply(self, effect: Apply) -> tuple[State, Account]:
         """Return the state after a round, and what its record says of it."""
         round_index, before = effect.version.round, cast("State", effect.state)
-        with asking_for("adding up", self._device, round_index):
-            total = effect.total.resolve()
         closing = Closing(self._spec.seed, round_index, effect.present)
-        return next_state(self.learner, before, total, closing, self._device)
+        total = self.total(effect.total, round_index)
+        after, account = next_state(self.learner, before, total, closing, self._device)
+        _check_sendable(after, self._device, round_index)
+        return after, account
 
     def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
         """Tell whether what another device sent can be added up in the round of a version, also with what was so far.
@@ -124,7 +142,11 @@ class Trainer:
             self._admitted_in, self._admitted = version, {}
         known = {**self._admitted, **(own.resolve().parts if isinstance(own, Contribution) else {})}
         told = other.resolve()
-        is_like = admits(self.learner, cast("State", state), version.round, Contribution(DeviceSet(), 0, known), told)
+        all_known = Contribution(DeviceSet(), 0, known)
+        try:
+            is_like = admits(self.learner, cast("State", state), version.round, all_known, told)
+        except Exception:  # a state that somebody made up may be one of which the learner cannot say
+            is_like = False
         if is_like:
             self._admitted = {**told.parts, **self._admitted}
         else:
@@ -133,7 +155,8 @@ class Trainer:
 
     def results(self, state: object) -> dict[str, Scorer]:
         """Return what a state leaves to be used."""
-        return self.learner.results(cast("State", state))
+        with asking_for("results", self._device, self.learner.rounds):
+            return self.learner.results(cast("State", state))
 
     def close(self) -> None:
         """Let the threads end; training under way is of no use to anybody any more."""
@@ -141,3 +164,10 @@ class Trainer:
             self._waiting.cancel()
         self._training.close()
         self._adding.close()
+
+
+def _check_sendable(arrays: Mapping[str, Vector], device: int, round_index: int) -> None:
+    """Say which numbers would be refused by whoever gets them: those beyond what can be weighted and summed."""
+    for key, array in arrays.items():
+        if not is_sendable(array):
+            raise LearnerError(device, round_index, f"{key!r} has numbers that are too large to be sent")

@@ -645,8 +645,12 @@ def _array(header: ArrayHeader, content: memoryview) -> Vector:
         if len(content) < n_bytes or not unpacking.eof or unpacking.unused_data:
             raise RefusedMessageError("malformed", f"{what} that unpacks to less, or has more behind it")
     array: Vector = np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype)
-    # What is finite may still overflow when it is weighted and summed.
-    most = _MAX_NUMBER if dtype.kind == "f" else _MAX_INTEGER
-    if not (-most < array.min(initial=0) and array.max(initial=0) < most):
+    if not is_sendable(array):
         raise RefusedMessageError("non-finite", f"{what}, some of them not finite, or huge")
     return array
+
+
+def is_sendable(array: Vector) -> bool:
+    """Tell whether numbers are taken by others: what is finite may still overflow when it is weighted and summed."""
+    most = _MAX_NUMBER if array.dtype.kind == "f" else _MAX_INTEGER
+    return bool(-most < array.min(initial=0) and array.max(initial=0) < most)

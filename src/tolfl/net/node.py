@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -36,7 +35,6 @@ from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog
-from tolfl.net.start_up import wait_for_peers
 from tolfl.net.status import STRANGERS, Metrics, status_of, stranger_sentence
 from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name, kept_update
 from tolfl.net.tls import Credentials
@@ -81,8 +79,8 @@ from tolfl.runs.ledger import Kind
 if TYPE_CHECKING:
     from tolfl.net.discovery import Discovery
 
-#: What may come in before this device starts; the oldest is dropped, since the protocol says everything again.
-_MAX_EARLY = 256
+#: How often a device that waits for the others looks who has come.
+_LOOK_S = 0.1
 #: What a learner ends with on a state, or a contribution, that it can make nothing of.
 LEARNING_ERRORS = (LearnerError, DivergedError, ModelError)
 _LOG = logging.getLogger("tolfl")
@@ -137,8 +135,8 @@ class Node:
         self._processes: dict[int, int] = {}  #: and its process
         self._versions: dict[int, Version] = {}  #: the version that each peer last had
         self._alive: set[tuple[int, int]] = set()  #: who took part and was not held for dead at the last beat
-        #: what came before this device started
-        self._early: deque[tuple[int, AnyMessage]] | None = deque(maxlen=_MAX_EARLY)
+        #: what came before this device started: the last of each kind of each peer, since the protocol says all again
+        self._early: dict[tuple[int, type], AnyMessage] | None = {}
         self.strangers: dict[int, str] = {}  #: peers that answer and want nothing of this device, and what they say
         self.n_sent = self.bytes_sent = 0
         self._is_dying = False
@@ -193,7 +191,7 @@ class Node:
                 await metrics.start(self.config.metrics)
             if discovery is not None:
                 await discovery.start(self.addresses[self.id])
-            await wait_for_peers(self)
+            await self._wait_for_peers()
             self._start()
             self._spawn(self._beat())
             return await self._until_the_end()
@@ -221,6 +219,37 @@ class Node:
         """What the fleet learns."""
         return self._trainer.learner
 
+    async def _wait_for_peers(self) -> None:
+        """Return when this device should begin.
+
+        That is when all others are connected; when somebody trains already, who has given up those that are not there;
+        when enough are there and nobody new has come for a while; or when it has taken too long.
+        """
+        all_others = set(self.limits.topology.cluster_of) - {self.id}
+        there: set[int] = set()
+        last_came_s = self._loop.time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.start_timeout_s):
+                while not (self._is_late or all_others - self.absent <= there):
+                    others = all_others - self.absent
+                    self.links.find(self.config.seeds)
+                    self.links.pass_on_addresses()
+                    for peer in sorted(others & self.addresses.keys()):
+                        self.links.connect(peer)
+                    if not self.links.connected.keys() <= there:
+                        last_came_s = self._loop.time()
+                    there = set(self.links.connected)
+                    is_enough = len(there) + 1 >= self.rules.min_devices
+                    if is_enough and self._loop.time() - last_came_s >= self.config.start_quiet_s:
+                        return
+                    await asyncio.sleep(_LOOK_S if others - there else 0)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether others train already, or there is nothing to begin: it has left, or must not take part."""
+        is_training = bool(self._early) or any(hello.is_inside for hello in self.links.connected.values())
+        return is_training or self._ended.is_set() or self.device.stopped is not None
+
     def _start(self) -> None:
         self.log.started(
             self.now_s,
@@ -239,9 +268,9 @@ class Node:
                 unix_s=self._started_unix,
             ),
         )
-        early, self._early = self._early or deque(), None
+        early, self._early = self._early or {}, None
         self._handle(Started())
-        for peer, message in early:
+        for (peer, _), message in early.items():
             self.received(peer, message)
 
     async def _until_the_end(self) -> str:
@@ -316,16 +345,6 @@ class Node:
         """Wait a little until what this device has said has arrived."""
         await asyncio.gather(*self._sending, return_exceptions=True)
         await self.links.flush(without={device for device, _ in self.device.fleet.dead})
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing to begin: it has left, or must not take part."""
-        return self._ended.is_set() or self.device.stopped is not None
-
-    @property
-    def is_fleet_training(self) -> bool:
-        """Whether others have begun without this device."""
-        return bool(self._early) or any(hello.is_inside for hello in self.links.connected.values())
 
     @property
     def has_begun(self) -> bool:
@@ -549,7 +568,7 @@ class Node:
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message of a peer; whatever it is, it cannot end this device."""
         if self._early is not None:
-            self._early.append((peer, message))
+            self._early[peer, type(message)] = message
             return
         if self._is_cut(peer, max(self.device.version.round, message.version.round)):
             return

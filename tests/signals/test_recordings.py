@@ -16,7 +16,7 @@ from sigmf.sigmffile import SigMFFile
 
 from tolfl.signals.recordings.metadata import Annotation, Datatype, RecordingError
 from tolfl.signals.recordings.reading import Recording, open_recording
-from tolfl.signals.recordings.rows import recording_rows
+from tolfl.signals.recordings.recording_rows import recording_rows
 from tolfl.signals.recordings.writing import WrittenType, write_recording
 
 RATE_HZ, TUNED_HZ = 1e6, 2.437e9

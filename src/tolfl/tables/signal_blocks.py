@@ -15,7 +15,7 @@ from tolfl.signals.captures.live_streams import PipeStream, followed_files, hear
 from tolfl.signals.captures.windows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
 from tolfl.signals.packets import WindowGrid
 from tolfl.signals.recordings.reading import open_recording
-from tolfl.signals.recordings.rows import recording_rows
+from tolfl.signals.recordings.recording_rows import recording_rows
 from tolfl.tables.block_reader import STDIN_NAME, Block
 
 LABEL, TIME, KEY = "label", "time", "key"  #: what windows have beside their features

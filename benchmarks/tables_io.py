@@ -1,13 +1,16 @@
 """`python -m benchmarks.tables_io`: is scoring as fast as reading?
 
 CPU seconds on one core, every line a ratio within this run: `tolfl score` of a CSV file to CSV against pyarrow's
-reading of the same file; one row in a fresh process, with its memory; fitting against scikit-learn's detectors.
+reading of the same file; one row in a fresh process, with its memory; the memory of scoring 5 million rows; fitting
+against scikit-learn's detectors and, where it is installed, PyOD's.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +27,15 @@ from tolfl.detect import Detector, DetectorSpec, fit_detector
 from tolfl.detect.feature_names import Features
 from tolfl.detect.score_stream import ScoreRequest, score_stream
 from tolfl.tables import blocks, settle
+
+_SPAWN = """
+import os, sys
+with open(os.devnull, "w") as out:
+    child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, out.fileno(), 1)])
+_, status, used = os.wait4(child, 0)
+assert status == 0, status
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
 
 
 def cpu_s(work: Callable[[], object]) -> float:
@@ -70,10 +82,34 @@ def one_row(folder: Path) -> None:
     detector_of(rows).save(path)
     lines = (folder / "few.csv").read_text().splitlines()
     (folder / "one.csv").write_text("\n".join(lines[:2]) + "\n")
-    command = [sys.executable, "-m", "tolfl", "score", str(path), str(folder / "one.csv")]
-    _, status, used = os.wait4(os.posix_spawn(sys.executable, command, os.environ), 0)
-    assert status == 0
-    print(f"one row: {used.ru_utime + used.ru_stime:.2f} s of CPU, {used.ru_maxrss / 1024:.0f} MB at most")
+    seconds, megabytes = used_by([sys.executable, "-m", "tolfl", "score", str(path), str(folder / "one.csv")])
+    print(f"one row: {seconds:.2f} s of CPU, {megabytes:.0f} MB at most")
+
+
+def used_by(command: list[str]) -> tuple[float, float]:
+    """Return the CPU seconds and the most megabytes of a command, which a process without packages starts.
+
+    The peak of a child counts what its parent had when it was started: this process has scikit-learn.
+    """
+    done = subprocess.run([sys.executable, "-S", "-c", _SPAWN, *command], check=True, capture_output=True, text=True)
+    seconds, megabytes = map(float, done.stdout.splitlines()[-1].split())
+    return seconds, megabytes
+
+
+def many_rows(folder: Path, n_rows: int) -> None:
+    """Say how much memory scoring takes for more and more rows of one file."""
+    path = folder / "model.tolfl"
+    rows = table(folder / "some.csv", 100_000, 15)
+    detector_of(rows).save(path)
+    header, _, lines = (folder / "some.csv").read_bytes().partition(b"\n")
+    for n in (n_rows // 10, n_rows):
+        with (folder / "many.csv").open("wb") as file:
+            file.write(header + b"\n")
+            for _ in range(n // 100_000):
+                file.write(lines)
+        command = [sys.executable, "-m", "tolfl", "score", str(path), str(folder / "many.csv"), "--alert-only"]
+        seconds, megabytes = used_by([*command, "--format", "csv"])
+        print(f"{n // 100_000 * 100_000:,} rows: {megabytes:.0f} MB at most, {seconds:.1f} s of CPU")
 
 
 def fits(n_rows: int, n_columns: int) -> None:
@@ -87,18 +123,28 @@ def fits(n_rows: int, n_columns: int) -> None:
     forest = cpu_s(lambda: IsolationForest(random_state=0).fit(rows).score_samples(rows))
     print(f"fit {n_rows} x {n_columns}: cells {cells:.2f} s, {cells / forest:.2f} times IsolationForest")
     print(f"  (which fits and scores); pca {pca:.2f} s, {pca / theirs:.1f} times scikit-learn's PCA")
+    if importlib.util.find_spec("pyod") is None:
+        return
+    for name in ("ecod.ECOD", "pca.PCA"):
+        module, _, kind = name.partition(".")
+        rival = getattr(importlib.import_module(f"pyod.models.{module}"), kind)
+        taken = cpu_s(lambda rival=rival: rival().fit(rows))
+        print(f"  PyOD's {kind} {taken:.2f} s: cells take {cells / taken:.2f} times as long")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=20.0, help="of each CSV file")
     parser.add_argument("--rows", type=int, default=100_000, help="to fit; 0: none")
+    parser.add_argument("--score-rows", type=int, default=5_000_000, help="of a file to score; 0: none")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         one_row(Path(folder))
         for n_columns in (15, 112):
             speeds(Path(folder), asked.megabytes, n_columns)
-    for n_columns in (15, 112) if asked.rows else ():
+        if asked.score_rows:
+            many_rows(Path(folder), asked.score_rows)
+    for n_columns in (15, 112, 784) if asked.rows else ():
         fits(asked.rows, n_columns)
 
 

@@ -34,7 +34,7 @@ class Scaling(DetectorStage):
 
     def _moments(self, turn: Turn) -> dict[str, Part]:
         train = self.training_rows(turn)
-        own = Moments.of(train, missing_values(train))
+        own = Moments.of(train, missing_values(train), has_squares=False)
         return {
             "counts": turn.total(own.counts),
             "sums": turn.total(own.sums),

@@ -8,8 +8,9 @@ they are no sums, so two processors could differ in their last bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import SpecError
 from tolfl.detect.cells import Floats, full, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, missing_values, scaler_of, size_of
+from tolfl.detect.detector_stage import DetectorStage, flat, missing_values, scaler_of, size_of
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 _ROWS_AT_ONCE = 8192
@@ -54,10 +55,15 @@ class StatisticsRound(DetectorStage):
         scaler = scaler_of(turn.state)
         if scaler is None:
             return {}
-        train = self.training_rows(turn)
+        rows, places = flat(turn.rows), self.training_places(turn)
+
+        def scaled(some: NDArray[np.integer]) -> NDArray[np.floating]:
+            taken = rows[some]
+            return scaler(taken, missing_values(taken))
+
         with one_thread.limit(limits=1):
-            found = statistics_of(scaler(train, missing_values(train)), turn.state["origin"])
-        return {"statistics": turn.mean(found, weight=len(train))}
+            found = statistics_of(places, turn.state["origin"], scaled)
+        return {"statistics": turn.mean(found, weight=len(places))}
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
         """Return the state with the mean and the principal directions that are used."""
@@ -89,18 +95,19 @@ class StatisticsRound(DetectorStage):
         return size_of(self._shapes().values()), 8 * n_features * (n_components + 1)
 
 
-def statistics_of(samples: NDArray[np.floating], origin: Floats) -> Floats:
+def statistics_of(samples: NDArray[Any], origin: Floats, scaled: Callable[[Any], NDArray[Any]] = np.asarray) -> Floats:
     """Return the mean of x - origin over the samples, and of its products (upper half, row by row), as one vector.
 
     `origin` is a point near the samples that everybody knows (the fleet's mean, from the scaling): products of small
-    numbers lose no digits.
+    numbers lose no digits. `scaled` makes rows of some samples, so that not all of them are there at once.
 
     >>> statistics_of(np.array([[1.0, 1.0], [-1.0, -1.0]]), np.zeros(2)).tolist()
     [0.0, 0.0, 1.0, 1.0, 1.0]
     """
     sums, products = np.zeros(len(origin)), np.zeros((len(origin), len(origin)))
     for first in range(0, len(samples), _ROWS_AT_ONCE):
-        rows = samples[first : first + _ROWS_AT_ONCE].astype(np.float64) - origin
+        rows = scaled(samples[first : first + _ROWS_AT_ONCE]).astype(np.float64)
+        rows -= origin
         sums += rows.sum(axis=0)
         products += rows.T @ rows
     return np.concatenate([sums, products[np.triu_indices(len(origin))]]) / len(samples)

@@ -73,6 +73,8 @@ FILMED = (
     "up --data blobs --devices 10 --clusters 5 --rounds 2000 --samples-per-device 2000 --evaluate-every 20 --dashboard"
 )
 _WIDTH, _HEIGHT, _SHOWN_WIDTH = 1180, 940, 860
+#: Colours of style.css for what is bad, good and on its way, and how high a strip of each is beside a frame.
+_RARE, _STRIP = ("#b3243a", "#1b7340", "#b35c00", "#d05f70"), 20
 _FRAME_S, _N_BEFORE, _N_AFTER = 0.35, 8, 20
 
 
@@ -90,14 +92,23 @@ def film(browser: Browser, scratch: Path, target: Path) -> None:
             frames = [frame_of(browser) for _ in range(_N_BEFORE)]
             browser.find("[data-action=kill]").click()
             frames += [frame_of(browser) for _ in range(_N_AFTER)]
-            assert "took over cluster 0" in browser.text(".headline"), browser.text(".headline")
+            assert "s after device 0 fell silent" in browser.text(".headline"), browser.text(".headline")
         finally:
             fleet.send_signal(signal.SIGINT)
             cast("TextIO", fleet.stderr).read()
-    palette = frames[-1].quantize(64, dither=Image.Dither.NONE)
+    palette = palette_of(frames[-1])
     pictures = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     lasts_ms = [round(1000 * _FRAME_S)] * (len(frames) - 1) + [2500]
     pictures[0].save(target, save_all=True, append_images=pictures[1:], duration=lasts_ms, loop=0, optimize=True)
+
+
+def palette_of(frame: Image.Image) -> Image.Image:
+    """Return the colours of a frame, those among them of which there is little: a cross, dots, a dashed line."""
+    sample = Image.new("RGB", (frame.width, frame.height + _STRIP * len(_RARE)))
+    sample.paste(frame)
+    for number, colour in enumerate(_RARE):
+        sample.paste(colour, (0, frame.height + _STRIP * number, frame.width, frame.height + _STRIP * (number + 1)))
+    return sample.quantize(96, dither=Image.Dither.NONE)
 
 
 def frame_of(browser: Browser) -> Image.Image:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from tolfl.core.records import FailureHappened, round_name
+from tolfl.core.records import round_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,20 +59,30 @@ def show_run(summary: Summary, shown: str, out: Path) -> None:
     if shown == "json":
         show_json(summary)
         return
-    from tolfl.runs.failure_history import describe
-
     console = console_for_tables()
     console.print(_heading(summary))
     if summary.get("repetitions"):
         console.print(_repetitions_table(summary))
     else:
-        for failure in summary["failures"]:
-            text = describe(FailureHappened(**failure))
-            console.print(f"  round {round_name(summary.get('stages', ()), failure['round'])}: {text}")
+        for line in _incidents(out) if summary["failures"] else []:
+            console.print(line)
         console.print(_models_table(summary))
         for line in _facts(summary):
             console.print(line)
     console.print(f"run directory: {out}")
+
+
+def _incidents(out: Path) -> list[str]:
+    """Say what failed, and who took over."""
+    from tolfl.runs.failure_history import FailureHistory, what_failed, who_took_over
+    from tolfl.runs.run_reader import read_records
+
+    history = FailureHistory.of(read_records(out))
+    return [
+        f"  round {round_name(history.stages, one.round)}: {what_failed(one)}"
+        + (f"; took over: {who_took_over(one)}" if one.takeovers else "")
+        for one in history.incidents
+    ]
 
 
 def _heading(summary: Summary) -> str:

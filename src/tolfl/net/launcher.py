@@ -126,6 +126,7 @@ class Launcher:
         self._cuts += [(cut.heals_at, f"healed {cut.sides}") for cut in self.plan.cuts if cut.heals_at is not None]
         self._token = secrets.token_hex(16)
         self._is_stopping = False
+        self._killed: dict[int, tuple[float, int]] = {}  #: by this launcher: when, and how many rounds were done
         self._progressed_s = time.monotonic()
         self._past = Past()
         if not resume:
@@ -226,7 +227,9 @@ class Launcher:
 
     def kill(self, device: int) -> None:
         """Kill a device, as a power cut would."""
+        moment = self.now_s, self.view.rounds_done  # noticed later, perhaps after another device has taken over
         self._signal(device, signal.SIGKILL)
+        self._killed[device] = moment
 
     def freeze(self, device: int) -> None:
         """Freeze a device: it holds its connections and says nothing."""
@@ -324,10 +327,8 @@ class Launcher:
             self._tell_of_absence(process.device)
         if is_death and not process.has_told_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
-            line = FailureHappened(
-                time_s=self.now_s, device=process.device, round=self.view.rounds_done, what=f"died ({how})"
-            )
-            self._note(line)
+            time_s, n_done = self._killed.pop(process.device, (self.now_s, self.view.rounds_done))
+            self._note(FailureHappened(time_s=time_s, device=process.device, round=n_done, what=f"died ({how})"))
 
     def _tell_of_absence(self, device: int) -> None:
         """Tell the others that a device has exited: nobody waits for it before the start or after the end."""

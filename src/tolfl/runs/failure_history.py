@@ -605,7 +605,7 @@ def incident_cells(
 
 
 def headline(incident: Incident) -> list[IncidentCell]:
-    """Return the incident as a headline, and then, once somebody took over, a better one."""
+    """Return the incident as a headline, then a better one once somebody took over, and once all is well again."""
     told = [IncidentCell(what_failed(incident), incident.time_s)]
     if incident.takeovers:
         last = incident.takeovers[-1]
@@ -613,6 +613,12 @@ def headline(incident: Incident) -> list[IncidentCell]:
         after = f"{seconds(last.time_s - silent[-1])} after" if silent and silent[-1] < last.time_s else "after"
         text = f"device {last.device} took over cluster {last.cluster} {after} device {last.previous} fell silent"
         told.append(IncidentCell(text, last.time_s))
+    back = [one.back_s for one in incident.failures if one.back_s is not None]
+    if len(back) == len(incident.failures):
+        devices = incident.devices
+        verb = "is" if len(devices) == 1 else "are"
+        whole = f"{device_list(devices)} {verb} back" if devices else "the cut has healed"
+        told.append(IncidentCell(f"{told[-1].text}; {whole}" if incident.takeovers else whole, max(back)))
     return told
 
 

@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+from tolfl.core.plot_style import BLUE, bare
 from tolfl.core.spec import BlobsSpec, RunSpec, TrainSpec
 from tolfl.datasets.blobs import PiecewiseBlobs
 from tolfl.runs.outcome import data_for
@@ -55,11 +56,13 @@ def draw(found: dict[int, dict[str, float]], path: Path) -> None:
     axes = figure.subplots()
     counts = list(found)
     per_device = [1e6 * (row["cpu_s"] - row["drawing_s"]) / n for n, row in found.items()]
-    axes.semilogx(counts, per_device, "o-", color="C0")
+    axes.semilogx(counts, per_device, "o-", color=BLUE)
     axes.set(xlabel="devices", ylabel="microseconds of the CPU\nper device and round", ylim=(0, 1.15 * max(per_device)))
     for n, micro in zip(counts, per_device, strict=True):
         axes.annotate(f"{micro:.0f}", (n, micro), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+    bare(axes)
+    largest, micro = counts[-1], per_device[-1]
+    axes.set_title(f"A round of {largest:,} devices takes {micro:.0f} us of the CPU a device", fontsize=10, loc="left")
     figure.savefig(path, dpi=130)
 
 

@@ -335,8 +335,7 @@ def test_words_that_were_never_seen_or_are_rare_are_anomalous() -> None:
     assert detector.verdicts(rows(500, 2)).mean() < 0.03
     assert detector.verdicts(rows(50, 3, "meltdown")).all()
     assert detector.trainings[0].rounds == 23
-    first = detector.explain(rows(1, 4, "meltdown")[0]).features[0].name
-    assert first.startswith("mode (")
+    assert detector.explain(rows(1, 4, "meltdown")[0]).features[0].name == "mode"
 
 
 def test_a_new_device_learns_cells_of_its_own_and_the_others_stay_as_they_are() -> None:

@@ -61,7 +61,10 @@ def test_a_word_that_nobody_has_seen_is_an_alarm_of_its_column(detector: Federat
     odd = frame().slice(0, 1).set_column(4, "mode", pa.array(["unheard"]))
 
     assert detector.predict(odd).tolist() == [-1]
-    assert detector.explain(odd).features[0].name.startswith("mode")
+    found = detector.explain(odd).features
+    assert (found[0].name, found[0].has_no_number) == ("mode", True)
+    assert str(found[0]).startswith("mode (")
+    assert len(found) == 4  # columns, not hashes of words
 
 
 def test_a_saved_detector_comes_back_with_all_its_methods(detector: FederatedDetector, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def _in_words(features: tuple[FeatureShare, ...]) -> str:
 
 
 def _share(one: FeatureShare) -> str:
-    if one.value != one.value:  # a word: there is no number to name
+    if one.has_no_number:
         return f"{one.name} ({one.share:.0%})"
     if one.low is not None:
         return one.usual

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.detect.detector import Detector
-from tolfl.detect.explaining import FeatureShare
-from tolfl.detect.feature_names import Features
+from tolfl.detect.explaining import FeatureShare, top_shares
 from tolfl.detect.measures import measures_of
 from tolfl.detect.novelty import LIMIT
 from tolfl.tables import Block, Roles, Rows, Schema
@@ -199,40 +198,6 @@ def schema_of(detector: Detector, roles: Roles | None = None) -> Schema:
     """Return how a detector reads tables, with other roles where these are named."""
     schema = detector.schema or Schema.from_features(detector.features.names)
     return schema if roles is None else schema.with_roles(roles)
-
-
-def top_shares(
-    features: Features, values: NDArray[np.floating], expected: Floats, gains: Floats, n_top: int
-) -> list[tuple[FeatureShare, ...]]:
-    """Return for each row the features that make its score, the largest share first; those of a word are one."""
-    owners = [word_column(name) or name for name in features.names]
-    names = list(dict.fromkeys(owners))
-    if len(names) < len(owners):
-        at = {name: place for place, name in enumerate(names)}
-        groups = np.array([at[name] for name in owners])
-        first = np.array([owners.index(name) for name in names])
-        summed = np.zeros((len(gains), len(names)))
-        np.add.at(summed.T, groups, gains.T)
-        is_word = np.bincount(groups, minlength=len(names)) > 1
-        gains, values, expected = summed, values[:, first], np.where(is_word, np.nan, expected[:, first])
-        values = np.where(is_word, np.nan, values)
-        units = [features.units[place] for place in first.tolist()]
-    else:
-        units = list(features.units)
-    total = gains.sum(axis=1, keepdims=True)
-    shares = np.divide(gains, total, out=np.zeros_like(gains), where=total > 0)
-    order = np.argsort(-shares, axis=1, kind="stable")[:, :n_top]
-    # As they were written: single precision has 20.15 as 20.149999618530273.
-    values = np.take_along_axis(values, order, axis=1).astype(np.float32).astype(str).astype(np.float64)
-    picked = (np.take_along_axis(shares, order, axis=1).tolist(), values.tolist(),
-              np.take_along_axis(expected, order, axis=1).tolist())  # fmt: skip
-    return [
-        tuple(
-            FeatureShare(names[place], units[place], share, value, wanted)
-            for place, share, value, wanted in zip(*row, strict=True)
-        )
-        for row in zip(order.tolist(), *picked, strict=True)
-    ]
 
 
 def _some(names: list[str], most: int) -> str:

@@ -130,6 +130,8 @@ def blocks_of(X: object) -> Iterator[Block]:
     [['x0', 'x1']]
     """
     if hasattr(X, "__arrow_c_stream__"):
+        if len(shape := getattr(X, "shape", (0, 0))) != 2:  # a column of a frame
+            raise DataError(f"X has shape {shape}; give one row per sample, even for a single one")
         try:
             table = _without_index(pa.table(X))
         except (pa.ArrowException, TypeError, ValueError) as problem:

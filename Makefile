@@ -70,7 +70,7 @@ test: setup ## run the tests, without the slow ones, and report the coverage of 
 	TOLFL_QUICK=1 $(TESTED) --source=$(ALGORITHM) $(PYTEST) --dist worksteal --durations 25 -m 'not slow'
 	@$(MAKE) --no-print-directory coverage
 
-tools: ## install what only the slow tests of the kernel need, from Debian's packages: clang, a compiler and emulator for ARM
+tools: .arm64/.up-to-date ## install what only slow tests need, from Debian's packages: clang, a compiler and emulator for ARM, its Python
 	@for tool in clang gcc aarch64-linux-gnu-gcc qemu-aarch64; do command -v $$tool >/dev/null || exec $(MAKE) --no-print-directory install-tools; done
 
 .PHONY: install-tools
@@ -78,6 +78,11 @@ install-tools:
 	$(AS_ROOT) apt-get update -qq </dev/null
 	$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  clang gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user </dev/null
+
+# A Python for 64-bit ARM, which an emulator runs, and the packages of a device.
+.arm64/.up-to-date: tests/net/make_arm64.sh constraints.txt | setup
+	tests/net/make_arm64.sh .arm64 $(BIN)/python
+	@touch $@
 
 test-all: setup tools $(FLWR) ## run every test, and report the coverage of everything
 	$(BIN)/coverage erase
@@ -151,5 +156,5 @@ dist: setup ## build the wheel and the source archive into dist/ (LINKS=<where f
 	$(BIN)/twine check --strict dist/*
 
 clean: ## remove the virtual environments, caches and reports (runs/ stays)
-	rm -rf .venv .venv-flower .venv-flwr-* dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .arm64 .venv .venv-flower .venv-flwr-* dist site htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.signals.capture_files import RAW, Frame, ipv4, pcap
 from tolfl.core.errors import DataError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.own_table import own_rows, read_table
+from tolfl.signals.packets import UDP
 from tolfl.tables import Roles, blocks, settle
 
 _WITHOUT_EXTRAS = """
@@ -118,6 +120,45 @@ def test_what_cannot_be_used_is_one_sentence(arrays: dict[str, np.ndarray], prob
 
     with pytest.raises(DataError, match=problem):
         read_table(str(tmp_path / "rows.npz"), DatasetSpec())
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """Nine seconds of a few packets, the first and the last of them not whole."""
+    path = tmp_path / "own.pcap"
+    times_ns = range(1_700_000_000_500_000_000, 1_700_000_008_500_000_000, 250_000_000)
+    path.write_bytes(pcap([Frame(ipv4(UDP, bytes(place)), time_ns) for place, time_ns in enumerate(times_ns)], RAW))
+    return path
+
+
+def test_a_device_on_a_capture_finds_the_columns_of_its_fleet(capture: Path) -> None:
+    everything = read_table(str(capture), DatasetSpec())
+    columns = everything.feature_names[2:0:-1] if everything.feature_names else ()
+    ask = (
+        "from tolfl.core.spec import RunSpec\nfrom tolfl.datasets.catalog import load_raw\n"
+        "from tolfl.datasets.own_table import own_rows\n"
+        f"spec = RunSpec(data={str(capture)!r}, learn={{'columns': {list(columns)!r}}})\n"
+        f"print(own_rows(load_raw(spec), spec, {columns!r}).tolist())\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_EXTRAS + ask], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(everything.samples[:, [2, 1]].tolist())
+
+
+def test_columns_of_a_capture_are_chosen_by_name(capture: Path) -> None:
+    (first, *others) = read_table(str(capture), DatasetSpec()).feature_names or ()
+    bare = first.partition(" [")[0]
+
+    without = read_table(str(capture), DatasetSpec(ignore=(bare,)))
+
+    assert without.feature_names == tuple(others)
+    assert without.schema is not None
+    assert without.schema.left_out == {bare: "as asked"}
+    assert read_table(str(capture), DatasetSpec(columns=(first,))).feature_names == (first,)
+    with pytest.raises(DataError, match="there is no column 'flow' of --columns; the columns are"):
+        read_table(str(capture), DatasetSpec(columns=("flow",)))
 
 
 def test_a_run_on_arrays_needs_no_reader_of_tables(tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.detect.rows import detector_for
+from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Features
 from tolfl.detect.measures import restored, transformed
+from tolfl.learners import Fleet
+from tolfl.learners.checks import check_learner
 
 NAMES = ["deauthentications [; count]", "beacons [; count]", "signal [dBm; level]"]
 
@@ -50,6 +54,15 @@ def test_ranges_survive_the_loss_of_a_device_in_any_round(round_index: int) -> N
     assert detector.novelty is not None
 
     assert detector.novelty.scores(np.array([[64, 10, -60], [0, 10, -60]], np.float32)).round(1)[1] == 0
+
+
+def test_what_a_device_reports_of_a_column_without_a_value_can_travel() -> None:
+    """In a simulation it need not: a real fleet refused it, and waited for ever."""
+    given = [rows(place, 12 + 4 * place) for place in range(3)]
+    given[1][:, 2] = np.nan
+    fleet = Fleet(RunSpec(devices=3), (3,), tuple(NAMES), usual_rows=16)
+
+    check_learner(lambda: detector_for(fleet, {}), given)
 
 
 def test_a_missing_value_is_not_novel_and_of_a_partial_row_only_more_is() -> None:

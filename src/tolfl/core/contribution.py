@@ -22,12 +22,27 @@ Vector = NDArray[Any]
 #: How the parts of several devices become one, place by place. Only a mean may be put under a defence.
 How = Literal["mean", "sum", "min", "max"]
 
+#: Numbers that travel are smaller in size: times 2^40 samples, summed over 10,000 devices, they still fit into float32.
+LARGEST_NUMBER, LARGEST_INTEGER = 1e18, 2**62  #: and two such integers can be added
+#: Infinities do not travel: where there is no value, this is the lowest, and its negative the highest.
+HIGHEST = float(np.nextafter(LARGEST_NUMBER, 0.0))
+
 #: The key of the one model of Tol-FL, FL and SBT; schemes with several models use their own keys.
 GLOBAL = "global"
 
 
 class MismatchError(ValueError):
     """Parts under one key that cannot be added: another length, kind of number or way of merging."""
+
+
+def can_travel(array: Vector) -> bool:
+    """Tell whether all numbers are finite, and so small that other devices take them.
+
+    >>> can_travel(np.array([1e17])), can_travel(np.array([1e18])), can_travel(np.array([np.nan], np.float32))
+    (True, False, False)
+    """
+    most = LARGEST_NUMBER if array.dtype.kind == "f" else LARGEST_INTEGER
+    return bool(-most < array.min(initial=0) and array.max(initial=0) < most)
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -41,11 +41,12 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
     grid = grid_of_spec(spec)
     if (files := _files(source)) and is_of_arrays(files[0]):
         return _of_arrays(source, files, spec, fill_missing=fill_missing)
-    if files and is_capture(files[0]) and not spec.columns and not spec.ignore:
-        return _windows(source, files, spec)
+    if files and is_capture(files[0]):
+        return _chosen(_windows(source, files, spec), spec)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
 
-    once = list(blocks(source, spec.encoding, grid, per=spec.per)) if _is_of_signals(source) else None
+    # Windows of recordings are few, and long to compute.
+    once = list(blocks(source, spec.encoding, grid, per=spec.per)) if files and is_recording(files[0]) else None
     schema = settle(
         once or blocks(source, spec.encoding, grid, per=spec.per),
         roles_of(spec),
@@ -69,10 +70,7 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     if files and is_of_arrays(files[0]):
         raw = _of_arrays(spec.data, files, own, columns)
     elif files and is_capture(files[0]):
-        windows = _windows(spec.data, files, own)
-        places = [_place_of(column, windows.feature_names or (), windows.name) for column in columns]
-        missing = None if windows.missing is None else windows.missing[:, places]
-        raw = replace(windows, samples=windows.samples[:, places], missing=missing, feature_names=tuple(columns))
+        raw = _with_features(raw, [_place_of(column, columns_of(raw), raw.name) for column in columns])
     elif columns:
         from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
 
@@ -186,13 +184,6 @@ def grid_of_spec(spec: DatasetSpec) -> tuple[float, float]:
     return spec.window_s, spec.window_s if spec.step_s is None else spec.step_s
 
 
-def _is_of_signals(source: str) -> bool:
-    """Tell whether rows are windows of captures or recordings: few, and long to compute."""
-    path = Path(source).expanduser()
-    files = path.iterdir() if path.is_dir() else [path]
-    return any(is_capture(file) or is_recording(file) for file in files)
-
-
 def check_roles(source: str, roles: Roles) -> None:
     """Say what to do where a capture is asked for a column that none has."""
     path = Path(source).expanduser()
@@ -284,6 +275,40 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
         feature_names=names,
         missing=missing if missing.any() else None,
         schema=Schema.from_features(names, Roles(time="time")),
+    )
+
+
+def _chosen(windows: RawData, spec: DatasetSpec) -> RawData:
+    """Return windows with the features that a specification names, their units or not; all, if it names none."""
+    names = columns_of(windows)
+    written = {name_and_unit(name)[0]: name for name in names} | {name: name for name in names}
+    for asked, what in ((spec.columns, "--columns"), (spec.ignore, "--ignore")):
+        if unknown := [name for name in asked if name not in written]:
+            near = did_you_mean(unknown[0], written)
+            raise DataError(
+                f"{windows.name}: there is no column {unknown[0]!r} of {what}; the columns are {', '.join(names)}{near}"
+            )
+    left_out = [written[name] for name in spec.ignore]
+    kept = [written[name] for name in spec.columns] or [name for name in names if name not in left_out]
+    if not kept:
+        raise DataError(f"{windows.name}: no column is left to learn from; name fewer in --ignore")
+    chosen = _with_features(windows, [names.index(name) for name in kept])
+    assert chosen.schema is not None
+    return replace(
+        chosen, schema=msgspec.structs.replace(chosen.schema, left_out=dict.fromkeys(spec.ignore, "as asked"))
+    )
+
+
+def _with_features(windows: RawData, places: Sequence[int]) -> RawData:
+    """Return windows with some of their features."""
+    names = tuple(columns_of(windows)[place] for place in places)
+    assert windows.schema is not None
+    return replace(
+        windows,
+        samples=windows.samples[:, places],
+        missing=None if windows.missing is None else windows.missing[:, places],
+        feature_names=names,
+        schema=Schema.from_features(names, windows.schema.roles),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, Part
+from tolfl.core.contribution import HIGHEST, Contribution, Part
 from tolfl.core.logarithm import exp
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.detect.cells import (
@@ -50,7 +50,6 @@ ROUNDS_PER_DOUBLING, LAST_ROUNDS = 2, 4  #: of k-means
 
 _BITS, _BITS_PER_ROUND, _MEDIAN_ROUNDS = 32, 8, 4
 _LOG_GRID = 2.0**30  #: sums of logarithms on a grid are exact, in whatever order rows come
-_HIGHEST = np.finfo(np.float64).max  #: infinities do not travel
 _SCORED_ROWS = 1024  #: at once
 _NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
 _SAMPLED = 3  #: stream of `Purpose.PARTITION`
@@ -295,7 +294,7 @@ class CellScalingRounds(CellStage):
         median, prepare = part["scaling/median"], self._prepared(part)
         least = LEAST_STEP * np.abs(median)
         sums = np.zeros((3, len(median)))
-        low, high = np.full(len(median), _HIGHEST), np.full(len(median), -_HIGHEST)
+        low, high = np.full(len(median), HIGHEST), np.full(len(median), -HIGHEST)
         rows, places = flat(turn.rows), self.places_of(turn)
         step = max(1, _NUMBERS_AT_ONCE // max(1, len(median)))
         for first in range(0, len(places), step):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.contribution import HIGHEST
 from tolfl.detect.cells import SIGMA, Arrays, Floats, Rows
 from tolfl.detect.explaining import FeatureShare
 from tolfl.detect.feature_names import Features
@@ -26,7 +27,6 @@ LIMIT = 3.0
 LONE = 3.0  #: units by which one value alone can widen a range
 OWN_ROWS = 100  #: from which a device has a range of its own
 _ROWS_PER_ODD = 1000
-HIGHEST = np.finfo(np.float64).max  #: infinities do not travel
 _OWN = "novelty/own/"
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tolfl.core.contribution import Contribution, Part
+from tolfl.core.contribution import HIGHEST, Contribution, Part
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, flat
 from tolfl.detect.measures import measures_of, transformed
-from tolfl.detect.novelty import HIGHEST, LONE, OWN_ROWS, Novelty, own_range
+from tolfl.detect.novelty import LONE, OWN_ROWS, Novelty, own_range
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 MOST_OWN = 64  #: devices of a fleet in which there are ranges of single devices: they travel to all
@@ -54,10 +54,12 @@ class NoveltyRounds(DetectorStage):
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Return the state with the extremes, or with ranges that no single value makes."""
         found = {key: part.vector for key, part in total.parts.items()}
-        if "high" not in found:
+        if not {"low", "high"} <= found.keys():
             return state
         if closing.round == 0 or "novelty/high" not in state:
             return {**state, "novelty/low": found["low"], "novelty/high": found["high"]}
+        if "counts" not in found:
+            return state
         reach = LONE * state["novelty/unit"]
         n_low, n_high = found["counts"].reshape(2, -1)
         low, high = state["novelty/low"], state["novelty/high"]

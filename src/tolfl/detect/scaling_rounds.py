@@ -10,14 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tolfl.core.contribution import Contribution, Part
+from tolfl.core.contribution import HIGHEST, Contribution, Part
 from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, missing_values, size_of
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
-
-#: Infinities do not travel. Of a column without a value, this is the lowest, and its negative the highest.
-_HIGHEST = np.finfo(np.float64).max
 
 
 class Scaling(DetectorStage):
@@ -38,8 +35,8 @@ class Scaling(DetectorStage):
         return {
             "counts": turn.total(own.counts),
             "sums": turn.total(own.sums),
-            "lowest": turn.total(np.minimum(own.lowest, _HIGHEST), "min"),
-            "highest": turn.total(np.maximum(own.highest, -_HIGHEST), "max"),
+            "lowest": turn.total(np.minimum(own.lowest, HIGHEST), "min"),
+            "highest": turn.total(np.maximum(own.highest, -HIGHEST), "max"),
             "sizes": turn.total(self.sizes(turn)),
         }
 

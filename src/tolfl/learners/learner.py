@@ -15,7 +15,16 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, How, MismatchError, Part, RunningSum, Vector
+from tolfl.core.contribution import (
+    LARGEST_NUMBER,
+    Contribution,
+    How,
+    MismatchError,
+    Part,
+    RunningSum,
+    Vector,
+    can_travel,
+)
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import DivergedError, TolFLError, missing_extra
 from tolfl.core.spec import RunSpec
@@ -416,6 +425,8 @@ def _problem_of(key: str, part: Part, shapes: Mapping[str, Shape] | None) -> str
         return f"part {key!r} is {what}; contribute flat arrays of {', '.join(DTYPES)}"
     if not is_finite(vector):
         return f"part {key!r} has numbers that are not finite"
+    if not can_travel(vector):
+        return f"part {key!r} has numbers that are too large to be sent ({LARGEST_NUMBER:g} or more)"
     if shapes is not None and shapes.get(key) != Shape.of(part):
         return f"part {key!r} is {Shape.of(part)}; this round takes {shapes.get(key, 'no such part')}"
     return ""

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from tolfl.core.byzantine import parse_liars
-from tolfl.core.contribution import Contribution, Part, Pending, Vector
+from tolfl.core.contribution import Contribution, Part, Pending, Vector, can_travel
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.spec import RunSpec
 from tolfl.datasets.federated import Samples
@@ -28,7 +28,6 @@ from tolfl.learners.learner import (
     first_state,
     next_state,
 )
-from tolfl.net.wire import is_sendable
 from tolfl.protocol.events import Apply
 from tolfl.protocol.history import Version
 
@@ -114,7 +113,6 @@ class Trainer:
         with asking_for("contribute", self._device, version.round):
             (own,) = contributions_of(self.learner, [turn])
             own = check_contribution(self.learner, turn, own)
-        _check_sendable({key: part.vector for key, part in own.parts.items()}, self._device, version.round)
         return own if self._tampering is None else self._tampering.reported(own)
 
     def total(self, pending: Pending, round_index: int) -> Contribution:
@@ -169,5 +167,5 @@ class Trainer:
 def _check_sendable(arrays: Mapping[str, Vector], device: int, round_index: int) -> None:
     """Say which numbers would be refused by whoever gets them: those beyond what can be weighted and summed."""
     for key, array in arrays.items():
-        if not is_sendable(array):
+        if not can_travel(array):
             raise LearnerError(device, round_index, f"{key!r} has numbers that are too large to be sent")

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tolfl.core.contribution import Contribution, How, Part, Vector
+from tolfl.core.contribution import Contribution, How, Part, Vector, can_travel
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol import messages
@@ -35,8 +35,7 @@ CHUNK_BYTES = 64 * 1024
 #: No frame is larger: a chunk, or a message whose dead, roster and addresses are those of 10,000 devices.
 MAX_FRAME_BYTES = 1024 * 1024
 MAX_COUNT = 2**62  #: of samples, and of incarnations
-_MAX_SAMPLES, _MAX_NUMBER = 2**40, 1e18  #: their product, summed over 10,000 devices, fits into float32
-_MAX_INTEGER = 2**62  #: and two of them can be added
+_MAX_SAMPLES = 2**40
 _MAX_REASON = 40
 _MAX_ARRAYS, _MAX_KEY = 256, 64
 _HISTORY = re.compile(r"[0-9a-f]{0,64}")
@@ -645,12 +644,6 @@ def _array(header: ArrayHeader, content: memoryview) -> Vector:
         if len(content) < n_bytes or not unpacking.eof or unpacking.unused_data:
             raise RefusedMessageError("malformed", f"{what} that unpacks to less, or has more behind it")
     array: Vector = np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype)
-    if not is_sendable(array):
+    if not can_travel(array):
         raise RefusedMessageError("non-finite", f"{what}, some of them not finite, or huge")
     return array
-
-
-def is_sendable(array: Vector) -> bool:
-    """Tell whether numbers are taken by others: what is finite may still overflow when it is weighted and summed."""
-    most = _MAX_NUMBER if array.dtype.kind == "f" else _MAX_INTEGER
-    return bool(-most < array.min(initial=0) and array.max(initial=0) < most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -120,6 +121,19 @@ def test_apps_of_the_older_kind_run(config: str, metrics: set[str], python: Path
         if isinstance(line, RoundClosed) and line.stage == "evaluate"
     ]
     assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.parametrize("python", [NEWEST, OLDEST], ids=["newest", "oldest"])
+@pytest.mark.parametrize("config", ["own-metrics=false", "own-metrics=true"], ids=["mean", "gather"])
+def test_apps_of_the_older_kind_measure_what_flowers_older_loop_does(config: str, python: Path, tmp_path: Path) -> None:
+    theirs = json.loads((flower_itself("older", tmp_path / "flower", python, config) / "history.json").read_text())
+
+    rounds = [line for line in simulated(app_spec("older", python, config)).records if isinstance(line, RoundClosed)]
+
+    assert len(theirs["loss"]) == 3
+    for name, values in theirs.items():
+        found = [line.metrics[f"evaluate/{name}"] for line in rounds if line.stage == "evaluate"]
+        assert found == pytest.approx(values, rel=1e-5)
 
 
 def test_repetitions_are_the_runs_of_their_seeds() -> None:

@@ -72,6 +72,11 @@ REFUSED = {
         main_of("while len(list(grid.get_node_ids())) < 10:\n    pass"),
         "mine waits for more nodes; 6 are there",
     ),
+    "configures badly": (
+        "class Own(FedAvg):\n    def configure_train(self, *told):\n        raise KeyError('no node')\n"
+        + main_of("Own().start(grid=grid, initial_arrays=arrays)"),
+        "mine: configure_train of its strategy raised KeyError: 'no node' in round 1",
+    ),
     "no rounds": (
         main_of("FedAvg().start(grid=grid, initial_arrays=arrays, num_rounds='3')"),
         "mine asks for '3' rounds; it needs a whole number, at least one",
@@ -198,10 +203,20 @@ def test_a_run_in_which_nobody_has_an_example_ends_with_that_sentence() -> None:
 
 
 @needs_flwr
-def test_a_main_that_fails_at_its_end_is_told_and_its_files_take_no_names_of_a_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "problem"),
+    [
+        ("raise OSError('no room')", "OSError: no room"),
+        ("import os; os._exit(3)", "the process of mine ended with exit code 3"),
+        ("raise SystemExit", ""),
+    ],
+)
+def test_a_main_that_fails_at_its_end_is_told_and_its_files_take_no_names_of_a_device(
+    end: str, problem: str, tmp_path: Path
+) -> None:
     body = (
         "FedAvg(fraction_evaluate=0.0).start(grid=grid, initial_arrays=arrays, num_rounds=1)\n"
-        "open('records.jsonl', 'w').close()\nopen('model.txt', 'w').close()\nraise OSError('no room')"
+        "open('records.jsonl', 'w').close()\nopen('model.txt', 'w').close()\n" + end
     )
     client = CLIENT + (
         "from flwr.app import Message, MetricRecord, RecordDict\n\n@app.train()\ndef train(message, context):\n"
@@ -211,8 +226,9 @@ def test_a_main_that_fails_at_its_end_is_told_and_its_files_take_no_names_of_a_d
 
     files = simulated(spec_of(written(tmp_path / "mine", main_of(body), client))).models["flower"].files()
 
-    assert sorted(files) == ["app-problem.txt", "app/records.jsonl", "model.safetensors", "model.txt"]
-    assert files["app-problem.txt"] == b"after the last round the ServerApp of mine raised OSError: no room\n"
+    assert {"app/records.jsonl", "model.safetensors", "model.txt"} == {*files} - {"app-problem.txt"}
+    told = files.get("app-problem.txt", b"").decode()
+    assert told == (f"after the last round the ServerApp of mine failed: {problem}\n" if problem else "")
 
 
 @needs_flwr

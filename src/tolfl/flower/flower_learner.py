@@ -251,12 +251,15 @@ class FlowerLearner(Learner):
         name, saved = digest_of(state), self._process.saved
         if name not in saved:
             with tempfile.TemporaryDirectory(prefix="tolfl-flower-") as folder:
-                problem = self._process.ask("finish", {"folder": folder}, self._timeout_s, state)
+                try:
+                    problem = self._process.ask("finish", {"folder": folder}, self._timeout_s, state)
+                except AppEndedError as error:
+                    problem = str(error)
                 self._process.close()  # it stands in a folder that goes, and its `main` has ended: another goes on
                 files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
                 found = {_beside_ours(path.relative_to(folder)): path.read_bytes() for path in files}
                 if problem:
-                    sentence = f"after the last round the ServerApp of {self.name} raised {problem}"
+                    sentence = f"after the last round the ServerApp of {self.name} failed: {problem}"
                     _LOG.warning("tolfl: %s", sentence)
                     found[PROBLEM_FILE] = f"{sentence}\n".encode()
             saved[name] = {"model.safetensors": encode_state(_arrays_of(state)), **found}

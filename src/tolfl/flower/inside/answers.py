@@ -202,7 +202,14 @@ class FlowerApp:
         arrays = loaded_arrays(self._state)
         configure = getattr(strategy, f"configure_{phase}")
         config = plan.train_config if phase == "train" else plan.evaluate_config
-        self._messages = list(configure(number, arrays, config, self._grid))
+        try:
+            self._messages = list(configure(number, arrays, config, self._grid))
+        except RefusedAppError:
+            raise
+        except Exception as error:  # the app's code
+            traceback.print_exc()
+            sentence = f"{self._name}: configure_{phase} of its strategy raised {in_words(error)} in round {number}"
+            raise RefusedAppError(sentence) from error
         self._configured = (seed, round_index)
         return self._messages
 

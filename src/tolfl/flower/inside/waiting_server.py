@@ -153,7 +153,9 @@ class WaitingServer:
         self._result = result
         self._answered.set()
         self._thread.join()
-        return "" if self.error is None else in_words(self.error)
+        if self.error is None or (isinstance(self.error, SystemExit) and not self.error.code):
+            return ""
+        return in_words(self.error)
 
 
 def _start(

@@ -1,4 +1,4 @@
-"""Attacks put into a real capture of 802.11: how many attacked windows raise an alarm, and how many others.
+"""Attacks put into a real capture of 802.11, and receivers with another gain: which windows raise an alarm.
 
 `python -m benchmarks.field`; the capture `pmkid-not-recognized.cap` is looked for in `captures` of --data-dir or
 TOLFL_DATA. It holds floods of its own: the fit takes seconds 0 to 190 less what is near them, the attack and the count
@@ -26,6 +26,8 @@ from tolfl.detect.feature_names import Features
 from tolfl.signals.captures.bursts import bursts_in
 from tolfl.signals.captures.capture_records import Tally
 from tolfl.signals.captures.windows import window_rows
+from tolfl.signals.recordings.raw_samples import Tuning, raw_rows
+from tolfl.signals.recordings.receiver_features import receiver_names
 
 CAPTURE = "pmkid-not-recognized.cap"
 FIT_S, COUNT_S, ATTACK_S, ECHO_S = (0, 190), (208, 275), 20, 10
@@ -160,12 +162,47 @@ def packets_per_second(path: Path, n_copies: int = 40) -> float:
         return tally.n_packets / (time.process_time() - began)
 
 
+def receiver_rows(path: Path, gain: float = 1.0) -> NDArray[np.float64]:
+    """Return the features of a recording of 8 bits, as if it had been received with another gain."""
+    numbers = np.fromfile(path, np.uint8)
+    with tempfile.NamedTemporaryFile(suffix="_0M_250k.cf32") as file:
+        file.write(((numbers[: len(numbers) // 2 * 2].astype(np.float32) - 127.5) / 128 * gain).tobytes())
+        file.flush()
+        return np.concatenate([one.features for one in raw_rows(Path(file.name), Tuning(), [])])
+
+
+def receivers(folder: Path, gains: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0)) -> None:
+    """Print what another gain, and the silence of another receiver, do to alarms; a kit is a folder of recordings."""
+    names = Features.named(receiver_names(250e3))
+    kits = {
+        kit.name: [one for one in sorted(kit.glob("*.cu8")) if "1000k" not in one.name]
+        for kit in sorted(folder.iterdir())
+        if kit.is_dir()
+    }
+    rows = {kit: np.concatenate([receiver_rows(one) for one in files]) for kit, files in kits.items()}
+    for kit, own in rows.items():
+        detector = fit_detector({kit: own.astype(np.float32)}, DetectorSpec(), names)
+        before = detector.verdicts(own.astype(np.float32))
+        changed = []
+        for gain in gains:
+            louder = np.concatenate([receiver_rows(one, gain) for one in kits[kit]])
+            changed.append(f"x{gain:g} {np.mean(detector.verdicts(louder.astype(np.float32)) != before):.1%}")
+        silent = np.concatenate([other[other[:, 3] == 0] for name, other in rows.items() if name != kit])
+        alarms = detector.verdicts(silent.astype(np.float32))
+        print(f"{kit:<12}{len(own)} windows; changed verdicts {', '.join(changed)}; "
+              f"{alarms.sum()} of {len(silent)} silent windows of others alarmed ({alarms.mean():.1%})")  # fmt: skip
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", default=os.environ.get("TOLFL_DATA", "../shared/data"))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--receivers", action="store_true", help="only the recordings of receivers")
     asked = parser.parse_args()
+    if asked.receivers:
+        receivers(Path(asked.data_dir) / "recordings")
+        return
     path = Path(asked.data_dir) / "captures" / CAPTURE
     if not path.exists():
         sys.exit(f"{path}: no such file; name the folder with --data-dir")

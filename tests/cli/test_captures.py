@@ -124,7 +124,7 @@ def test_traffic_of_a_configuration_is_captured_too(tolfl: Command, tmp_path: Pa
 
     assert (code, described) == (0, 0)
     assert "d/captures/typical/region-0.pcap: " in out
-    assert "12 features" in shown
+    assert "18 features" in shown
 
 
 def test_what_was_not_understood_is_said_on_standard_error(

@@ -16,6 +16,7 @@ from tolfl.detect.measures import restored, transformed
 from tolfl.learners import Fleet
 from tolfl.learners.checks import check_learner
 
+NAMES_ALONE = ["deauthentications", "beacons", "signal"]
 NAMES = ["deauthentications [; count]", "beacons [; count]", "signal [dBm; level]"]
 
 
@@ -79,3 +80,14 @@ def test_transformations_are_undone() -> None:
     measures = np.array([1, 4, 3])
 
     assert np.allclose(restored(transformed(values, measures), measures), values)
+
+
+def test_a_column_without_a_value_can_travel_to_other_devices() -> None:
+    empty = rows(0)
+    empty[:, 2] = np.nan
+    detector = fit_detector({"a": empty, "b": empty}, DetectorSpec(), Features.named(NAMES))
+    assert detector.novelty is not None
+
+    # A device refuses numbers of 1e18 and more: the fleet stood still in its fifth round.
+    assert np.abs([detector.novelty.low, detector.novelty.high]).max() < 1e18
+    assert [one.name for one in detector.novelty.top(detector.features, rows(1)[:1] + 50, 3)[0]] == NAMES_ALONE[:2]

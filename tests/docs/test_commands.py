@@ -39,6 +39,7 @@ ANSWERS = ("row      time",)
 TOLD_ELSEWHERE = {
     "docs/tutorials/own-table.md": "tests/cli/test_tutorial.py",
     "docs/tutorials/bluetooth-intruder.md": "tests/cli/test_recordings.py",
+    "docs/tutorials/watch-the-air.md": "tests/watch/test_watch_tutorial.py",
     "docs/tutorials/flower-app.md": "tests/flower/test_flower_tutorial.py",
 }
 #: Python of this page is run by tests/test_repository.py.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap, read
+from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, ipv6, pcap, read
 from tests.signals.test_pcap_writing import REGION, packets_of
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import CommsMLSettings
@@ -27,17 +28,18 @@ from tolfl.signals import (
 )
 from tolfl.signals.captures import windows as module
 from tolfl.signals.captures.capture_records import CaptureFileError, Tally
+from tolfl.signals.captures.packet_features import PACKET_FEATURES
 from tolfl.signals.captures.windows import (
     CAPTURE_GRID,
     CaptureRows,
     feature_names,
     grid_of,
-    names_with_units,
     window_rows,
 )
 from tolfl.signals.comms_ml_generator import traffic_parts, write_parts
 from tolfl.signals.packets import TCP, UDP, Packets, Windows, numbered_windows
 from tolfl.signals.pcap_writer import MONDAY_S, write_pcap
+from tolfl.tables.schema import name_and_unit
 
 SECOND = 10**9
 
@@ -93,7 +95,7 @@ def test_a_capture_of_a_region_has_the_statistics_of_its_simulation(
     exact = [place for place, name in enumerate(STATISTICS) if not name.startswith("gap")]
     assert len(expected) >= 2
     assert np.array_equal(found.features[:, exact], expected[:, exact])
-    assert np.abs(found.features - expected).max() <= 1.001e-9  # files have whole nanoseconds
+    assert np.abs(found.features[:, :12] - expected).max() <= 1.001e-9  # files have whole nanoseconds
     assert np.abs(found.start_s - MONDAY_S - windows.start_s).max() < 1e-6
     assert (tally.n_packets, tally.sentence) == (len(packets), "")
 
@@ -115,7 +117,7 @@ def test_any_packets_in_any_windows_have_the_statistics_of_their_simulation(
         paths = [write_pcap(Path(folder), "x", packets, REGION).path]
         found = all_rows(paths, grid)
 
-    assert np.array_equal(found.features, window_statistics(expected))
+    assert np.array_equal(found.features[:, :12], window_statistics(expected))
     assert np.array_equal(found.start_s - MONDAY_S, expected.start_s)
 
 
@@ -135,7 +137,7 @@ def test_the_twelve_statistics_by_hand(tmp_path: Path) -> None:
     first: list[float] = [3, 0.1, 0.3, 0.2, 1, 1, 54, 114, 74, 2, 2, 2]
     alone: list[float] = [1, 0, 0, 0, 0, 1, 114, 114, 114, 1, 1, 1]
     assert found.start_s.tolist() == [100, 102]
-    assert np.allclose(found.features, [first, alone], rtol=0, atol=1e-9)
+    assert np.allclose(found.features[:, :12], [first, alone], rtol=0, atol=1e-9)
 
 
 @given(st.lists(st.integers(0, 900), min_size=2, max_size=40), st.integers(1, 10), st.randoms(use_true_random=False))
@@ -151,7 +153,7 @@ def test_packets_a_little_out_of_order_change_nothing(times: list[int], at_once:
         tally = Tally()
         found = all_rows([capture(Path(folder), [time * SECOND // 100 for time in shaken] + end)], tally=tally)
 
-    assert np.array_equal(found.features, expected.features)
+    assert np.array_equal(found.features, expected.features, equal_nan=True)
     assert np.array_equal(found.start_s, expected.start_s)
     assert tally.sentence == ""
 
@@ -204,7 +206,11 @@ def test_how_packets_are_batched_changes_nothing(ms: list[int], at_once: int, bl
             patch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", n_bytes)
             tally = Tally()
             parts = list(window_rows([capture(Path(folder), times)], tally=tally))
-            rows = [row for part in parts for row in zip(part.start_s, part.is_partial, *part.features.T, strict=True)]
+            rows = [
+                row
+                for part in parts
+                for row in zip(part.start_s, part.is_partial, *np.nan_to_num(part.features, nan=-1).T, strict=True)
+            ]
             found.append((rows, tally))
 
     assert found[0] == found[1]
@@ -235,7 +241,7 @@ def test_files_that_follow_one_another_are_one_capture(tmp_path: Path) -> None:
         for number, places in enumerate(np.array_split(np.arange(len(packets)), 7))
     ]
 
-    assert np.array_equal(all_rows(rotated).features, whole.features)
+    assert np.array_equal(all_rows(rotated).features, whole.features, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -271,14 +277,36 @@ def test_windows_that_cannot_be_are_refused(tmp_path: Path, grid: WindowGrid) ->
 def test_names_say_which_windows_they_are_of(window_s: float, pause_s: float) -> None:
     grid = WindowGrid(float(f"{window_s:.9g}"), float(f"{window_s + pause_s:.9g}"))
 
-    assert grid_of(feature_names(grid)) == grid
-    assert len(set(names_with_units(grid))) == 12
+    names = [name_and_unit(name)[0] for name in feature_names(PACKET_FEATURES, grid)]
+
+    assert grid_of(names) == grid
+    assert len(set(names)) == 18
 
 
 def test_the_usual_windows_are_called_as_in_the_simulation() -> None:
-    assert feature_names() == STATISTICS
-    assert names_with_units()[:3] == ("packets", "gap_min_s [s]", "gap_max_s [s]")
-    assert names_with_units()[8] == "wire_mean_bytes [bytes]"
+    names = feature_names(PACKET_FEATURES)
+
+    assert tuple(name_and_unit(name)[0] for name in names[:12]) == STATISTICS
+    assert names[8] == "wire_mean_bytes [bytes; volume]"
+
+
+def test_a_scan_shows_in_shares_and_peers(tmp_path: Path) -> None:
+    syn, rst = (struct.pack(">HHIIBBHHH", 1024, 80, 0, 0, 0x50, flags, 0, 0, 0) for flags in (2, 0x14))
+    dns, arp = struct.pack(">HHHH", 53, 5353, 8, 0), ethernet(0x0806, bytes(28))
+    packets = [ethernet(0x0800, ipv4(TCP, syn, destination=f"0a0000{last:02x}")) for last in range(2, 10)]
+    packets += [ethernet(0x0800, ipv4(TCP, rst)), ethernet(0x0800, ipv4(UDP, dns)), ethernet(0x0800, ipv4(1, bytes(8)))]
+    fragment = bytearray(ipv4(UDP, dns))
+    fragment[6:8] = b"\x00\x07"  # what follows the header is no port
+    packets += [arp, ethernet(0x0800, bytes(fragment)), ethernet(0x86DD, ipv6(58, bytes(8)))]
+    frames = [Frame(data, 1_700_000_000 * SECOND + place) for place, data in enumerate(packets)]
+    (tmp_path / "scan.pcap").write_bytes(
+        pcap([*frames, *(Frame(arp, (1_700_000_000 + later) * SECOND) for later in (1, 2))])
+    )
+    rows = all_rows([tmp_path / "scan.pcap"], WindowGrid(1, 1))
+
+    # Of 14 packets; nine IPv4 addresses, and two of IPv6. A window of one packet has no shares.
+    assert rows.features[0, 12:] == pytest.approx([8 / 14, 1 / 14, 2 / 14, 1 / 14, 1 / 14, 11])
+    assert np.isnan(rows.features[1, 12:17]).all()
 
 
 @pytest.mark.parametrize("variant", ["default", pytest.param("published", marks=pytest.mark.slow)])
@@ -295,7 +323,7 @@ def test_captures_of_comms_ml_hold_the_statistics_of_its_samples(tmp_path: Path,
         starts = samples.start_s[is_own][:-1] + MONDAY_S
         places = np.abs(found.start_s[:, None] - starts).argmin(axis=0)
         assert np.abs(found.start_s[places] - starts).max() < 1e-6
-        assert np.allclose(found.features[places], samples.features[is_own, :12][:-1], rtol=1e-6, atol=2e-9)
+        assert np.allclose(found.features[places, :12], samples.features[is_own, :12][:-1], rtol=1e-6, atol=2e-9)
         assert written.path.parent.name == part.kind
 
     with pytest.raises(RunDirectoryError, match="has captures already"):

@@ -38,7 +38,7 @@ def whole_windows(blocks: Iterator[Block], n_wanted: int) -> list[float]:
     for block in blocks:
         if block.n_rows:
             assert block.is_partial is not None
-            found += np.asarray(block.table["packets"])[~block.is_partial].tolist()
+            found += np.asarray(block.table["packets [; count]"])[~block.is_partial].tolist()
         if len(found) >= n_wanted or time.monotonic() - began_s > 30:
             break
     blocks.close()  # type: ignore[attr-defined]

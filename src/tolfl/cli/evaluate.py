@@ -85,7 +85,7 @@ def _judged_table(
     from tolfl.tables import Roles, blocks
 
     scorer = TableScorer(detector, roles, n_top=0, fill_missing=fill_missing)
-    source = blocks(data, encoding or scorer.schema.encoding, scorer.grid)
+    source = blocks(data, encoding or scorer.schema.encoding, scorer.grid, per=scorer.per, tuning=scorer.tuning())
     first = next(source, None)
     usual = first.roles if first is not None else {}
     own = Roles(*(getattr(scorer.schema.roles, role) or usual.get(role, "") for role in ("device", "label", "time")))

@@ -27,7 +27,7 @@ _DETECTOR = (
 )  # fmt: skip
 _DATA = (
     "data", "data_dir", "partition", "device_column", "label_column", "time_column", "columns", "ignore", "encoding",
-    "window_s", "step_s", "per", "without_bursts", "devices", "seed",
+    "window_s", "step_s", "per", "rate", "centre", "without_bursts", "devices", "seed",
 )  # fmt: skip
 
 FillMissing = Annotated[
@@ -59,6 +59,12 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = None,
     per: Annotated[
         str | None, typer.Option(help="Of 802.11 captures, a row for each: bssid or channel. (default: one for all)")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Samples a second of .cu8 and the like, where names do not say it: 250k.")
+    ] = None,
+    centre: Annotated[
+        str | None, typer.Option(help="What frequencies of receivers count from: 433.92M. (default: their tuning)")
     ] = None,
     without_bursts: Annotated[
         bool | None, typer.Option("--without-bursts", help="Leave out seconds of 802.11 that look like an attack.")

@@ -49,7 +49,8 @@ _SECTIONS = {
     "blobs": "samples_per_device n_features",
     "links": "latency_s bandwidth_bps uplink seconds_per_sample speed_spread",
     "dataset": (
-        "partition device_column label_column time_column columns ignore encoding window_s step_s per without_bursts"
+        "partition device_column label_column time_column columns ignore encoding window_s step_s per "
+        "rate centre without_bursts"
     ),
     "learn": "run_config node_config python",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,18 +13,23 @@ import typer
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
 from tolfl.cli.output import console_for_tables, new_table, show_json
-from tolfl.core.errors import TolFLError
+from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import how_far
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tolfl.datasets.federated import Samples
     from tolfl.net.client import Answer
     from tolfl.net.node import Node
+    from tolfl.net.node_config import NodeConfig
     from tolfl.net.wire import StatusReply
+    from tolfl.watch.fleet_watch import FleetWatch
+
+    Kept = tuple[tuple[str, ...], Samples]  #: columns, and rows to learn from
 
 
-def node(
+def node(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of this device, in TOML.")],
     absent: Annotated[
         str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
@@ -32,12 +39,18 @@ def node(
     run_config: flags.RunConfig = None,
     node_config: flags.NodeConfig = None,
     python: flags.Python = None,
+    use: Annotated[
+        str, typer.Option(help="previous: watch with the detector of the run before, whatever the fleet learns.")
+    ] = "",
     verbose: Annotated[
         bool | None,
         typer.Option("--verbose/--quiet", "-v/-q", help="Print a line for every round; quiet: how it ended alone."),
     ] = None,
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
+
+    With a table [watch] in its configuration the device then watches its own source and sends alarms until it is asked
+    to leave; started again, it watches at once with the newest detector in its state folder.
 
     A line says who joined, fell silent, took over and came back, and once a minute how far the training is.
 
@@ -64,16 +77,24 @@ def node(
     given = flags.with_flower(asked)
     said = {"what" if name == "learn" else name: value for name, value in given.items()}
     settings = NodeConfig.from_file(config).without(absent)
+    if use not in {"", "previous"} or (use and settings.watch is None):
+        raise SpecError(f"--use {use}: only previous can be used, by a device that has a table [watch]")
 
     def clock() -> str:
         return time.strftime("%H:%M:%S")
 
-    async def live() -> tuple[list[str], int]:
-        device = prepare(settings, learn=said)
+    def tell(words: str) -> None:
+        if verbose is not False:
+            typer.echo(f"{clock()} device {settings.device} {words}", err=True)
+
+    async def live(watching: FleetWatch | None, kept: Kept | None) -> tuple[list[str], int]:
+        device = prepare(settings, learn=said, kept=kept)
+        if watching is not None:
+            device.watching, watching.on_alarm = watching, device.alarmed
         if verbose is False:
             return await run_to_the_end(device)
         n_others = len(device.limits.topology.cluster_of) - 1
-        typer.echo(f"{clock()} device {device.id} listens on {settings.listen}, {n_others} others", err=True)
+        tell(f"listens on {settings.listen}, {n_others} others")
         lines = EventLines(lambda _: clock(), is_verbose=bool(verbose))
         device.log.on_record = lines.tell
         waiting = asyncio.create_task(tell_of_waiting(device, n_others, lines))
@@ -85,14 +106,39 @@ def node(
     async def tell_of_waiting(device: Node, n_others: int, lines: EventLines) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
-            if lines.quiet_s >= EVERY_S:
+            if lines.quiet_s >= EVERY_S and device.device.stopped is None:
                 there = f"{len(device.links.connected)} of {n_others} others are connected"
                 typer.echo(f"{clock()} no round for {lines.quiet_s:.0f} s; {there}", err=True)
 
-    sentences, code = asyncio.run(live())
+    with _watching(settings, use == "previous", tell) as (watching, kept):
+        sentences, code = asyncio.run(live(watching, kept))
     for sentence in sentences:
         typer.echo(f"tolfl: {sentence}", err=True)
     raise typer.Exit(code)
+
+
+@contextmanager
+def _watching(
+    config: NodeConfig, uses_previous: bool, tell: Callable[[str], None]
+) -> Iterator[tuple[FleetWatch | None, Kept | None]]:
+    """Watch while a device runs, if its configuration says so; give the rows of late if this is a later run."""
+    if config.watch is None:
+        yield None, None
+        return
+    from tolfl.core.spec import RunSpec
+    from tolfl.watch.fleet_watch import FleetWatch, rows_to_learn
+
+    spec = RunSpec.from_file(Path(config.spec))
+    found = rows_to_learn(Path(config.state), config.watch, spec.run)
+    names = spec.learn.get("names") or [str(config.device)] * spec.devices
+    watching = FleetWatch(config, spec.run, str(names[config.device]), uses_previous=uses_previous)
+    try:
+        tell(watching.start())
+        if found is not None:
+            tell(found[2])
+        yield watching, None if found is None else found[:2]
+    finally:
+        watching.close()
 
 
 # -- status -----------------------------------------------------------------------------------------------------
@@ -152,9 +198,25 @@ def _show(answers: list[Answer]) -> None:
             said.trouble,
         )
     console.print(table)
+    if any(answer.status is not None and answer.status.watch is not None for answer in answers):
+        console.print()
+        console.print(_watch_table(answers))
     if len(answers) == 1 and answers[0].status is not None:
         console.print()
         console.print(_fleet_table(answers[0].status))
+
+
+def _watch_table(answers: list[Answer]) -> Table:
+    """Return what devices watch, and the last alarms of each."""
+    table = new_table("device", "watches", "model", "windows", "above the limit", "waiting", "last alarms, problems")
+    for answer in answers:
+        if answer.status is None or (said := answer.status.watch) is None:
+            continue
+        state = said.source if said.is_up else f"{said.source} (nothing comes)"
+        words = "\n".join(filter(None, [*said.latest, said.trouble]))
+        counts = (str(said.rows), str(said.alarms), str(said.waiting))
+        table.add_row(str(answer.status.device), state, said.model or "none yet", *counts, words)
+    return table
 
 
 def dead_devices(said: StatusReply) -> set[int]:

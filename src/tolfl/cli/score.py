@@ -27,6 +27,10 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     interface: Annotated[
         str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
     ] = None,
+    raw: Annotated[
+        str,
+        typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training."),
+    ] = "",
     device_column: Annotated[
         str | None, typer.Option(help="Whose row it is: that device's own threshold is used.")
     ] = None,
@@ -76,6 +80,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         encoding or "",
         format.value,
         follow and data not in {None, "-"},
+        raw,
     )
     if score_stream(Detector.load(model), request.check(), sys.stdout.buffer, sys.stderr):
         raise typer.Exit(1)

@@ -29,6 +29,10 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     interface: Annotated[
         str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
     ] = None,
+    raw: Annotated[
+        str,
+        typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training."),
+    ] = "",
     state: Annotated[Path, typer.Option(help="The folder of the queue: what was not sent is sent after a restart.")] = (
         Path("tolfl-watch")
     ),
@@ -43,6 +47,7 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     device: Annotated[str, typer.Option(help="The name of this device in alarms; its own threshold is used.")] = "",
     device_column: Annotated[str | None, typer.Option(help="Whose row it is: alarms are grouped by it.")] = None,
     time_column: flags.TimeColumn = None,
+    metrics: Annotated[str, typer.Option(help="host:port for Prometheus: tolfl_watch_*. (default: none)")] = "",
 ) -> None:
     """Watch a source with a detector, and send alarms: a group of windows opens, goes on, closes.
 
@@ -55,6 +60,8 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl watch model --interface wlan0 --mqtt mqtt://broker.example:1883 --device gate
 
     Example: tcpdump -i wlan0 -U -w - | tolfl watch model - --syslog unix:///dev/log
+
+    Example: rtl_sdr -f 433.92M -s 250k - | tolfl watch model - --raw cu8
     """
     if interface is not None and source is not None:
         raise SpecError(f"--interface {interface} and {source}; leave one of them out")
@@ -62,13 +69,14 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raise SpecError("say what to watch: a file, - for standard input, or --interface")
     from tolfl.tables import Roles
     from tolfl.watch.sinks import sinks_of
+    from tolfl.watch.watch_metrics import served, watch_page
     from tolfl.watch.watcher import Watcher
 
     is_silent = not (json or syslog or mqtt or webhook)
     sinks = sinks_of("-" if is_silent else json, syslog, mqtt, webhook, device)
     where = source if source is not None else f"interface:{interface}"
     watcher = Watcher(
-        where, state, sinks, device, follow=follow, roles=Roles(device_column or "", "", time_column or "")
+        where, state, sinks, device, follow=follow, roles=Roles(device_column or "", "", time_column or ""), raw=raw
     )
     ended = threading.Event()
 
@@ -80,7 +88,8 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     try:
         watcher.load(model)
         saying.start()
-        watcher.run()
+        with served(metrics, lambda: watch_page(watcher, {"device": device})):
+            watcher.run()
     finally:
         watcher.close()
         ended.set()

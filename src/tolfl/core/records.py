@@ -127,6 +127,15 @@ class RunEnded(Record, frozen=True, tag="run_ended", kw_only=True):
     survivors: tuple[int, ...]
 
 
+class AlarmSent(Record, frozen=True, tag="alarm", kw_only=True):
+    """A device that watches its source has sent an event of a group of alarms, also after the run is over."""
+
+    id: str
+    event: str  #: open, update, close
+    severity: str  #: notice, warning, high
+    what: str  #: in one line for people
+
+
 class Scored(Record, frozen=True, tag="scores", kw_only=True):
     """What the models are worth in the end, as tables show it; the last line of a run."""
 
@@ -150,6 +159,7 @@ AnyRecord = (
     | Traffic
     | Evaluated
     | RunEnded
+    | AlarmSent
     | Scored
 )
 

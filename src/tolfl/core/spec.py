@@ -129,6 +129,7 @@ class CommsMLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate_factor: Positive = (
         8.0  #: "rate": all but the router so many times as busy; PCA-16 has AUROC 0.81, at 0.2 only 0.47
     )
+    rare_factor: NotNegative = 0.0  #: "rare": all but the router so many times as busy, as in 0.125; 0: no such class
     bluetooth_db: Finite = -20.0  #: "bluetooth": power over that of the router's frame; PCA-16 0.95, at -15 dB 0.998
     own_share: Share = 0.65  #: "region-4": share of its paths that region 2 does not have
     #: Draws the phases of the regions' paths, that is where the receivers stand; no other seed changes them. How much
@@ -170,6 +171,10 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per: Annotated[
         Literal["", "bssid", "channel"],
         Meta(title="Of 802.11 captures, a row for each bssid or channel. (default: one row for all)"),
+    ] = ""
+    rate: Annotated[str, Meta(title="Samples a second of .cu8 and the like, where their names do not say: 250k.")] = ""
+    centre: Annotated[
+        str, Meta(title="What frequencies of receivers count from: 433.92M. (default: what each was tuned to)")
     ] = ""
     without_bursts: Annotated[bool, Meta(title="Leave out seconds of 802.11 that look like an attack.")] = False
     # -- training, validation, test
@@ -398,6 +403,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fesem: FeSEMSpec = FeSEMSpec()
     defence: DefenceSpec = DefenceSpec()  #: against devices that lie; off
     liars: str = ""  #: devices that lie on purpose, such as '3:flip'
+    run: AtLeast1 = 1  #: of the same fleet: the next number learns anew, from what its watching devices kept
     learn: dict[str, Any] = {}  #: what the fleet learns: `what`, and the settings of that learner; {}: by scheme
 
     @classmethod

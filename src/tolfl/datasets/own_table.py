@@ -23,10 +23,11 @@ from tolfl.datasets.raw import TYPICAL, RawData
 from tolfl.datasets.split import choose, mask_of
 from tolfl.tables import Roles, Schema
 from tolfl.tables.array_files import ArrayRows, array_rows, open_arrays, settle_arrays
-from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arrays, is_recording, owner_of
+from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arrays, is_raw, is_recording, owner_of
 from tolfl.tables.schema import name_and_unit, note_of, word_column
 
 if TYPE_CHECKING:
+    from tolfl.signals.recordings.raw_samples import Tuning
     from tolfl.tables import Rows
 
 _LOG = logging.getLogger(__name__)
@@ -45,8 +46,10 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
         return _chosen(_windows(source, files, spec), spec)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
 
+    tuning = tuning_of_spec(spec)
     # Windows of recordings are few, and long to compute.
-    once = list(blocks(source, spec.encoding, grid, per=spec.per)) if files and is_recording(files[0]) else None
+    is_computed = bool(files) and (is_recording(files[0]) or is_raw(files[0]))
+    once = list(blocks(source, spec.encoding, grid, per=spec.per, tuning=tuning)) if is_computed else None
     schema = settle(
         once or blocks(source, spec.encoding, grid, per=spec.per),
         roles_of(spec),
@@ -79,7 +82,10 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
             _check_words(schema, raw.schema, raw.name)
             written = {"decimal": raw.schema.decimal, "is_day_first": raw.schema.is_day_first}
             schema = msgspec.structs.replace(schema, **written).with_roles(raw.schema.roles)
-        found = [schema.rows(block) for block in blocks(spec.data, own.encoding, grid_of_spec(own), per=own.per)]
+        found = [
+            schema.rows(block)
+            for block in blocks(spec.data, own.encoding, grid_of_spec(own), per=own.per, tuning=tuning_of_spec(own))
+        ]
         raw = _samples(spec.data, schema, found)
     typical, _ = choose(raw, spec.dataset)
     rows = np.flatnonzero(mask_of(raw.labels, typical))
@@ -182,6 +188,15 @@ def roles_of(spec: DatasetSpec) -> Roles:
 def grid_of_spec(spec: DatasetSpec) -> tuple[float, float]:
     """Return window and step of captures, in seconds."""
     return spec.window_s, spec.window_s if spec.step_s is None else spec.step_s
+
+
+def tuning_of_spec(spec: DatasetSpec) -> Tuning | None:
+    """Return how receivers were set, where that was said."""
+    if not (spec.rate or spec.centre):
+        return None
+    from tolfl.signals.recordings.raw_samples import Tuning, hertz  # noqa: PLC0415  (tables do without)
+
+    return Tuning(hertz(spec.rate) if spec.rate else 0.0, hertz(spec.centre) if spec.centre else 0.0)
 
 
 def check_roles(source: str, roles: Roles) -> None:

@@ -36,6 +36,15 @@ MEASURES = (
     Measure("volume", "log", 100.0, 0.25),  # bytes
     Measure("rate", "log", 1.0, 0.25),  # Mb/s
     Measure("duration", "log", 0.01, 0.25),  # s
+    # Of a receiver, relative to its own noise.
+    Measure("strength", "", 0.0, 1.0),  # dB
+    Measure("peak", "", 0.0, 3.0),  # dB
+    Measure("pulse", "log", 1e-5, 0.15),  # s
+    Measure("ratio", "", 0.0, 0.15),  # a difference of logarithms
+    Measure("offset", "", 0.0, 4.0),  # kHz
+    Measure("band", "log", 2.0, 0.15),  # kHz
+    Measure("entropy", "", 0.0, 0.25),  # bit
+    Measure("variation", "", 0.0, 0.1),
 )
 _PLACES = {measure.name: place for place, measure in enumerate(MEASURES)}
 

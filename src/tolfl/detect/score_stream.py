@@ -222,6 +222,7 @@ class ScoreRequest(msgspec.Struct, frozen=True):
     encoding: str = ""
     format: str = "table"  #: one of `score_output.FORMS`
     follow: bool = False  #: whether a capture file is still being written
+    raw: str = ""  #: what samples of a receiver on standard input are: cu8, cs8, cs16, cf32
 
     def check(self) -> ScoreRequest:
         """Return the request itself, or say in one sentence what is wrong with it."""
@@ -265,7 +266,12 @@ def score_stream(detector: Detector, request: ScoreRequest, out: IO[bytes], err:
 
 def _blocks(scorer: TableScorer, request: ScoreRequest) -> Iterator[Block]:
     return blocks(
-        request.data, request.encoding or scorer.schema.encoding, scorer.grid, per=scorer.per, follow=request.follow
+        request.data,
+        request.encoding or scorer.schema.encoding,
+        scorer.grid,
+        per=scorer.per,
+        follow=request.follow,
+        tuning=scorer.tuning(request.raw),
     )
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.errors import SpecError
 from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare, top_shares
 from tolfl.detect.measures import measures_of
 from tolfl.detect.novelty import LIMIT
 from tolfl.tables import Block, Roles, Rows, Schema
 from tolfl.tables.schema import word_column
+
+if TYPE_CHECKING:
+    from tolfl.signals.recordings.raw_samples import Tuning
 
 Floats = NDArray[np.float64]
 
@@ -93,6 +98,18 @@ class TableScorer:
         from tolfl.signals.captures.windows import per_of  # noqa: PLC0415  (only captures have keys)
 
         return per_of(self.detector.features.names)
+
+    def tuning(self, raw: str = "") -> Tuning | None:
+        """Return how the receivers that the detector was trained on were set; `raw` is what standard input has."""
+        if not any(" Hz" in name for name in self.detector.features.names):
+            if raw:
+                raise SpecError("the detector was not trained on samples of a receiver; leave --raw out")
+            return None
+        from tolfl.signals.recordings.raw_samples import Tuning  # noqa: PLC0415  (only receivers are tuned)
+        from tolfl.signals.recordings.receiver_features import tuning_of  # noqa: PLC0415  (as above)
+
+        rate_hz, centre_hz = tuning_of(self.detector.features.names)
+        return Tuning(rate_hz, centre_hz, raw)
 
     @property
     def notes(self) -> list[str]:

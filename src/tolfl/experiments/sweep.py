@@ -33,8 +33,10 @@ from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 _WAIT_S = 0.5
 #: Fields that came when results were stored already, and change nothing unless they are set.
 _ADDED_LATER = (
-    "dataset.window_s", "dataset.per", "dataset.without_bursts", "dataset.columns", "dataset.ignore",
-    "dataset.encoding", "defence", "liars", "learn",
+    "comms_ml.rare_factor",
+    "dataset.window_s", "dataset.per", "dataset.rate", "dataset.centre", "dataset.without_bursts",
+    "dataset.columns", "dataset.ignore",
+    "dataset.encoding", "defence", "liars", "run", "learn",
 )  # fmt: skip
 _DIVERGED = "diverged.json"
 

@@ -23,7 +23,7 @@ from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import DivergedError, ModelError, TolFLError
 from tolfl.core.failures import Failure, FailurePlan
-from tolfl.core.records import RunStarted
+from tolfl.core.records import AlarmSent, RunStarted
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.learners import Account, Learner
 from tolfl.learners.learner import LearnerError
@@ -35,7 +35,7 @@ from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog
-from tolfl.net.status import STRANGERS, Metrics, status_of, stranger_sentence
+from tolfl.net.status import STRANGERS, Metrics, Watching, page, status_of, stranger_sentence
 from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name, kept_update
 from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
@@ -149,6 +149,8 @@ class Node:
         self._sending: set[asyncio.Task[None]] = set()  #: sums that are sent once they are added up
         self._held: list[tuple[int, AnyMessage]] | None = None  #: what waits for an incarnation to be stored
         self._account = Account()  #: of the round that was applied last
+        self.watching: Watching | None = None  #: it goes on after the end, and so does this device
+        self._was_asked_to_leave = asyncio.Event()
 
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.limits.topology.cluster_of), 0))
@@ -183,8 +185,8 @@ class Node:
         host = self.config.listen.rpartition(":")[0]
         self.addresses[self.id] = self.config.advertise or f"{host}:{port}"
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._handle, LeaveAsked())
-        metrics = Metrics(self.status)
+            self._loop.add_signal_handler(number, self._leave)
+        metrics = Metrics(self._metrics)
         discovery = self._discovery() if self.config.discover else None
         try:
             if self.config.metrics:
@@ -192,6 +194,8 @@ class Node:
             if discovery is not None:
                 await discovery.start(self.addresses[self.id])
             await self._wait_for_peers()
+            if self._was_asked_to_leave.is_set():
+                return "left"
             self._start()
             self._spawn(self._beat())
             return await self._until_the_end()
@@ -297,17 +301,43 @@ class Node:
             )
             if self.learner_error is not None:
                 raise self.learner_error
-            return reason
+            if self.watching is None or reason == "left":
+                return reason
+            self.watching.learned(Path(self.config.state))
+            if not await self._serve_on():
+                return reason
+
+    async def _serve_on(self) -> bool:
+        """Go on answering while the device watches, until it is asked to leave; tell whether the run has changed."""
+        record = self.device.record
+        while self._error is None and self.device.record is record:
+            if await self._pause(self.timing.heartbeat_s):
+                return False
+        self._ended.set()
+        return True
+
+    def _leave(self) -> None:
+        self._was_asked_to_leave.set()
+        if self.device.stopped is None:  # else the run is over, and nobody waits for this device
+            self._handle(LeaveAsked())
+
+    def _metrics(self) -> str:
+        return page(self.status()) + ("" if self.watching is None else self.watching.metrics())
 
     async def _linger(self) -> None:
         """Go on answering: somebody may not have heard of the end, may know better, or may wake up after it."""
         record, linger_s = self.device.record, self.config.linger_s
         silence_s = min(self.timing.silence_detection_s, linger_s)
-        await asyncio.sleep(silence_s)
+        await self._pause(silence_s)
         for _ in range(round((linger_s - silence_s) / self.timing.heartbeat_s)):
-            if self.device.record is not record or not self._missing():
+            if self.device.record is not record or not self._missing() or await self._pause(self.timing.heartbeat_s):
                 return
-            await asyncio.sleep(self.timing.heartbeat_s)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait, but not for a device that is asked to leave; tell whether it is."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._was_asked_to_leave.wait(), seconds)
+        return self._was_asked_to_leave.is_set()
 
     def _missing(self) -> set[int]:
         """Return the devices of the fleet that may not know how the run ended."""
@@ -671,6 +701,11 @@ class Node:
         """Return what there is to know of this device."""
         return status_of(self)
 
+    def alarmed(self, line: AlarmSent) -> None:
+        """Write down that this device has raised an alarm; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: the alarm is on its way all the same
+            self._loop.call_soon_threadsafe(self.log.write, msgspec.structs.replace(line, time_s=self.now_s))
+
     def records(self, first: int) -> bytes:
         """Return a piece of what was written down, from a byte on."""
         return self.log.piece(first)
@@ -708,7 +743,7 @@ class Node:
             self._cut_off = frozenset(request.cut)
         self.absent |= set(request.absent)
         if request.leave:
-            self._handle(LeaveAsked())
+            self._leave()
         return True
 
 

@@ -15,6 +15,29 @@ UNCONFIRMED = 3
 ENDED = (0, UNCONFIRMED)
 
 
+class WatchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a device watches once its fleet has a detector, and where alarms go; `[watch]` of its file."""
+
+    source: str = ""  #: a capture, a recording or a table
+    interface: str = ""  #: or the name of an interface of this machine: wlan0
+    follow: bool = False  #: the source is a capture that is still being written
+    json: str = ""  #: a file for alarms as JSON lines
+    syslog: str = ""  #: udp://HOST:514, tcp://HOST:601 or unix:///dev/log
+    mqtt: str = ""  #: mqtt://USER:PASSWORD@HOST:1883, or mqtts://
+    webhook: str = ""  #: https://HOST/PATH
+    max_events: int = 10_000  #: that wait for places that do not take them
+    keep_rows: int = 86_400  #: of late that raised no alarm: what `run = 2` of the specification learns from
+
+    def check(self, path: Path) -> None:
+        """Say what is wrong."""
+        if bool(self.source) == bool(self.interface):
+            raise SpecError(f"device configuration {path}: [watch] needs one of source and interface")
+        if self.source == "-":
+            raise SpecError(f"device configuration {path}: [watch] source '-'; a device has no standard input: a file")
+        if self.max_events < 1 or self.keep_rows < 0:
+            raise SpecError(f"device configuration {path}: [watch] max_events is at least 1, keep_rows at least 0")
+
+
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One device. Paths are relative to the file."""
 
@@ -41,6 +64,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started
     credentials: str = ""  #: the folder with this device's key and certificates (tolfl enroll)
     insecure: bool = False  #: plain text instead; only on loopback
+    watch: WatchConfig | None = None  #: what it watches once there is a detector; None: nothing
 
     @classmethod
     def from_file(cls, path: Path) -> NodeConfig:
@@ -54,7 +78,12 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         folder = path.parent
         places = ("state", "spec", "samples", "data", "credentials")
         found = {name: str(folder / getattr(config, name)) for name in places if getattr(config, name)}
-        return msgspec.structs.replace(config, **found).check(path)
+        watch = config.watch
+        if watch is not None:
+            own = {name: str(folder / getattr(watch, name)) for name in ("source", "json") if getattr(watch, name)}
+            watch.check(path)
+            watch = msgspec.structs.replace(watch, **own)
+        return msgspec.structs.replace(config, **found, watch=watch).check(path)
 
     def check(self, path: Path) -> NodeConfig:
         """Return itself, or say what is wrong."""
@@ -84,4 +113,5 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     def to_toml(self) -> str:
         """Return the configuration as TOML."""
-        return msgspec.toml.encode(self).decode()
+        fields = msgspec.to_builtins(self)
+        return msgspec.toml.encode({name: value for name, value in fields.items() if value is not None}).decode()

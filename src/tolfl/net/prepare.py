@@ -47,20 +47,35 @@ def check_networked(spec: RunSpec) -> RunSpec:
     return spec
 
 
-def prepare(config: NodeConfig, is_own_network: bool = False, learn: Mapping[str, str] | None = None) -> Node:
+def run_folder(state: Path, run: int) -> Path:
+    """Return where a device keeps what belongs to one run of its fleet: the first one lies in the state folder itself.
+
+    >>> run_folder(Path("state"), 1), run_folder(Path("state"), 2)
+    (PosixPath('state'), PosixPath('state/run-2'))
+    """
+    return state if run == 1 else state / f"run-{run}"
+
+
+def prepare(
+    config: NodeConfig,
+    is_own_network: bool = False,
+    learn: Mapping[str, str] | None = None,
+    kept: tuple[tuple[str, ...], Samples] | None = None,
+) -> Node:
     """Return a device that is ready to run.
 
     `is_own_network`: nobody else can reach the network it is on. `learn`: in place of what `[learn]` of the
-    specification says.
+    specification says. `kept`: columns and rows to learn from in place of the device's own data.
     """
     credentials = credentials_of(config, is_own_network)
     _remember_revocations(credentials, Path(config.state))
     spec = check_networked(_spec(config, learn))
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
-    rows, fleet, source = _rows(config, spec)
+    config = msgspec.structs.replace(config, state=str(run_folder(Path(config.state), spec.run)))
+    rows, fleet, source = _rows(config, spec) if kept is None else _kept(config, spec, *kept)
     fleet = replace(fleet, folder=Path(config.state))
-    learner = scaled_learner_of(fleet) if config.data else learner_of(fleet)
+    learner = scaled_learner_of(fleet) if config.data or kept is not None else learner_of(fleet)
     trainer = Trainer(spec, config.device, rows, learner)
     cap = spec.defence.max_samples
     n_bytes = learner.max_message_bytes
@@ -163,6 +178,16 @@ def _own_table(config: NodeConfig, spec: RunSpec) -> tuple[Samples, tuple[str, .
     return own_rows(raw, own, columns), columns, raw.name
 
 
+def _kept(config: NodeConfig, spec: RunSpec, columns: tuple[str, ...], rows: Samples) -> tuple[Samples, Fleet, str]:
+    """Return the rows that a device has kept while it watched."""
+    if columns != agreed(spec, "columns"):
+        raise SpecError(
+            f"device {config.device} has kept rows of other columns than the specification names; write the columns "
+            "of the run before into it, or set keep_rows = 0 under [watch] to learn from data"
+        )
+    return rows, Fleet(spec, rows.shape[1:], columns, agreed(spec, "names")), "rows that raised no alarm"
+
+
 def fleet_name(fleet: Fleet, learner: Learner) -> str:
     """Return a name that devices share if and only if they can learn together.
 
@@ -170,7 +195,8 @@ def fleet_name(fleet: Fleet, learner: Learner) -> str:
     that differ in any of these would add up what does not belong together.
     """
     spec = fleet.spec
-    who = (spec.scheme, spec.devices, layout(spec).clusters, spec.seed, policy(spec))
+    who: tuple[object, ...] = (spec.scheme, spec.devices, layout(spec).clusters, spec.seed, policy(spec))
+    who += (spec.run,) if spec.run > 1 else ()
     what = (fingerprint(spec), learner.rounds, fleet.sample_shape, digest_of(first_state(learner)))
     rest = (spec.min_devices, spec.min_samples, msgspec.to_builtins(spec.train), msgspec.to_builtins(spec.model))
     settled = spec.train.settle(fleet.n_features, fleet.usual_rows)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
-
-from tolfl.net.wire import DeviceIncarnation, PeerStatus, StatusReply
-
-if TYPE_CHECKING:
-    from tolfl.net.node import Node
-import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from tolfl.core.errors import TolFLError
 from tolfl.net.addresses import split_address
+from tolfl.net.wire import DeviceIncarnation, PeerStatus, StatusReply, WatchStatus
+
+if TYPE_CHECKING:
+    from tolfl.net.node import Node
 
 #: Why a peer sends a device away, where only a person can put it right.
 STRANGERS = ("stranger", "taken", "wire version")
+
+
+class Watching(Protocol):
+    """What watches this device's own source with what the fleet has learned."""
+
+    def status(self) -> WatchStatus:
+        """Return what there is to know."""
+
+    def metrics(self) -> str:
+        """Return it in Prometheus' text format."""
+
+    def learned(self, folder: Path) -> None:
+        """Take the detector that a run has left in a folder."""
 
 
 def role_of(node: Node) -> str:
@@ -70,6 +83,7 @@ def status_of(node: Node) -> StatusReply:
         included=tuple(device.record.included),
         missing=dict(device.record.missing),
         round_age_s=time.monotonic() - node.went_on_s,
+        watch=None if node.watching is None else node.watching.status(),
     )
 
 
@@ -94,8 +108,8 @@ _REQUEST_S, _MAX_REQUEST = 5.0, 8192
 class Metrics:
     """Serves `GET /metrics`, and nothing else."""
 
-    def __init__(self, status: Callable[[], StatusReply]) -> None:
-        self._status = status
+    def __init__(self, content: Callable[[], str]) -> None:
+        self._content = content
         self._server: asyncio.Server | None = None
 
     async def start(self, address: str) -> None:
@@ -117,7 +131,7 @@ class Metrics:
             async with asyncio.timeout(_REQUEST_S):
                 request = await reader.readuntil(b"\r\n\r\n")
                 is_known = request.startswith(b"GET /metrics ")
-                body = page(self._status()).encode() if is_known else b"only /metrics is here\n"
+                body = self._content().encode() if is_known else b"only /metrics is here\n"
                 status = b"200 OK" if is_known else b"404 Not Found"
                 head = b"HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n"
                 writer.write(head % (status, len(body)) + b"Connection: close\r\n\r\n" + body)

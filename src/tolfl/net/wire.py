@@ -161,6 +161,19 @@ class PeerStatus(msgspec.Struct, frozen=True):
     silent_s: float  #: for how long it has given no sign of life
 
 
+class WatchStatus(msgspec.Struct, frozen=True):
+    """What a device that watches its own source tells of it."""
+
+    source: str  #: what is watched
+    model: str = ""  #: the first digits of the SHA-256 of the detector in use; empty: there is none yet
+    is_up: bool = False  #: whether the source gives rows
+    rows: int = 0  #: windows judged since the process started
+    alarms: int = 0  #: of these above the limit
+    waiting: int = 0  #: events on their way
+    trouble: str = ""  #: what the operator should look at
+    latest: tuple[str, ...] = ()  #: the last events in words, the newest first
+
+
 class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     """What a device knows of itself and of its peers, for whoever may ask."""
 
@@ -188,6 +201,7 @@ class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     included: tuple[int, ...] = ()  #: whose samples are in the last round that it knows of
     missing: dict[int, str] = {}  #: who is not, and why
     round_age_s: float = 0.0  #: since it got to know of that round
+    watch: WatchStatus | None = None  #: of its own source, where it watches one
 
 
 class RecordsRequest(msgspec.Struct, frozen=True, tag="records?"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tolfl.core.errors import UnknownNameError
 from tolfl.core.records import (
+    AlarmSent,
     AnyRecord,
     Evaluated,
     FailureHappened,
@@ -432,6 +433,8 @@ def describe(record: AnyRecord, stages: Sequence[tuple[str, int]] = ()) -> str: 
             return f"AUROC {record.auroc:.3f} in round {round_name(stages, record.round or 0)}"
         case RunEnded():
             return f"{'the run' if record.device is None else f'device {record.device}'} ends: {record.reason}"
+        case AlarmSent():
+            return f"device {record.device}: {record.what}"
         case Scored() if record.auroc is not None:
             return f"AUROC {record.auroc:.3f} in the end"
     return ""
@@ -482,6 +485,8 @@ def tone(record: AnyRecord) -> str:
             return "good" if record.what.startswith(_ENDS) else "bad"
         case TakenOver() | Joined():
             return "good"
+        case AlarmSent():
+            return "good" if record.event == "close" else "bad"
         case RoundClosed() | RosterChanged() | Evaluated():
             return "quiet"
     return ""

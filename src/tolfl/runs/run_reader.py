@@ -18,6 +18,7 @@ import msgspec
 
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import (
+    AlarmSent,
     AnyRecord,
     Evaluated,
     FailureHappened,
@@ -119,7 +120,7 @@ class RunReader:
         facts, before = _Facts(), self.news
         merged: list[AnyRecord] = list(filter(None, map(facts.take, lines)))
         merged = [fact for fact in merged if not isinstance(fact, RunEnded)]
-        endings = [file.lines[-1] for file in files if file.lines]
+        endings = [line for file in files if (line := _last_of_run(file.lines))]
         self.is_over = bool(endings) and all(isinstance(line, RunEnded) for line in endings)
         if self.is_over:
             last = [line for line in lines if isinstance(line, RunEnded)][-1]
@@ -135,6 +136,11 @@ class RunReader:
         bad = [file for file in self._files.values() if file.problem and not file.lines]
         if bad and not any(file.lines for file in self._files.values()):
             raise RunDirectoryError(self.path, f"{bad[0].path.name} has no record that can be read ({bad[0].problem})")
+
+
+def _last_of_run(lines: Sequence[AnyRecord]) -> AnyRecord | None:
+    """Return the last line that is about the run: a device goes on to watch, and to tell of alarms, after it."""
+    return next((line for line in reversed(lines) if not isinstance(line, AlarmSent)), None)
 
 
 def _is_own_end(line: AnyRecord) -> bool:

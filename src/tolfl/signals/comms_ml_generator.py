@@ -32,7 +32,7 @@ from tolfl.signals.regions import (
 )
 from tolfl.signals.wifi import l_stf, sample_rate_hz
 
-KINDS = ("typical", "rate", "bluetooth", "region-4")
+KINDS = ("typical", "rate", "bluetooth", "region-4")  #: and `rare`, where it is asked for
 _SHARE_KEPT = 0.19  #: of the windows have a router packet: 0.195 measured; only a guess of how long to simulate
 SEEDS_IN_FILES = 2048  #: the published seeds were drawn from 1 to 2048
 Complex = NDArray[np.complex128]
@@ -49,7 +49,7 @@ class CommsMLSamples:
     start_s: NDArray[np.float64]
     """When the window starts in its own simulation; time 0 is Monday 00:00."""
     kind: NDArray[np.str_]
-    """One of `KINDS`."""
+    """One of `KINDS`, or `rare`."""
     feature_names: tuple[str, ...]
 
     @property
@@ -82,6 +82,10 @@ def _default(seed: int, settings: CommsMLSettings) -> CommsMLSamples:
     for region, share in zip(typical, shares, strict=True):
         parts.append(_part(seed, settings, region, "bluetooth", Scenario.BLUETOOTH, share))
     parts.append(_part(seed, settings, other, "region-4", Scenario.TYPICAL, n_typical))
+    if settings.rare_factor:
+        for region, share in zip(typical, shares, strict=True):
+            quiet = region.with_rate(settings.rare_factor)
+            parts.append(_part(seed, settings, quiet, "rare", Scenario.RARE, share))
     return _joined(parts)
 
 
@@ -232,7 +236,7 @@ def _delayed(frame: Complex, delays: tuple[int, ...], offset: int, n_readings: i
     return np.where(index >= 0, frame[np.maximum(index, 0)], 0)
 
 
-_SCENARIOS = {"rate": Scenario.RATE, "bluetooth": Scenario.BLUETOOTH}
+_SCENARIOS = {"rate": Scenario.RATE, "bluetooth": Scenario.BLUETOOTH, "rare": Scenario.RARE}
 
 
 class CapturePart(NamedTuple):
@@ -261,7 +265,8 @@ def traffic_parts(samples: CommsMLSamples, seed: int, settings: CommsMLSettings)
     for kind, number in dict.fromkeys(pairs):
         is_own = (samples.kind == kind) & (samples.region == number)
         until_s = float(samples.start_s[is_own].max()) + settings.window_s
-        region = regions[number].with_rate(settings.rate_factor) if kind == "rate" else regions[number]
+        factor = {"rate": settings.rate_factor, "rare": settings.rare_factor}.get(kind)
+        region = regions[number] if factor is None else regions[number].with_rate(factor)
         parts.append(CapturePart(kind, region, seed, _SCENARIOS.get(kind, Scenario.TYPICAL), until_s))
     return parts
 

@@ -22,6 +22,7 @@ class Scenario(IntEnum):
     TYPICAL = 0
     RATE = 1
     BLUETOOTH = 2
+    RARE = 3
 
 
 class Use(IntEnum):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,7 +342,21 @@ def sample_configs(sim: SimConfig, sampling: SamplingConfig, seed: int | None = 
         columns.append(values)
         is_kept &= is_there
         names += [feature.name] if values.shape[1] == 1 else [f"{feature.name}_{i}" for i in range(values.shape[1])]
-    return ConfiguredSamples(np.concatenate(columns, axis=1)[is_kept], windows.start_s[is_kept], tuple(names))
+    return ConfiguredSamples(np.concatenate(columns, axis=1)[is_kept], windows.start_s[is_kept], _numbered(names))
+
+
+def _numbered(names: list[str]) -> tuple[str, ...]:
+    """Return names that occur once: a file may ask for the same feature twice.
+
+    >>> _numbered(["pkt.tcp", "time.min", "pkt.tcp"])
+    ('pkt.tcp', 'time.min', 'pkt.tcp (2)')
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(found)
 
 
 def sequential_windows(packets: Packets, window_s: float, interval_s: float) -> Windows:

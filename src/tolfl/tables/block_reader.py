@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, DataFileError, MissingDataError
 from tolfl.tables.array_files import read_arrays
-from tolfl.tables.folders import by_device, device_files, is_capture, is_recording, refuse_pickle, unreadable
+from tolfl.tables.folders import by_device, device_files, is_capture, is_raw, is_recording, refuse_pickle, unreadable
 
 if TYPE_CHECKING:
     from tolfl.signals.captures.capture_records import Tally
+    from tolfl.signals.recordings.raw_samples import Tuning
 
 STDIN = "-"
 INTERFACE = "interface:"  #: before the name of an interface that is captured on
@@ -84,6 +85,7 @@ def blocks(
     *,
     per: str = "",
     follow: bool = False,
+    tuning: Tuning | None = None,
 ) -> Iterator[Block]:
     """Yield the rows of a file, of a folder with one file per device, of standard input (`-`), or of an interface.
 
@@ -99,9 +101,14 @@ def blocks(
         `bssid` or `channel`: captures of 802.11 have a row for each.
     follow
         Whether a capture file is still being written: it is read as it grows, and so are files that follow it.
+    tuning
+        How a receiver was set, of samples that do not say so themselves.
     """
     if str(source).startswith(INTERFACE):
         yield from _of_signals(str(source).removeprefix(INTERFACE), "", grid, per)
+        return
+    if str(source) == STDIN and tuning is not None and tuning.datatype:
+        yield from _of_receiver(sys.stdin.buffer, "", tuning)
         return
     if str(source) == STDIN:
         yield from _of_stream(sys.stdin.buffer, STDIN_NAME, "", encoding, grid, per)
@@ -117,10 +124,10 @@ def blocks(
         yield from _of_signals([path], "", grid, per, follow=True)
         return
     if not path.is_dir():
-        yield from _of_files([path], "", encoding, grid, per)
+        yield from _of_files([path], "", encoding, grid, per, tuning)
         return
     for device, files in by_device(device_files(path)):
-        yield from _of_files(files, device, encoding, grid, per)
+        yield from _of_files(files, device, encoding, grid, per, tuning)
 
 
 def blocks_of(X: object) -> Iterator[Block]:
@@ -171,10 +178,18 @@ def spooled(source: str) -> Iterator[str]:
 
 
 def _of_files(
-    files: list[Path], device: str, encoding: str, grid: tuple[float, float] | None, per: str
+    files: list[Path],
+    device: str,
+    encoding: str,
+    grid: tuple[float, float] | None,
+    per: str,
+    tuning: Tuning | None = None,
 ) -> Iterator[Block]:
     path = files[0]
     refuse_pickle(path)
+    if is_raw(path):
+        yield from _of_receiver(path, device, tuning)
+        return
     if is_recording(path) or is_capture(path) or _begins(path, *_PCAP):
         yield from _of_signals(files, device, grid, per)
         return
@@ -198,6 +213,13 @@ def _of_signals(
     if isinstance(source, list) and is_recording(source[0]):
         return recording_blocks(source[0], device)
     return capture_blocks(source, device, grid, per=per, follow=follow)
+
+
+def _of_receiver(source: Path | BinaryIO, device: str, tuning: Tuning | None) -> Iterator[Block]:
+    from tolfl.signals.recordings.raw_samples import Tuning  # noqa: PLC0415  (tables do without)
+    from tolfl.tables.signal_blocks import receiver_blocks  # noqa: PLC0415  (as above)
+
+    return receiver_blocks(source, device, tuning or Tuning())
 
 
 def _begins(path: Path, *magic: bytes) -> bool:

@@ -32,11 +32,15 @@ _KINDS = {
     ".sigmf-meta": "recording",
     ".sigmf-data": "recording",
     ".sigmf": "recording",
+    ".cu8": "raw",
+    ".cs8": "raw",
+    ".cs16": "raw",
+    ".cf32": "raw",
 }
 #: Reading any of these back would run code of the writer's choice.
 _PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 #: What a folder may hold, but only one of it: files of one family have the same features.
-_FAMILIES = {"npz": "arrays", "npy": "arrays", "capture": "captures", "recording": "recordings"}
+_FAMILIES = {"npz": "arrays", "npy": "arrays", "capture": "captures", "recording": "recordings", "raw": "raw samples"}
 #: How dumpcap calls the files that follow one another: a number, and the time of the first packet.
 _ROTATED = re.compile(r"_\d{5}(_\d{14})?$")
 #: Companions of data, which may lie beside them. Anything else is refused: it might be a device.
@@ -81,6 +85,11 @@ def is_of_arrays(path: Path) -> bool:
 def is_recording(path: Path) -> bool:
     """Tell whether a file is a recording by its name."""
     return _KINDS.get(_ending(path)) == "recording"
+
+
+def is_raw(path: Path) -> bool:
+    """Tell whether a file holds samples of a receiver without metadata by its name."""
+    return _KINDS.get(_ending(path)) == "raw"
 
 
 def device_files(folder: Path) -> list[Path]:

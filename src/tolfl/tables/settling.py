@@ -215,11 +215,13 @@ def _device_of_rows(block: Block, roles: Roles) -> np.ndarray:
     return np.full(block.n_rows, block.device or "")
 
 
-def _column(
+def _column(  # noqa: PLR0911  (one per reason)
     source: str, name: str, seen: _Seen, decimal: str, owners: np.ndarray, is_asked: bool
 ) -> tuple[Column | None, str]:
     """Return a column as it is learned from, or why it is not."""
-    base, _, unit, _ = name_and_unit(name)
+    base, _, unit, measure = name_and_unit(name)
+    if measure:  # its source knows what it is
+        return Column(base, unit=unit, measure=measure), ""
     if seen.kind:
         return _refused(source, name, f"it holds {seen.kind}", is_asked)
     if not seen.n_values:

@@ -14,7 +14,9 @@ from tolfl.signals.captures.capture_records import Tally
 from tolfl.signals.captures.live_streams import PipeStream, followed_files, heard_on
 from tolfl.signals.captures.windows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
 from tolfl.signals.packets import WindowGrid
+from tolfl.signals.recordings.raw_samples import Tuning, raw_rows, stream_rows
 from tolfl.signals.recordings.reading import open_recording
+from tolfl.signals.recordings.receiver_features import WINDOW_S
 from tolfl.signals.recordings.recording_rows import recording_rows
 from tolfl.tables.block_reader import STDIN_NAME, Block
 
@@ -107,3 +109,23 @@ def recording_blocks(path: Path, device: str) -> Iterator[Block]:
         roles = {"time": TIME}
         yield Block(pa.table(columns), first, str(path), device, errors, roles=roles, beside=(TIME, LABEL))
         first += len(rows.features)
+
+
+def receiver_blocks(source: Path | BinaryIO, device: str, tuning: Tuning) -> Iterator[Block]:
+    """Yield the windows of a receiver's samples, of a file or as they come; `time` is since the beginning."""
+    notes: list[str] = []
+    name = str(source) if isinstance(source, Path) else STDIN_NAME
+    found = (
+        raw_rows(source, tuning, notes)
+        if isinstance(source, Path)
+        else stream_rows(PipeStream(source, STDIN_NAME), tuning, notes)
+    )
+    first = 1
+    for rows in found:
+        columns = {one: pa.array(values) for one, values in zip(rows.names, rows.features.T, strict=True)}
+        columns[TIME] = pa.array(rows.time_s)
+        roles = {"time": TIME}
+        yield Block(pa.table(columns), first, name, device, roles=roles, beside=(TIME,), window_s=WINDOW_S)
+        first += len(rows.features)
+    for note in notes:
+        _LOG.warning("%s: %s", name, note)

@@ -138,6 +138,11 @@ class EventGroups:
             events.append(self._event(known, window, "update"))
         return events
 
+    def is_open(self, key: str) -> bool:
+        """Tell whether a group of a key is open."""
+        known = self.memory.keys.get(key)
+        return known is not None and known.group is not None
+
     def close(self) -> list[AlarmEvent]:
         """Return the ends of all open groups: the source has ended."""
         return [

@@ -7,10 +7,10 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -21,11 +21,23 @@ from tolfl.tables import Block, Roles, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 from tolfl.watch.alarm_queue import MAX_EVENTS, AlarmQueue
+from tolfl.watch.kept_rows import KeptRows
 from tolfl.watch.sinks import Delivery, Sink, sentence
+
+if TYPE_CHECKING:
+    from tolfl.signals.captures.capture_records import Tally
 
 _FIRST_BREAK_S, _MAX_BREAK_S = 1.0, 60.0
 _CLOSE_S = 5.0
 _LOG = logging.getLogger("tolfl")
+
+
+class _InUse(NamedTuple):
+    """A detector, the first digits of its file's SHA-256, and when the file was written."""
+
+    detector: Detector
+    model: str
+    saved_s: float
 
 
 class Watcher:
@@ -43,9 +55,15 @@ class Watcher:
         Whose rows these are: its own threshold is used, and alarms carry its name.
     follow
         Whether a capture file is still being written.
+    raw
+        What samples of a receiver on standard input are: cu8, cs8, cs16, cf32.
+    keeps
+        How many rows of late that raised no alarm are kept in the folder, to learn from; 0: none.
+    on_event
+        Told of every event, in the thread that watches.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is said by a flag or a line of a configuration)
         self,
         source: str,
         state: Path,
@@ -55,72 +73,109 @@ class Watcher:
         follow: bool = False,
         roles: Roles | None = None,
         max_events: int = MAX_EVENTS,
+        raw: str = "",
+        keeps: int = 0,
+        on_event: Callable[[AlarmEvent], None] = lambda _: None,
     ) -> None:
-        self._source, self._follow, self._device, self._roles = source, follow, device, roles or Roles()
+        self.source, self._follow, self._device, self._roles = source, follow, device, roles or Roles()
         self.queue = AlarmQueue(state, [sink.name for sink in sinks], max_events)
+        self._state, self._raw, self._keeps, self._on_event = state, raw, keeps, on_event
         self._deliveries = [Delivery(self.queue, sink) for sink in sinks]
         for delivery in self._deliveries:
             delivery.start()
-        self._detector: tuple[Detector, str, float] | None = None  #: with its digest, and since when
+        self._detector: _InUse | None = None
         self._memory: Memory | None = None  #: of the groups, as it is now
-        self._closing = threading.Event()
+        self._kept: KeptRows | None = None
+        self._closing, self._is_given = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        self._is_up = False
-        self._counts: Block | None = None  #: the last block: it has the counts of the capture
-        self._last_s = 0.0
+        self.is_up = False  #: whether the source gives rows, or says that there are none yet
+        self.counts: Tally | None = None  #: of the capture, where the source is one
+        self.last_s = 0.0  #: the end of the last window, since 1970; 0: windows have no time
         self.n_rows = self.n_alarms = self.n_events = self.n_known = 0
 
     # -- a detector, and the source --------------------------------------------------------------------------------
 
     def load(self, path: Path) -> None:
-        """Take the detector in a file, for `run`."""
+        """Take the detector in a file; whoever watches already goes on with it from the next rows."""
         detector = Detector.load(path)
-        self._detector = (detector, hashlib.sha256(path.read_bytes()).hexdigest()[:12], time.time())
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        self._detector = _InUse(detector, digest, path.stat().st_mtime)
+        self._is_given.set()
 
     def run(self) -> None:
         """Watch until the source ends or fails, or the watcher is closed."""
         try:
-            while self._watch_with(self._in_use()):
+            while self._watch():
                 pass
         finally:
-            self._is_up = False
+            self.is_up = False
 
-    def _in_use(self) -> tuple[Detector, str, float]:
-        assert self._detector is not None, "use a detector first"
-        return self._detector
+    def start(self) -> None:
+        """Watch in a thread as soon as there is a detector; a source that fails is tried again until the end."""
+        self._thread = threading.Thread(target=self._keep_watching, name="watching", daemon=True)
+        self._thread.start()
 
-    def _watch_with(self, in_use: tuple[Detector, str, float]) -> bool:
-        """Watch with one detector; tell whether there is another now."""
-        detector, model, _ = in_use
-        self._memory = memory = self._memory or self.queue.memory(self._source)
+    def _keep_watching(self) -> None:
+        break_s = _FIRST_BREAK_S
+        while not self._closing.is_set():
+            if not self._is_given.wait(_FIRST_BREAK_S):
+                continue
+            self._is_given.clear()
+            began_s = time.monotonic()
+            try:
+                self.run()
+                self._trouble = "" if self._closing.is_set() else f"{self.source} has ended"
+                continue  # until there is another detector
+            except Exception as error:  # whatever a source does, the device goes on
+                self._trouble = str(error) or repr(error)
+                _LOG.warning("tolfl: %s; watching is tried again", self._trouble)
+            break_s = _FIRST_BREAK_S if time.monotonic() - began_s > _MAX_BREAK_S else min(2 * break_s, _MAX_BREAK_S)
+            self._closing.wait(break_s)
+            self._is_given.set()
+
+    def _watch(self) -> bool:
+        """Watch with a detector; tell whether another one wants the source to be read anew."""
+        assert self._detector is not None, "load a detector first"
+        in_use = self._detector
+        self._memory = memory = self._memory or self.queue.memory(self.source)
         # A file is read from its beginning again: what was judged before is not judged twice.
-        is_live = self._source == STDIN or self._source.startswith(INTERFACE)
+        is_live = self.source == STDIN or self.source.startswith(INTERFACE)
         n_known = 0 if is_live or self._follow else memory.n_judged
         known_s = memory.passed_s if self._follow else None
-        groups = EventGroups(self._device, self._source, model, memory)
-        scorer = TableScorer(detector, self._roles)
-        found = blocks(self._source, scorer.schema.encoding, scorer.grid, per=scorer.per, follow=self._follow)
+        groups = EventGroups(self._device, self.source, in_use.model, memory)
+        scorer = self._scorer(in_use)
+        grid, per = scorer.grid, scorer.per
+        tuning = scorer.tuning(self._raw)
+        found = blocks(self.source, scorer.schema.encoding, grid, per=per, follow=self._follow, tuning=tuning)
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
             for block in found:
-                self._is_up, self._counts = True, block
-                for window in self._judged(scorer, block):
+                self.is_up, self.counts, self._trouble = True, block.tally, ""
+                for window in self._judged(scorer, block, groups):
                     if n_known > 0 or (known_s is not None and window.start_s <= known_s):
                         n_known -= 1
                         self.n_known += 1
                         continue
                     known_s = None
                     self._take(groups, window)
-                self.queue.retry(self._source, groups.memory)
+                self.queue.retry(self.source, groups.memory)
                 if self._closing.is_set():
                     return False
-                if self._detector is not in_use and self._source != STDIN:
-                    return True
+                if self._detector is not in_use:
+                    in_use = self._detector
+                    scorer, groups.model = self._scorer(in_use), in_use.model
+                    if (scorer.grid, scorer.per) != (grid, per):
+                        return True
             if events := groups.close():
                 self._put(groups, events)
             return False
 
-    def _judged(self, scorer: TableScorer, block: Block) -> Iterator[ScoredWindow]:
+    def _scorer(self, in_use: _InUse) -> TableScorer:
+        if self._keeps:
+            self._kept = KeptRows(self._state, in_use.detector.features.full, self._keeps)
+        return TableScorer(in_use.detector, self._roles)
+
+    def _judged(self, scorer: TableScorer, block: Block, groups: EventGroups) -> Iterator[ScoredWindow]:
         if not block.n_rows:
             return
         if self._device and not block.device:
@@ -128,9 +183,18 @@ class Watcher:
         if not self._roles.time and (time_column := block.roles.get("time")):
             scorer.schema = scorer.schema.with_roles(Roles(time=time_column))
         for scored in scorer.score([block]):
-            yield from self._windows(scorer.detector, scored, block)
+            n_known, calm = self.n_known, list[int]()
+            for place, window in self._windows(scorer.detector, scored, block):
+                before = self.n_known
+                yield window
+                if self.n_known == before and not (scored.is_alarm[place] or groups.is_open(window.key)):
+                    calm.append(place)
+            if self._kept is not None:
+                whole = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
+                n_new = int(whole.sum()) - (self.n_known - n_known)
+                self._kept.add(scored.rows.values[calm], n_new - len(calm))
 
-    def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[ScoredWindow]:
+    def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[tuple[int, ScoredWindow]]:
         rows = scored.rows
         starts = rows.numbers.astype(np.float64) if rows.times is None else rows.times
         is_judged = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
@@ -141,31 +205,35 @@ class Watcher:
             is_few = detector.thresholds.limit_for(device or None).is_extrapolated
             # An alarm if either says so: the one further above its limit; a limit from few rows gives way to novelty.
             by = "novelty" if novelty / LIMIT > (min(score / limit, 1.0) if is_few else score / limit) else "score"
-            yield ScoredWindow(
-                keys[place] if keys else "" if device == self._device else device,
-                float(starts[place]),
-                float(score if by == "score" else novelty),
-                float(limit if by == "score" else LIMIT),
-                float(scored.p_values[place]),
-                block.window_s or 1.0,
-                by,
-                by == "score" and is_few,
-                scored.top.get(place, ()),
-                "" if rows.time_texts is None else rows.time_texts[place].as_py() or "",
+            yield (
+                place,
+                ScoredWindow(
+                    keys[place] if keys else "" if device == self._device else device,
+                    float(starts[place]),
+                    float(score if by == "score" else novelty),
+                    float(limit if by == "score" else LIMIT),
+                    float(scored.p_values[place]),
+                    block.window_s or 1.0,
+                    by,
+                    by == "score" and is_few,
+                    scored.top.get(place, ()),
+                    "" if rows.time_texts is None else rows.time_texts[place].as_py() or "",
+                ),
             )
 
     def _take(self, groups: EventGroups, window: ScoredWindow) -> None:
         self.n_rows += 1
         self.n_alarms += window.ratio > 1
-        self._last_s = window.start_s + window.window_s if window.when else 0.0
+        self.last_s = window.start_s + window.window_s if window.when else 0.0
         if events := groups.take(window):
             self._put(groups, events)
 
     def _put(self, groups: EventGroups, events: list[AlarmEvent]) -> None:
-        self.queue.put(events, self._source, groups.memory)
+        self.queue.put(events, self.source, groups.memory)
         self.n_events += len(events)
         for event in events:
             _LOG.info("tolfl: %s", sentence(event))
+            self._on_event(event)
 
     # -- from outside ------------------------------------------------------------------------------------------------
 
@@ -173,7 +241,18 @@ class Watcher:
     def trouble(self) -> str:
         """What an operator should look at."""
         failing = [delivery.trouble for delivery in self._deliveries if delivery.trouble]
-        return "; ".join(filter(None, [self._trouble, self.queue.trouble, *failing]))
+        kept = "" if self._kept is None else self._kept.trouble
+        return "; ".join(filter(None, [self._trouble, self.queue.trouble, kept, *failing]))
+
+    @property
+    def model(self) -> str:
+        """The first digits of the SHA-256 of the detector in use; nothing: there is none yet."""
+        return "" if self._detector is None else self._detector.model
+
+    @property
+    def model_age_s(self) -> float:
+        """How old the file of the detector in use is."""
+        return 0.0 if self._detector is None else time.time() - self._detector.saved_s
 
     @property
     def closed_output(self) -> BaseException | None:
@@ -183,6 +262,7 @@ class Watcher:
     def close(self) -> None:
         """Stop watching, and send what can be sent at once; groups stay open for the next start."""
         self._closing.set()
+        self._is_given.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
         for delivery in self._deliveries:

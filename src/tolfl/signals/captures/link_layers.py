@@ -8,7 +8,7 @@ capture has no link header, the 14 bytes of Ethernet's are counted in its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,14 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.signals.captures.capture_records import NS, Int64, Numbers, RecordBlock, Tally
-from tolfl.signals.packets import TCP, Packets
+from tolfl.signals.packets import TCP, UDP, Packets
 
-IPV4, IPV6 = 0x0800, 0x86DD  #: as Ethernet numbers them
+IPV4, IPV6, ARP = 0x0800, 0x86DD, 0x0806  #: as Ethernet numbers them
 NO_PROTOCOL = 255  #: reserved, so no packet has it
 _FRAGMENT, _AUTHENTICATION = 44, 51
 _EXTENSIONS = (0, 43, _FRAGMENT, _AUTHENTICATION, 60)  #: headers of IPv6 between its own and the protocol's
 _MOST_EXTENSIONS = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+#: What a packet is beside its protocol, as bits: a TCP connection asked for, or refused; ICMP, DNS, ARP.
+IS_SYN, IS_RST, IS_ICMP, IS_DNS, IS_ARP = 1, 2, 4, 8, 16
+_ICMP, _ICMP_6, _DNS_PORT = 1, 58, 53
+_SYN, _RST, _ACK = 2, 4, 16  #: of TCP's flags
 
 
 class Opaque(IntEnum):
@@ -52,6 +58,10 @@ class Internet(NamedTuple):
     source: NDArray[np.uint64]
     destination: NDArray[np.uint64]
     opaque: NDArray[np.uint8]
+    signs: NDArray[np.uint8]
+    """`IS_SYN` and others."""
+    above: Int64
+    """Where the header of the protocol begins; 0 where there is none."""
 
 
 def read_ip(numbers: Numbers, at: Int64, end: Int64, kind: Int64) -> Internet:
@@ -66,6 +76,8 @@ def read_ip(numbers: Numbers, at: Int64, end: Int64, kind: Int64) -> Internet:
         np.zeros(n_packets, np.uint64),
         np.zeros(n_packets, np.uint64),
         np.full(n_packets, Opaque.NO_IP, np.uint8),
+        np.where(kind == ARP, IS_ARP, 0).astype(np.uint8),
+        np.zeros(n_packets, np.int64),
     )
     for own_kind, version, header_bytes, read in ((IPV4, 4, 20, _read_v4), (IPV6, 6, 40, _read_v6)):
         is_own = kind == own_kind
@@ -78,7 +90,21 @@ def read_ip(numbers: Numbers, at: Int64, end: Int64, kind: Int64) -> Internet:
         found.opaque[rows[~is_good]] = Opaque.DAMAGED
         rows = rows[is_good]
         read(found, rows, numbers, at[rows], end[rows])
+    _read_signs(found, numbers, end)
     return found
+
+
+def _read_signs(found: Internet, numbers: Numbers, end: Int64) -> None:
+    protocol, at, signs = found.protocol, found.above, found.signs
+    signs |= np.where(np.isin(protocol, (_ICMP, _ICMP_6)), IS_ICMP, 0).astype(np.uint8)
+    has_ports = (at > 0) & (at + 4 <= end) & ((protocol == TCP) | (protocol == UDP))
+    rows = np.flatnonzero(has_ports)
+    is_dns = (numbers.at(at[rows], 2) == _DNS_PORT) | (numbers.at(at[rows] + 2, 2) == _DNS_PORT)
+    signs[rows[is_dns]] |= IS_DNS
+    rows = np.flatnonzero(has_ports & (protocol == TCP) & (at + 14 <= end))
+    flags = numbers.at(at[rows] + 13, 1)
+    signs[rows[flags & (_SYN | _ACK) == _SYN]] |= IS_SYN
+    signs[rows[flags & _RST > 0]] |= IS_RST
 
 
 def _read_v4(found: Internet, rows: Int64, numbers: Numbers, at: Int64, end: Int64) -> None:
@@ -89,6 +115,8 @@ def _read_v4(found: Internet, rows: Int64, numbers: Numbers, at: Int64, end: Int
     found.source[rows] = (numbers.at(at + 12, 4) | (4 << 48)).astype(np.uint64)
     found.destination[rows] = (numbers.at(at + 16, 4) | (4 << 48)).astype(np.uint64)
     found.opaque[rows] = Opaque.NOT
+    is_first = numbers.at(at + 6, 2) & 0x1FFF == 0  # of a fragmented packet, only the first has the ports
+    found.above[rows] = np.where(is_first, at + 4 * (numbers.at(at, 1) & 15), 0)
 
 
 def _read_v6(found: Internet, rows: Int64, numbers: Numbers, at: Int64, end: Int64) -> None:
@@ -110,6 +138,7 @@ def _read_v6(found: Internet, rows: Int64, numbers: Numbers, at: Int64, end: Int
     is_cut = np.isin(protocol, _EXTENSIONS)
     found.protocol[rows] = np.where(is_cut, NO_PROTOCOL, protocol)
     found.opaque[rows] = np.where(is_cut, Opaque.CUT, Opaque.NOT)
+    found.above[rows] = np.where(is_cut, 0, header)
 
 
 def _digest(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -132,8 +161,7 @@ class LinkFields(NamedTuple):
     source: NDArray[np.uint64]
     destination: NDArray[np.uint64]
     wire_bytes: Int64
-    protocol: NDArray[np.uint8]
-    opaque: NDArray[np.uint8]
+    internet: Internet
     is_there: NDArray[np.bool_]
     """Whether the capture holds the packet up to its addresses; the others are nothing but a time."""
 
@@ -152,7 +180,7 @@ def _ethernet(records: RecordBlock) -> LinkFields:
     is_there = records.captured >= _ETHERNET_BYTES
     wire_bytes = _measured(internet, header, records.original)
     source, destination = (numbers.at(at + place, 6).astype(np.uint64) for place in (6, 0))
-    return LinkFields(source, destination, wire_bytes, internet.protocol, internet.opaque, is_there)
+    return LinkFields(source, destination, wire_bytes, internet, is_there)
 
 
 def _raw(records: RecordBlock) -> LinkFields:
@@ -184,7 +212,7 @@ def _bare(records: RecordBlock, front: int, kind: Int64 | None) -> LinkFields:
     has_ip = internet.opaque == Opaque.NOT
     wire_bytes = _measured(internet, np.full(len(at), front, np.int64), records.original) - front + _ETHERNET_BYTES
     source, destination = (np.where(has_ip, ip, NOBODY) for ip in (internet.source, internet.destination))
-    return LinkFields(source, destination, wire_bytes, internet.protocol, internet.opaque, records.captured > front)
+    return LinkFields(source, destination, wire_bytes, internet, records.captured > front)
 
 
 def _opened(records: RecordBlock) -> tuple[Numbers, Int64, Int64]:
@@ -264,19 +292,16 @@ class Heard:
     source: NDArray[np.uint64]
     destination: NDArray[np.uint64]
     protocol: NDArray[np.uint8]
+    signs: NDArray[np.uint8]  #: `IS_SYN` and others
+    from_ip: NDArray[np.uint64]  #: 0: without IP
+    to_ip: NDArray[np.uint64]
 
     def __len__(self) -> int:
         return len(self.time_ns)
 
     def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Heard:
         """Return some of the packets, by mask or by index."""
-        return Heard(
-            self.time_ns[which],
-            self.wire_bytes[which],
-            self.source[which],
-            self.destination[which],
-            self.protocol[which],
-        )
+        return Heard(*(getattr(self, one.name)[which] for one in fields(self)))
 
     def packets(self, start_ns: int | Int64) -> Packets:
         """Return the packets as the statistics want them, with times since `start_ns`, which each may have its own.
@@ -305,8 +330,18 @@ def heard_in(records: RecordBlock, tally: Tally) -> Heard:
             continue
         own = records if len(links) == 1 else records.take(is_own)
         found = READERS[link](own)
-        _count(found.opaque[found.is_there], int((~found.is_there).sum()), tally)
-        heard = Heard(own.time_ns, found.wire_bytes.astype(np.int32), found.source, found.destination, found.protocol)
+        internet = found.internet
+        _count(internet.opaque[found.is_there], int((~found.is_there).sum()), tally)
+        heard = Heard(
+            own.time_ns,
+            found.wire_bytes.astype(np.int32),
+            found.source,
+            found.destination,
+            internet.protocol,
+            internet.signs,
+            internet.source,
+            internet.destination,
+        )
         parts.append(heard.take(found.is_there))
         order.append(np.flatnonzero(is_own)[found.is_there])
     if len(parts) <= 1:
@@ -317,17 +352,11 @@ def heard_in(records: RecordBlock, tally: Tally) -> Heard:
 def joined(parts: Sequence[Heard]) -> Heard:
     """Return packets one after the other."""
     if not parts:
-        none = np.empty(0, np.uint64)
-        return Heard(np.empty(0, np.int64), np.empty(0, np.int32), none, none, np.empty(0, np.uint8))
+        none, small = np.empty(0, np.uint64), np.empty(0, np.uint8)
+        return Heard(np.empty(0, np.int64), np.empty(0, np.int32), none, none, small, small, none, none)
     if len(parts) == 1:
         return parts[0]
-    return Heard(
-        np.concatenate([part.time_ns for part in parts]),
-        np.concatenate([part.wire_bytes for part in parts]),
-        np.concatenate([part.source for part in parts]),
-        np.concatenate([part.destination for part in parts]),
-        np.concatenate([part.protocol for part in parts]),
-    )
+    return Heard(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Heard)))
 
 
 def _count(opaque: NDArray[np.uint8], n_cut: int, tally: Tally) -> None:

@@ -13,8 +13,8 @@ statistics are those of all packets in the region, too. The rules, which give th
   what is open is closed as partial, and windows begin anew there.
 - A window without a packet gives a row if the capture is of 802.11 (somebody may be jamming), else none.
 
-The first packet that is understood says which features there are: those of 802.11 (`wlan_features`), or the twelve
-statistics of all other links. Packets of the other family are then left out and counted.
+The first packet that is understood says which features there are: those of 802.11 (`wlan_features`), or those of all
+other links (`packet_features`). Packets of the other family are then left out and counted.
 
 Memory holds the packets of the windows that are open and one block of the file.
 """
@@ -35,10 +35,11 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError
 from tolfl.signals.captures.capture_records import NS, CaptureFileError, Int64, Readable, RecordBlock, Tally
 from tolfl.signals.captures.link_layers import ADVICE, READERS, Heard, heard_in, joined, link_name
+from tolfl.signals.captures.packet_features import PACKET_FEATURES, packet_rows
 from tolfl.signals.captures.pcap_reading import records_in, records_of
 from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, WlanFrames, frames_in
-from tolfl.signals.captures.wlan_features import FEATURES, WlanRows
-from tolfl.signals.packets import STATISTICS, WindowGrid, numbered_windows, window_statistics
+from tolfl.signals.captures.wlan_features import WLAN_FEATURES, CaptureFeature, WlanRows
+from tolfl.signals.packets import WindowGrid, numbered_windows
 
 Float = NDArray[np.float64]
 Captured = Heard | WlanFrames
@@ -55,9 +56,6 @@ _CHECKED_AT_ONCE = 16_384  #: times; one that is far off costs no more than thes
 _PACKETS_AT_ONCE = 65_536  #: windows are looked for when so many have come
 _WINDOWS_AT_ONCE = 1024  #: rows of a long silence
 _AT_MOST_S = 0.25  #: or, of a live capture, after so long
-_UNITS = {"gap_min_s": "s", "gap_max_s": "s", "gap_mean_s": "s"} | {
-    f"wire_{what}_bytes": "bytes" for what in ("min", "max", "mean")
-}
 _WITH_GRID = re.compile(r"\w+ \((?P<window>[^ ]+) s every (?P<step>[^ ]+) s(, per \w+)?\)")
 _WITH_KEY = re.compile(r"\w+ \((.*, )?per (?P<per>bssid|channel)\)")
 
@@ -166,41 +164,29 @@ def _together(parts: Sequence[Captured]) -> Captured:
     return joined([part for part in parts if isinstance(part, Heard)])
 
 
-def feature_names(grid: WindowGrid = CAPTURE_GRID) -> tuple[str, ...]:
-    """Return what the statistics of captures are called: any other grid than the usual one is part of the names.
+def feature_names(
+    features: Sequence[CaptureFeature], grid: WindowGrid = CAPTURE_GRID, per: str = ""
+) -> tuple[str, ...]:
+    """Return what features are called: with units and what they measure, and what each row is about.
 
-    So a detector knows its windows, and rows of other windows do not fit it.
+    Any other grid than the usual one is part of the names: so a detector knows its windows, and rows of other windows
+    do not fit it.
 
-    >>> feature_names(WindowGrid(1, 60))[:2]
-    ('packets (1 s every 60 s)', 'gap_min_s (1 s every 60 s)')
-    """
-    if grid == CAPTURE_GRID:
-        return STATISTICS
-    return tuple(f"{name} ({grid.duration_s:.12g} s every {grid.interval_s:.12g} s)" for name in STATISTICS)
-
-
-def wlan_names(grid: WindowGrid = CAPTURE_GRID, per: str = "") -> tuple[str, ...]:
-    """Return what the features of 802.11 are called: with units and what they measure, and what each row is about.
-
-    >>> wlan_names()[0], wlan_names(WindowGrid(10, 10), "bssid")[-1]
-    ('frames [; count]', 'clock_jumps_10s (10 s every 10 s, per bssid) [; count]')
+    >>> feature_names(PACKET_FEATURES)[:2]
+    ('packets [; count]', 'gap_min_s [s; duration]')
+    >>> feature_names(WLAN_FEATURES, WindowGrid(10, 10), "bssid")[-1]
+    'clock_jumps_10s (10 s every 10 s, per bssid) [; count]'
     """
     about = [] if grid == CAPTURE_GRID else [f"{grid.duration_s:.12g} s every {grid.interval_s:.12g} s"]
     about += [f"per {per}"] if per else []
     note = f" ({', '.join(about)})" if about else ""
-    return tuple(f"{one.name}{note} [{one.unit}; {one.measure}]" for one in FEATURES)
-
-
-def names_with_units(grid: WindowGrid = CAPTURE_GRID) -> tuple[str, ...]:
-    """Return the names with units in brackets behind them."""
-    units = (_UNITS.get(statistic, "") for statistic in STATISTICS)
-    return tuple(f"{name} [{unit}]" if unit else name for name, unit in zip(feature_names(grid), units, strict=True))
+    return tuple(f"{one.name}{note} [{one.unit}; {one.measure}]" for one in features)
 
 
 def grid_of(names: Iterable[str]) -> WindowGrid:
     """Return the windows that features were made of, by their names.
 
-    >>> grid_of(feature_names(WindowGrid(0.5, 30))), grid_of(["packets"])
+    >>> grid_of(["packets (0.5 s every 30 s)"]), grid_of(["packets"])
     (WindowGrid(duration_s=0.5, interval_s=30.0), WindowGrid(duration_s=1.0, interval_s=1.0))
     """
     for name in names:
@@ -225,7 +211,7 @@ class CaptureWindows:
         self._grid, self._tally, self.is_wlan = grid, tally, is_wlan
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
         self._is_seamless = self._window_ns == self._step_ns
-        self._names = wlan_names(grid, per) if is_wlan else names_with_units(grid)
+        self._names = feature_names(WLAN_FEATURES if is_wlan else PACKET_FEATURES, grid, per)
         self._wlan = WlanRows(per, self._window_ns, self._step_ns)
         self.nothing: Captured = WlanFrames(np.empty(0, FRAME)) if is_wlan else joined([])
         self._now_ns: int | None = None  #: the newest time; None: no packet yet
@@ -366,7 +352,7 @@ class CaptureWindows:
         is_partial = np.isin(numbers, [one for one in (self._partial, cut) if one is not None])
         # In two parts: nanoseconds since 1970 have more digits than a float.
         start_s = start_ns // NS + start_ns % NS / NS
-        return CaptureRows(self._names, start_s, window_statistics(windows), is_partial)
+        return CaptureRows(self._names, start_s, packet_rows(windows, over), is_partial)
 
 
 def check_grid(grid: WindowGrid) -> None:

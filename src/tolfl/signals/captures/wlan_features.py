@@ -52,7 +52,7 @@ _SUMMED = (
 )  # fmt: skip
 
 
-class WlanFeature(NamedTuple):
+class CaptureFeature(NamedTuple):
     """What a feature is called, its unit, and what it measures."""
 
     name: str
@@ -60,16 +60,16 @@ class WlanFeature(NamedTuple):
     measure: str
 
 
-FEATURES = (
-    *(WlanFeature(name, "", "count") for name in _COUNTS),
-    *(WlanFeature(name, "", "share") for name in _SHARES),
-    WlanFeature("signal_mean", "dBm", "level"),
-    WlanFeature("signal_max", "dBm", "level"),
-    WlanFeature("signal_spread", "dB", "level"),
-    WlanFeature("data_bytes", "bytes", "volume"),
-    WlanFeature("rate_mean", "Mb/s", "rate"),
-    WlanFeature("longest_wait", "s", "duration"),
-    *(WlanFeature(f"{name}_{SUMMED_S:g}s", "", "count") for name in _SUMMED),
+WLAN_FEATURES = (
+    *(CaptureFeature(name, "", "count") for name in _COUNTS),
+    *(CaptureFeature(name, "", "share") for name in _SHARES),
+    CaptureFeature("signal_mean", "dBm", "level"),
+    CaptureFeature("signal_max", "dBm", "level"),
+    CaptureFeature("signal_spread", "dB", "level"),
+    CaptureFeature("data_bytes", "bytes", "volume"),
+    CaptureFeature("rate_mean", "Mb/s", "rate"),
+    CaptureFeature("longest_wait", "s", "duration"),
+    *(CaptureFeature(f"{name}_{SUMMED_S:g}s", "", "count") for name in _SUMMED),
 )
 
 
@@ -117,7 +117,7 @@ class WlanRows:
         waits, newest = self._waits(heard, group, starts_ns)
         found["longest_wait"] = waits
         self._sum(found, n_windows)
-        table = np.column_stack([found[feature.name] for feature in FEATURES])
+        table = np.column_stack([found[feature.name] for feature in WLAN_FEATURES])
         which = np.arange(n_windows * n_keys)
         if self._per:
             ends = np.repeat(starts_ns + self._window_ns, n_keys)

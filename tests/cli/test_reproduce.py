@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import Command, wait_for
 from tolfl.cli import main
+from tolfl.experiments.catalogue import EXPERIMENTS
 
 TOLFL = [sys.executable, "-m", "tolfl"]
 QUICK = ("communication", "--quick")
@@ -149,3 +151,8 @@ def test_on_ray_the_rows_are_the_same(quick: Path, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert (there["rows"], there["specs"]) == (here["rows"], here["specs"])
+
+
+def test_the_help_names_every_experiment(tolfl: Command) -> None:
+    _, shown, _ = tolfl("reproduce", "--help")
+    assert {*EXPERIMENTS, "all", "render"} <= set(re.findall(r"[a-z]+(?:-[a-z]+)*", shown))

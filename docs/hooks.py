@@ -18,7 +18,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from docs.generate import outside  # noqa: E402  (found through the line above)
-from docs.generate.parts import PARTS  # noqa: E402
+from docs.generate.pages import PARTS  # noqa: E402
 
 #: In this order, where a page has a diagram.
 SCRIPTS = ("assets/vendor/mermaid-11.17.2.min.js", "assets/diagrams.js")

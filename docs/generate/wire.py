@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from docs.generate.comments import said_in_class
+from docs.generate.settings import said_in_class
 from docs.generate.words import cell, table
 from tolfl.net import wire
 from tolfl.protocol import messages

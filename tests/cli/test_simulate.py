@@ -14,7 +14,7 @@ from torch import nn
 
 import tolfl as tolfl_api
 from tests.cli.conftest import Command, wait_for
-from tests.detect.test_tracking import read
+from tests.runs.test_tracking import read
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.runs.run_reader import read_records

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate.diagrams import PAGE, SCENARIOS, diagram, filled
-from docs.generate.watching import DEAD, state_of, watched
+from docs.generate.diagrams import DEAD, PAGE, SCENARIOS, diagram, filled, state_of, watched
 from tests.protocol.fleets import clusters, started
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import LeaveAsked

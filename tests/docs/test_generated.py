@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tolfl
-from docs.generate import api, commands, limits, outside, wire
-from docs.generate.comments import evaluated, said_in_module
-from docs.generate.parts import PARTS
+from docs.generate import commands, outside, pages, settings, wire
+from docs.generate.pages import PARTS
+from docs.generate.settings import evaluated, said_in_module
 from docs.generate.words import cell, number
 from tolfl.cli import app
 from tolfl.core.spec import RunSpec
@@ -42,13 +42,13 @@ def test_the_page_has_every_command_that_help_shows() -> None:
 
 
 def test_the_page_of_the_python_interface_has_every_public_name() -> None:
-    named = re.findall(r"^::: tolfl\.(\w+)$", api.page(), re.MULTILINE)
+    named = re.findall(r"^::: tolfl\.(\w+)$", pages.interface(), re.MULTILINE)
 
     assert sorted(named) == sorted(tolfl.__all__)
 
 
 def test_the_page_of_the_specification_has_every_field() -> None:
-    page = limits.settings()
+    page = settings.settings()
 
     assert [name for name in RunSpec.__struct_fields__ if f"`{name}`" not in page and f"## [{name}]" not in page] == []
     assert "| `train.lr` |  | a number above 0 | Local step size. (default: by the number of features) |" in page
@@ -57,7 +57,7 @@ def test_the_page_of_the_specification_has_every_field() -> None:
 
 
 def test_the_page_of_limits_has_values_units_and_reasons() -> None:
-    page = limits.limits()
+    page = settings.limits()
 
     assert "| `silence_detection_s` | 1 s | 2 s | 6 s | from the last sign of life" in page
     assert "| `chunk_bytes`<br>net.wire | 64 KiB | Small enough" in page

@@ -76,7 +76,7 @@ _EXTRAS = {
 _SOON = timedelta(days=30)
 _DASHBOARD_PORT = 8350
 _GIB = 2**30
-DEVICE_BYTES = 0.36 * _GIB  #: what a process of `tolfl up` held, measured on comms-ml
+DEVICE_BYTES = 0.1 * _GIB  #: of a process of `tolfl up`; on comms-ml its peak was 70 MiB
 _UNSYNCHRONISED = 5  #: TIME_ERROR of adjtimex(2)
 _TIMEX_BYTES = 512  #: more than the structure has anywhere
 
@@ -460,7 +460,7 @@ def _open_files() -> CheckResult:
 
 def _memory(free: int | None) -> CheckResult:
     if free is None:
-        return CheckResult("limits", "memory", Level.NOTE, "not known here", "a device of tolfl up takes about 0.4 GiB")
+        return CheckResult("limits", "memory", Level.NOTE, "not known here", "a device of tolfl up takes about 0.1 GiB")
     found = f"{free / _GIB:.1f} GiB free, room for about {int(free / DEVICE_BYTES)} devices of tolfl up"
     if free < DEVICE_BYTES:
         return CheckResult("limits", "memory", Level.PROBLEM, found, "close other programs")

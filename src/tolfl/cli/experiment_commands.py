@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -353,7 +353,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         _run(one, Options(names, quick, data_dir or "", cache, executor), folder) for one, names in found.items()
     ]
     if format is Format.JSON:
-        typer.echo(msgspec.json.encode([_as_fields(report) for report in reports]).decode())
+        shown = [{name: getattr(one, name) for name in ("name", "title", "rows", "verdicts")} for one in reports]
+        typer.echo(msgspec.json.encode(shown).decode())
     else:
         show_report(reports, folder)
 
@@ -432,8 +433,3 @@ def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"--page {page}: cannot be read ({error})") from None
     write_file(page.parent, page.name, filled(text, report).encode())
-
-
-def _as_fields(report: ExperimentReport) -> dict[str, Any]:
-    verdicts = [{"claim": v.claim, "is_supported": v.is_supported, "evidence": v.evidence} for v in report.verdicts]
-    return {"name": report.name, "title": report.title, "rows": list(report.rows), "verdicts": verdicts}

@@ -218,7 +218,7 @@ def _trained(
         def watch(seen: Seen) -> None:
             show(bar, task, seen.progress, "training")
             if tracker is not None:
-                tracker.hear(seen.records)
+                tracker.add(seen.records)
 
         with watched_by(watch):
             if before is None:

@@ -94,7 +94,7 @@ def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
 
         def tell(records: Sequence[list[AnyRecord]]) -> None:
             for seed, of_run in enumerate(records, start=runs.spec.seed):
-                tracker.hear_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
+                tracker.add_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
 
         follow(runs, title, command, on_progress=lambda _: tell([one.records for one in runs.simulations]))
         tell([result.records for result in runs.results])

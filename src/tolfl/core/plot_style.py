@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Okabe and Ito's palette: told apart by everybody, in print too.
 BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE = (
@@ -22,6 +23,13 @@ BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE = (
 )
 #: For lines beside each other, in this order.
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches, whose parts make room for each other."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def cycle_colour(number: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.comparison import COMPARED_POLICIES, alone_job, scheme_jobs
 from tolfl.experiments.experiment import Experiment, Options
@@ -318,10 +318,8 @@ def _drawing(variation: Variation, rows: Sequence[Row]) -> Callable[[], Figure]:
 
 def _figure(variation: Variation, rows: Sequence[Row]) -> Figure:
     """Return a figure: means and their 95 % intervals over splits, at each value; joined on a scale."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
     values, methods = named(rows, "varied"), shown_methods(rows)
-    figure = Figure(figsize=(max(5.0, 1.8 + 0.6 * len(values)), 3.4), layout="constrained")
+    figure = new_figure(max(5.0, 1.8 + 0.6 * len(values)), 3.4)
     axes = figure.subplots()
     for index, method in enumerate(methods):
         colour, marker, line = _STYLES.get((method.scheme, method.policy), _OTHERS[index % len(_OTHERS)])

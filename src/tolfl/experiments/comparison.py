@@ -15,7 +15,7 @@ import msgspec
 
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.failures import FailurePlan
-from tolfl.core.plot_style import BLUE, GREEN, ORANGE, VERMILION
+from tolfl.core.plot_style import BLUE, GREEN, ORANGE, VERMILION, new_figure
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology, asked_layout
 from tolfl.datasets import FederatedDataset
@@ -353,10 +353,8 @@ _MARKS = (
 
 def _plot(comparison: Comparison) -> Figure:
     """Return one line per row with its scores; bars are standard deviations over seeds."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
     rows = comparison.rows
-    figure = Figure(figsize=(7.5, 1.6 + 0.34 * len(rows)), layout="constrained")
+    figure = new_figure(7.5, 1.6 + 0.34 * len(rows))
     axes = figure.subplots()
     for score, marker, colour, shift, label in _MARKS:
         points = [(place, row) for place, row in enumerate(rows) if _has(row, score)]

@@ -13,6 +13,14 @@ from tolfl.learners.layouts import PLAIN
 Row = Mapping[str, Any]  #: plain values, as JSON has them
 Units = Mapping[Hashable, Sequence[float]]  #: by data set and split, one value per seed
 
+SCHEME_NAMES = {
+    "fl": "FL",
+    "sbt": "SBT",
+    "tol-fl": "Tol-FL",
+    "fedgroup": "FedGroup",
+    "ifca": "IFCA",
+    "fesem": "FeSEM",
+}
 _KEPT = (
     *("auroc", "auroc_best", "auroc_chosen", "auroc_all_models", "average_precision", "train_loss", "clusters_in_use"),
     *("devices_in_last_round", "devices_lost_with_head", "rounds_done", "stall_s", "bytes", "model_sha256"),
@@ -34,6 +42,16 @@ class Method:
         if self.scheme in PLAIN:
             return f"{self.scheme} (plain)"
         return " ".join(filter(None, (self.scheme, self.policy, _SCORES.get(self.score))))
+
+
+def scheme_label(row: Row) -> str:
+    """Return how people write a row's scheme, with its number of clusters where the scheme has a choice.
+
+    >>> scheme_label({"scheme": "fl", "k": 1}), scheme_label({"scheme": "tol-fl", "k": 5})
+    ('FL', 'Tol-FL (k = 5)')
+    """
+    name = SCHEME_NAMES.get(row["scheme"], str(row["scheme"]))
+    return name if row["scheme"] in {"batch", "fl", "sbt"} else f"{name} (k = {row['k']})"
 
 
 def rows_of(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:

@@ -185,9 +185,7 @@ def write_results(folder: Path, report: ExperimentReport, origin: Mapping[str, A
     check_overwriting(folder, report.name, origin["is_quick"])
     content = {**origin, "name": report.name, "title": report.title, "rows": list(report.rows)}
     content["sha256"] = _digest(content)
-    content["verdicts"] = [
-        {"claim": v.claim, "is_supported": v.is_supported, "evidence": v.evidence} for v in report.verdicts
-    ]
+    content["verdicts"] = list(report.verdicts)
     write_file(folder, f"{report.name}.json", _lines(content))
     minutes = f"its runs took {origin['seconds_computing'] / 60:.1f} min by the clock"
     quick = " Quick: tiny runs that show that it works, and no more." if origin["is_quick"] else ""

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tolfl.core.plot_style import cycle_colour, label_ends
+from tolfl.core.plot_style import cycle_colour, label_ends, new_figure
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed, RunStarted
 from tolfl.runs.failure_history import DeviceState, FailureHistory, short_label
 
@@ -50,8 +50,6 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
     Rounds without a loss, as those of a detector from statistics, show how many devices they have. A run whose training
     stopped goes on as a dashed line at its last value. `beside`: the same runs without failures, dashed.
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
     everything = [records for _, records in [*runs, *beside]]
     kinds: list[tuple[str, Callable[[AnyRecord], float | None]]] = []
     if any(_auroc(line) is not None for records in everything for line in records):
@@ -61,7 +59,7 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
         kinds.append(("training loss of one device" if is_own else "training loss", _loss))
     kinds += [(name, partial(_metric, name)) for name in _metric_names(everything)]
     kinds = kinds or [("devices in the round", _n_devices)]
-    figure = Figure(figsize=(7.5, 1.2 + 2.2 * len(kinds)), layout="constrained")
+    figure = new_figure(7.5, 1.2 + 2.2 * len(kinds))
     axes = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0].tolist()
     last_round = max((line.round or 0 for records in everything for line in records if _loss_or_count(line)), default=0)
     for axis, (name, value_of) in zip(axes, kinds, strict=True):

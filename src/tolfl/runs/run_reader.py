@@ -496,7 +496,7 @@ def read_run(folder: Path) -> RunFolder:
     """Read a run directory, the one above repetitions, the state folder of a device, or several of them together."""
     check_run(folder)
     if not (folder / "spec.toml").is_file():
-        return _read_devices(folder)
+        return _read_one(folder)
     spec = RunSpec.from_file(folder / "spec.toml")
     if spec.repetitions == 1:
         return _read_one(folder, spec)
@@ -523,31 +523,20 @@ def check_run(folder: Path) -> None:
     raise RunDirectoryError(folder, f"holds no run (no spec.toml and no {RECORDS}); {hint}")
 
 
-def _read_one(folder: Path, spec: RunSpec) -> RunFolder:
+def _read_one(folder: Path, spec: RunSpec | None = None) -> RunFolder:
+    """Read one run; without a specification it is of devices on machines of their own, whose records tell of it."""
     reader = RunReader(folder)
     reader.read()
-    summary = read_summary(folder)
-    first = _first_line(folder / RECORDS)
-    is_real = (folder / "devices").is_dir() or (first is not None and first.device is not None)
+    summary, first = read_summary(folder), _first_line(folder / RECORDS)
     return RunFolder(
         folder.resolve().name,
-        spec,
+        spec_of_records(reader.records) if spec is None else spec,
         reader.records,
         summary,
-        is_real,
+        is_real=spec is None or (folder / "devices").is_dir() or (first is not None and first.device is not None),
+        has_spec=spec is not None,
         is_over=reader.is_over or summary is not None,
         n_unreadable=reader.n_unreadable,
-    )
-
-
-def _read_devices(folder: Path) -> RunFolder:
-    """Read what devices on machines of their own wrote; the specification is with them."""
-    reader = RunReader(folder)
-    reader.read()
-    records, name = reader.records, folder.resolve().name
-    spec = spec_of_records(records)
-    return RunFolder(
-        name, spec, records, None, True, has_spec=False, is_over=reader.is_over, n_unreadable=reader.n_unreadable
     )
 
 

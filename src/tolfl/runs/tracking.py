@@ -1,6 +1,6 @@
-"""What happens in a run, told to TensorBoard or MLflow as it happens: loss, AUROC, devices, failures.
+"""What happens in a run, written to TensorBoard or MLflow as it happens: loss, AUROC, devices, failures.
 
-A tracker hears records, nothing else, so whatever writes records can be tracked: a simulation, a detector in training,
+A tracker gets records, nothing else, so whatever writes records can be tracked: a simulation, a detector in training,
 a real network.
 """
 
@@ -30,12 +30,12 @@ class TrackingError(TolFLError, OSError):
 
 
 class Store(Protocol):
-    """Where numbers and words go."""
+    """Where numbers and texts go."""
 
     def number(self, name: str, value: float, step: int) -> None:
         """Write one point of a curve."""
 
-    def words(self, name: str, text: str, step: int) -> None:
+    def text(self, name: str, text: str, step: int) -> None:
         """Write a sentence."""
 
     def flush(self) -> None:
@@ -46,28 +46,28 @@ class Store(Protocol):
 
 
 class Tracker:
-    """Hears records and writes what they say; use it as a context, so that the store is closed."""
+    """Writes what records say; use it as a context, so that the store is closed."""
 
     def __init__(self, store: Store, device_names: Sequence[str] = ()) -> None:
         self._store, self._device_names = store, device_names
         self._prefix = ""
         self._n_failures: Counter[str] = Counter()
-        self._n_heard: Counter[str] = Counter()
+        self._n_added: Counter[str] = Counter()
         self._last_round = 0
 
-    def hear(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
+    def add(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
         """Write new records; a prefix keeps several trainings of one run apart."""
         self._prefix = prefix
         for record in records:
-            self._hear(record)
+            self._write(record)
         if records:
             self._store.flush()
 
-    def hear_new(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
+    def add_new(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
         """Write what is new in a list of records that grows."""
-        first = self._n_heard[prefix]
-        self._n_heard[prefix] = len(records)
-        self.hear(records[first:], prefix)
+        first = self._n_added[prefix]
+        self._n_added[prefix] = len(records)
+        self.add(records[first:], prefix)
 
     def result(self, numbers: Mapping[str, float | None]) -> None:
         """Write what is known in the end, at the last round."""
@@ -76,7 +76,7 @@ class Tracker:
             self._number(name, value, self._last_round)
         self._store.flush()
 
-    def _hear(self, record: AnyRecord) -> None:
+    def _write(self, record: AnyRecord) -> None:
         step = self._last_round if record.round is None else record.round
         self._last_round = max(self._last_round, step)
         match record:
@@ -91,9 +91,9 @@ class Tracker:
             case FailureHappened():
                 self._n_failures[self._prefix] += 1
                 self._number("failures", self._n_failures[self._prefix], step)
-                self._store.words(f"{self._prefix}failure", self._described(record), step)
+                self._store.text(f"{self._prefix}failure", self._described(record), step)
             case TakenOver():
-                self._store.words(f"{self._prefix}takeover", self._described(record), step)
+                self._store.text(f"{self._prefix}takeover", self._described(record), step)
             case _:
                 pass  # beginnings, ends and returns are no numbers
 
@@ -131,7 +131,7 @@ class TensorBoardStore:
         """Add a scalar."""
         self._add(self._summary.Summary.Value(tag=name, simple_value=value), step)
 
-    def words(self, name: str, text: str, step: int) -> None:
+    def text(self, name: str, text: str, step: int) -> None:
         """Add a text, as TensorBoard's text plugin has them."""
         plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text")
         tensor = self._tensor.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
@@ -169,7 +169,7 @@ class MLflowStore:
         """Log a metric."""
         self._client.log_metric(self._run, name, value, step=step)
 
-    def words(self, name: str, text: str, step: int) -> None:
+    def text(self, name: str, text: str, step: int) -> None:
         """Set a tag that names the round."""
         self._client.set_tag(self._run, f"{name}.round-{step}", text)
 

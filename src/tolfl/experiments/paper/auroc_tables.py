@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION, new_figure
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.comparison import alone_job, scheme_jobs
 from tolfl.experiments.experiment import Experiment, Options
@@ -280,10 +280,8 @@ def _judged(claim: str, a: Units, b: Units, low: float, high: float) -> Verdict:
 
 def _figure(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> Figure:
     """Return one panel per data set: means with their 95 % interval over splits, and the paper's values."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
     shown = [method for method in methods(scenario, rows) if method.score != "auroc_chosen"]
-    figure = Figure(figsize=(2.2 + 1.7 * len(names), 1.3 + 0.23 * len(shown)), layout="constrained")
+    figure = new_figure(2.2 + 1.7 * len(names), 1.3 + 0.23 * len(shown))
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
         _panel(axes, scenario, where(rows, data=name), shown, name)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tolfl.core.plot_style import BLUE, GREEN, SKY, VERMILION, bare
+from tolfl.core.plot_style import BLUE, GREEN, SKY, VERMILION, bare, new_figure
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import BlobsSpec, IFCASpec, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published
-from tolfl.experiments.result_rows import Row
+from tolfl.experiments.result_rows import SCHEME_NAMES, Row, scheme_label
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -44,7 +44,6 @@ ACCOUNTINGS = {
 }
 _COLOURS = {"FL": VERMILION, "SBT": GREEN, "Tol-FL (k = 3)": SKY, "Tol-FL (k = 5)": BLUE}
 _HATCHES = {"FL": "", "SBT": "//", "Tol-FL (k = 3)": "..", "Tol-FL (k = 5)": ""}
-_NAMES = {"fl": "FL", "sbt": "SBT", "tol-fl": "Tol-FL", "fedgroup": "FedGroup", "ifca": "IFCA", "fesem": "FeSEM"}
 
 
 def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
@@ -79,12 +78,6 @@ def cost_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any
     return found
 
 
-def label_of(row: Row) -> str:
-    """Return how a row is called."""
-    name = _NAMES[row["scheme"]]
-    return name if row["scheme"] in ("fl", "sbt") else f"{name} (k = {row['k']})"
-
-
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
     averaging = [row for row in rows if row["scheme"] in ("fl", "sbt", "tol-fl")]
@@ -103,7 +96,7 @@ def _messages(rows: Sequence[Row]) -> Table:
     shown = []
     for row in rows:
         counts = [f"{row['messages'][name]:g}" for name in ACCOUNTINGS]
-        shown.append((label_of(row), *counts, _orders(row)))
+        shown.append((scheme_label(row), *counts, _orders(row)))
     names = tuple(name.replace("_", " ") for name in ACCOUNTINGS)
     notes = tuple(f"{name.replace('_', ' ')}: {what}." for name, what in ACCOUNTINGS.items())
     k_of_n = "The paper's order, O(N + k) for Tol-FL, is not what its special cases have: 2N at k = 1 and N at k = N."
@@ -124,7 +117,7 @@ def _megabytes(rows: Sequence[Row]) -> Table:
     for row in rows:
         mb = row["model_bytes"] / 1e6
         own = [f"{row['messages'][name] * mb:.2f}" for name in ACCOUNTINGS]
-        shown.append((label_of(row), *own, f"{paper[row['scheme']]:.1f}"))
+        shown.append((scheme_label(row), *own, f"{paper[row['scheme']]:.1f}"))
     one = rows[0]
     model = f"One model: {one['n_params']:,} parameters, {one['model_bytes']:,} bytes in float32."
     small = f"Acknowledgements and other small messages add {one['control_bytes']:,.0f} bytes per round."
@@ -174,7 +167,7 @@ def _what_fits(rows: Sequence[Row]) -> str:
 def _rivals(rows: Sequence[Row]) -> Table:
     shown = tuple(
         (
-            label_of(row),
+            scheme_label(row),
             f"{row['messages']['unicast']:g}",
             f"{row['models_in_first_round']:g}",
             f"{row['models_in_last_round']:g}",
@@ -192,7 +185,7 @@ def _rivals(rows: Sequence[Row]) -> Table:
 
 
 def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    unicast = {label_of(row): row["messages"]["unicast"] for row in rows}
+    unicast = {scheme_label(row): row["messages"]["unicast"] for row in rows}
     same = len(set(unicast.values())) == 1
     evidence = ", ".join(f"{label} {count:g}" for label, count in unicast.items())
     independent = Verdict("The unicast count is independent of k", same, f"{evidence} messages per round")
@@ -220,7 +213,7 @@ def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _against(counts: Mapping[str, float], other: str) -> str:
-    return f"{counts['tol-fl']:g} messages against {_NAMES[other]}'s {counts[other]:g}"
+    return f"{counts['tol-fl']:g} messages against {SCHEME_NAMES[other]}'s {counts[other]:g}"
 
 
 def _by_scheme(rows: Sequence[Row], k: int) -> dict[str, Row] | None:
@@ -236,14 +229,12 @@ def paper_mb() -> dict[str, float]:
 
 def _plot(rows: Sequence[Row]) -> Figure:
     """Return bars of messages per round by accounting; the paper's megabytes, scaled to messages, as marks."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = new_figure(7, 3.2)
     axes = figure.subplots()
     width = 0.8 / len(rows)
     fit = fit_of(rows, "paper", 5)
     for number, row in enumerate(rows):
-        label = label_of(row)
+        label = scheme_label(row)
         places = [place + (number - (len(rows) - 1) / 2) * width for place in range(len(ACCOUNTINGS))]
         counts = [row["messages"][name] for name in ACCOUNTINGS]
         colour, hatch = _COLOURS.get(label, SKY), _HATCHES.get(label, "")

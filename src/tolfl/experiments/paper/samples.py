@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
 from tolfl.datasets.picture_files import CLASS_NAMES
@@ -223,9 +223,7 @@ def distance(a: Row, b: Row) -> NDArray[np.float64]:
 
 def _plot_features(rows: Sequence[Row]) -> Figure:
     """Return the statistics as points on the scale that models see, and the readings as lines."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = new_figure(7, 4.2)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     right.set_axis_off()
     place = right.get_subplotspec()
@@ -278,13 +276,11 @@ def _name_statistics(axes: Axes, names: Sequence[str]) -> None:
 
 def _plot_pictures(rows: Sequence[Row]) -> Figure:
     """Return the mean picture of every class, one data set below the other."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
     lines: list[list[Row]] = []
     for name in named(rows, "data"):
         of_data = where(rows, data=name)
         lines += [of_data[start : start + _PER_LINE] for start in range(0, len(of_data), _PER_LINE)]
-    figure = Figure(figsize=(7, 0.98 * len(lines) + 0.3), layout="constrained")
+    figure = new_figure(7, 0.98 * len(lines) + 0.3)
     grid = figure.subplots(len(lines), _PER_LINE, squeeze=False)
     for axes_row, line in zip(grid, lines, strict=True):
         for axes in axes_row:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band
+from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band, new_figure
 from tolfl.core.records import Evaluated
 from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
-from tolfl.experiments.result_rows import Row, mean_sd
+from tolfl.experiments.result_rows import Row, mean_sd, named, where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -103,8 +103,8 @@ def losses_by_round(evaluated: Sequence[Evaluated]) -> list[dict[str, float]]:
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    names = list(dict.fromkeys(row["data"] for row in rows))
-    verdicts = [verdict for name in names for verdict in _verdicts([row for row in rows if row["data"] == name])]
+    names = named(rows, "data")
+    verdicts = [verdict for name in names for verdict in _verdicts(where(rows, data=name))]
     title = "Server failure: the loss of those who go on alone and of those who go on together"
     return ExperimentReport(
         "server-figure", title, rows, [_table(rows)], verdicts, {"server-figure": lambda: _plot(rows)}
@@ -112,7 +112,7 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
 
 
 def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:
-    return [row for row in rows if (row["scheme"], row["policy"]) == curve]
+    return where(rows, scheme=curve[0], policy=curve[1])
 
 
 def _last(rows: Sequence[Row], curve: tuple[str, str]) -> list[float]:
@@ -129,8 +129,8 @@ def _minus(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 def _table(rows: Sequence[Row]) -> Table:
     shown = []
-    for name in dict.fromkeys(row["data"] for row in rows):
-        of_data = [row for row in rows if row["data"] == name]
+    for name in named(rows, "data"):
+        of_data = where(rows, data=name)
         sbt = _last(of_data, ("sbt", "elect"))
         for curve in CURVES:
             last = _last(of_data, curve)
@@ -182,13 +182,11 @@ def _below(claim: str, differences: Sequence[float]) -> Verdict:
 
 def _plot(rows: Sequence[Row]) -> Figure:
     """Return one panel per data set."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
-    names = list(dict.fromkeys(row["data"] for row in rows))
-    figure = Figure(figsize=(3.5 * max(len(names), 1.4), 3.3), layout="constrained")
+    names = named(rows, "data")
+    figure = new_figure(3.5 * max(len(names), 1.4), 3.3)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
-        of_data = [row for row in rows if row["data"] == name]
+        of_data = where(rows, data=name)
         _panel(axes, of_data)
         n_seeds = len({row["seed"] for row in of_data})
         axes.set_title(f"{name}, {n_seeds} seeds", fontsize=9)

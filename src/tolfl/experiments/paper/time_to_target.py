@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from tolfl.core.plot_style import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band
+from tolfl.core.plot_style import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band, new_figure
 from tolfl.core.records import Evaluated, RoundClosed
 from tolfl.core.spec import BlobsSpec, DatasetSpec, LinkModel, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
-from tolfl.experiments.result_rows import Row, mean_sd, named
+from tolfl.experiments.result_rows import Row, mean_sd, named, scheme_label
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -48,7 +48,6 @@ _STYLES = {
     "Tol-FL (k = 5)": (BLUE, "-"),
     "SBT": (GREEN, ":"),
 }
-_NAMES = {"batch": "batch", "fl": "FL", "sbt": "SBT", "tol-fl": "Tol-FL"}
 
 
 def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
@@ -160,12 +159,6 @@ def first_within(losses: Sequence[float], target: float) -> int | None:
     return next((number for number, loss in enumerate(losses, start=1) if loss <= target), None)
 
 
-def label_of(clock: Row) -> str:
-    """Return how a layout is called."""
-    name = _NAMES[clock["scheme"]]
-    return f"{name} (k = {clock['k']})" if clock["scheme"] == "tol-fl" else name
-
-
 def round_s(clock: Row) -> float:
     """Return the mean time between two closed rounds (the first one needs no model to arrive)."""
     times: list[float] = clock["times_s"]
@@ -214,7 +207,12 @@ def _seconds(timings: Timings) -> Table:
                     continue  # it sends nothing: the same again
                 until = [timings.seconds_to_target(clock, timings.training_of(clock, a)) for a in timings.averagings]
                 sent = "-" if clock["scheme"] == "batch" else uplink
-                cells = (f"{1000 * per_sample:g}", sent, label_of(clock), f"{round_s(clock):.3f}")
+                cells = (
+                    f"{1000 * per_sample:g}",
+                    sent,
+                    scheme_label(clock),
+                    f"{round_s(clock):.3f}",
+                )
                 shown.append((*cells, *(mean_sd(seconds, ".1f") for seconds in until)))
     mbit = timings.clocks[0]["bandwidth_bps"] / 1e6
     notes = (
@@ -260,7 +258,7 @@ def _gets_there(timings: Timings, averaging: str) -> Verdict:
 def _order(timings: Timings, uplink: str) -> Verdict:
     """Compare the length of rounds, for their number is the same: the order does not depend on the target."""
     clocks = timings.at(uplink, timings.speeds()[0])
-    seconds = {label_of(clock): round_s(clock) for clock in clocks if clock["scheme"] != "batch"}
+    seconds = {scheme_label(clock): round_s(clock) for clock in clocks if clock["scheme"] != "batch"}
     between = [time for label, time in seconds.items() if label.startswith("Tol-FL")]
     held = all(seconds["FL"] < time < seconds["SBT"] for time in between)
     evidence = ", ".join(f"{label} {time:.3f}" for label, time in seconds.items()) + " s per round"
@@ -274,7 +272,7 @@ def _faster_than_batch(timings: Timings, averaging: str, per_sample: float) -> V
         return Verdict(claim, None, f"not every seed gets within 5 % in {timings.rounds} rounds")
     clocks = [clock for clock in timings.clocks if clock["seconds_per_sample"] == per_sample]
     means = {
-        f"{label_of(clock)}, {clock['uplink']}": statistics.fmean(
+        f"{scheme_label(clock)}, {clock['uplink']}": statistics.fmean(
             timings.seconds_to_target(clock, timings.training_of(clock, averaging))
         )
         for clock in clocks
@@ -288,10 +286,8 @@ def _faster_than_batch(timings: Timings, averaging: str, per_sample: float) -> V
 
 def _plot(timings: Timings, averaging: str) -> Figure:
     """Return the loss over virtual time, a panel for every uplink and speed of training."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
     uplinks, speeds = timings.uplinks(), timings.speeds()
-    figure = Figure(figsize=(7, 2.3 * len(speeds) + 0.5), layout="constrained")
+    figure = new_figure(7, 2.3 * len(speeds) + 0.5)
     grid = figure.subplots(len(speeds), len(uplinks), sharey=True, sharex="row", squeeze=False)
     for axes_row, per_sample in zip(grid, speeds, strict=True):
         for axes, uplink in zip(axes_row, uplinks, strict=True):
@@ -308,7 +304,7 @@ def _plot(timings: Timings, averaging: str) -> Figure:
 
 def _panel(axes: Axes, timings: Timings, averaging: str, uplink: str, per_sample: float) -> None:
     for clock in timings.at(uplink, per_sample):
-        label = label_of(clock)
+        label = scheme_label(clock)
         colour, line = _STYLES.get(label, (SKY, "-"))
         curves = timings.losses(timings.training_of(clock, averaging))
         draw_band(axes, clock["times_s"], curves, colour, label, line)

@@ -41,10 +41,10 @@ def test_a_run_can_be_watched_in_tensorboard_while_it_goes_on(tmp_path: Path) ->
     n_seen = []
     with tracker_for("tensorboard", "run", str(tmp_path)) as tracker:
         for _ in runs:
-            tracker.hear_new(runs.simulations[0].records)
+            tracker.add_new(runs.simulations[0].records)
             tags = read(tmp_path / "run").Tags()["scalars"]
             n_seen.append(len(read(tmp_path / "run").Scalars("loss")) if "loss" in tags else 0)
-        tracker.hear_new(runs.results[0].records)
+        tracker.add_new(runs.results[0].records)
     events = read(tmp_path / "run")
     closed = [record for record in runs.results[0].records if isinstance(record, RoundClosed)]
 
@@ -82,8 +82,8 @@ def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:
     for _ in runs:
         pass
     with tracker_for("tensorboard", "run", str(tmp_path), ["north", "south", "west", "east"]) as tracker:
-        tracker.hear(runs.results[0].records, "pca/")
-        tracker.hear(runs.results[0].records, "autoencoder/")
+        tracker.add(runs.results[0].records, "pca/")
+        tracker.add(runs.results[0].records, "autoencoder/")
         tracker.result({"auroc": 0.5, "unknown": None})
     events = read(tmp_path / "run")
 
@@ -100,8 +100,8 @@ def test_mlflow_has_the_same_numbers(tmp_path: Path) -> None:
     runs = Runs(SPEC)
     with tracker_for("mlflow", "run", uri) as tracker:
         for _ in runs:
-            tracker.hear_new(runs.simulations[0].records)
-        tracker.hear_new(runs.results[0].records)
+            tracker.add_new(runs.simulations[0].records)
+        tracker.add_new(runs.results[0].records)
     client = mlflow.MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("tolfl").experiment_id])
     closed = [record for record in runs.results[0].records if isinstance(record, RoundClosed)]

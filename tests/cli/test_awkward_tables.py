@@ -85,6 +85,7 @@ TEXTS: dict[str, bytes] = {
     "semicolons": lines(columns(), ";").encode(),
     "tabs": lines(columns(), "\t").encode(),
     "bars": lines(columns(), "|").encode(),
+    "blanks between values": lines(columns(), " ").encode(),
     "decimal comma": comma(lines(columns(), ";")).encode(),
     "a spreadsheet's sep=": ("sep=;\n" + comma(lines(columns(), ";"))).encode(),
     "byte order mark, Windows ends": b"\xef\xbb\xbf" + lines(columns()).replace("\n", "\r\n").encode(),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +81,14 @@ def test_a_table_needs_a_feature(tmp_path: Path) -> None:
     assert "no column is left" in sentence_about(csv(tmp_path / "t.csv", "y\n1\n"), "", "y")
 
 
+def packed(files: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return out.getvalue()
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
@@ -89,6 +99,8 @@ def test_a_table_needs_a_feature(tmp_path: Path) -> None:
         (b"\x1f\x8bnot a gzip", "check that it is not damaged"),
         (pickle.dumps({"a": [1, 2]}), "this is no table that can be read"),
         (b'[{"a": 1}]', "this is one JSON array"),
+        (b"a,b\r1,2\r", "its lines end in CR alone"),
+        (packed({"xl/workbook.xml": "<x/>"}), "an archive or a workbook (with xl/workbook.xml); unpack it, or save"),
         (b'{"a": 1}\nnothing\n', "data row 2: no JSON object"),
     ],
 )

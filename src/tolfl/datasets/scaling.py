@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tolfl.datasets.federated import Samples
 
 Floats = NDArray[np.float64]
-_NUMBERS_AT_ONCE = 2**14  #: what fits into a cache
+_NUMBERS_AT_ONCE = 2**16  #: what fits into a cache
 Kind = Literal["min-max", "standard", "none"]
 
 

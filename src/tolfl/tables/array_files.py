@@ -68,6 +68,7 @@ def read_arrays(stream: BinaryIO, name: str) -> ArrayFile:
     """Return the samples of an NPY file, or of an NPZ file: `X` and, if there, `names`, `device`, `y` and `time`."""
     try:
         loaded = np.load(stream, allow_pickle=False)
+        packed = [] if isinstance(loaded, np.ndarray) else loaded.zip.namelist()
         arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
     except Exception as problem:  # a damaged header leads numpy to half a dozen kinds of errors
         if isinstance(problem, FileNotFoundError | PermissionError | IsADirectoryError):
@@ -77,6 +78,10 @@ def read_arrays(stream: BinaryIO, name: str) -> ArrayFile:
                 name, "it holds pickled objects, which are never read, they can run code; save arrays of numbers"
             ) from None
         raise DataFileError(name, "cannot be read as a NumPy file; check that it is whole") from None
+    if other := next((one for one in packed if not one.endswith(".npy")), None):
+        raise DataFileError(
+            name, f"this is an archive or a workbook (with {other}); unpack it, or save the table as CSV"
+        )
     samples = arrays.pop("X", None)
     if samples is None:
         raise DataFileError(name, f"there is no array 'X' for the samples; the arrays are {', '.join(sorted(arrays))}")

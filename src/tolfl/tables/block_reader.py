@@ -403,17 +403,22 @@ def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
-    header, _, rest = start.partition(b"\n")
+    header, rest = _first_line(start, more)
     separator = ""
     if found := re.fullmatch(rb'"?sep=(.)"?\r?', header):  # a spreadsheet's hint to itself
         separator = found[1].decode()
-        header, _, rest = rest.partition(b"\n")
-    names, separator = _header(_decoded(header, name), separator, name)
+        header, rest = _first_line(rest, more)
+    if b"\r" in header.rstrip(b"\r"):
+        raise DataFileError(name, "its lines end in CR alone; save it with LF or CR LF at their ends")
+    text, first_row = _decoded(header, name), rest.partition(b"\n")[0].decode(errors="replace")
+    if not any(one in text for one in _SEPARATORS) and 0 < text.strip().count(" ") == first_row.strip().count(" "):
+        separator = " "
+    names, separator = _header(text, separator, name)
     read = pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=8 * _BLOCK_BYTES + len(header))
     convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     is_narrow = len(names) == 1  # then a blank line may be a missing value
     parse_options = {"delimiter": separator, "ignore_empty_lines": not is_narrow}
-    if not (rest := rest if rest.strip(b"\r\n") else next(more, b"")):
+    if not rest:
         yield pa.table({one: pa.array([], pa.string()) for one in names}), {}
     for lines in _chained(rest, more):
         if not lines.isascii():
@@ -433,6 +438,12 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
             yield _line_by_line(lines, names, separator, name)  # a quotation mark that is not closed
         else:
             yield _with_empty_rows(table, sorted(errors)), errors
+
+
+def _first_line(lines: bytes, more: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """Return a line, and those behind it: the next ones that come, if it is the last of what is there."""
+    line, _, rest = lines.partition(b"\n")
+    return line, rest if rest.strip(b"\r\n") else next(more, b"")
 
 
 def _chained(first: bytes, more: Iterator[bytes]) -> Iterator[bytes]:
@@ -461,7 +472,7 @@ def _line_by_line(lines: bytes, names: list[str], separator: str, name: str) -> 
             continue
         values = next(csv.reader([line.rstrip("\r")], delimiter=separator))
         if line.count('"') % 2:
-            errors[len(rows)] = "a quotation mark is not closed"
+            errors[len(rows)] = "a quotation mark is not closed on its line"
         elif len(values) != len(names):
             errors[len(rows)] = _ragged(len(values), len(names))
         rows.append([""] * len(names) if len(rows) in errors else values)

@@ -34,8 +34,8 @@ class KeptValues:
 
     def is_object(self, value: Any) -> bool:
         """Tell whether a value is an object of one of the app's own classes, known by its attributes."""
-        is_data = not callable(value) and not isinstance(value, (type, ModuleType, Enum))
-        return is_data and hasattr(value, "__dict__") and self._is_own(type(value))
+        is_other = isinstance(value, (type, ModuleType, Enum)) or hasattr(value, "load_state_dict")
+        return not is_other and hasattr(value, "__dict__") and self._is_own(type(value))
 
     def plain(self, value: Any) -> Any:
         """Return a value in a form that travels; `OddValueError` for one of another kind."""

@@ -50,6 +50,16 @@ class Smoothed:
         self.weights[:] = state["weights"]
 
 
+class Bound:
+    """Called like a function, and remembers the largest number."""
+
+    def __init__(self):
+        self.largest = 0.0
+
+    def __call__(self, number):
+        self.largest = max(self.largest, number)
+
+
 class Keeping(strategy.FedAvg):
     """Remembers values of many kinds, some of which are changed in place."""
 
@@ -57,7 +67,7 @@ class Keeping(strategy.FedAvg):
         super().__init__(**options)
         self.inner = strategy.FedMedian(**options)
         self.window, self.counts, self.by_node = deque(maxlen=2), Counter(), defaultdict(list)
-        self.smoothed, self.legacy, self.rounds = Smoothed(), np.random.RandomState(3), []
+        self.smoothed, self.bound, self.legacy, self.rounds = Smoothed(), Bound(), np.random.RandomState(3), []
         self.worst = self.folder = self.day = self.size = None
 
     def aggregate_train(self, server_round, replies):
@@ -65,6 +75,7 @@ class Keeping(strategy.FedAvg):
         arrays, metrics = self.inner.aggregate_train(server_round, replies)
         self.smoothed(arrays["weights"].numpy())
         self.window.append(float(self.legacy.uniform()))
+        self.bound(self.window[-1])
         for reply in replies:
             self.counts[reply.metadata.src_node_id] += 1
             self.by_node[reply.metadata.src_node_id].append(server_round)
@@ -83,7 +94,7 @@ class Keeping(strategy.FedAvg):
 
     def told(self):
         kept = [self.window, self.counts, self.by_node, self.rounds, self.worst, self.folder, self.day, self.size]
-        return repr([*kept, self.smoothed.weights, self.legacy.uniform()])
+        return repr([*kept, self.smoothed.weights, self.bound.largest, self.legacy.uniform()])
 
 
 class Decaying(strategy.FedAvg):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
 #: As many as fit side by side on a wide screen, and as many colours as can be told apart.
+#: A device that has not answered for so long after the end of its run has ended, too.
+_GONE_S = 10.0
 _MOST_RUNS = 6
 #: What is learned from which data, by whom, and who fails.
 _RUN = (
@@ -397,8 +399,8 @@ def dashboard(
 
     names: dict[str, Any] = {} if host in ("127.0.0.1", "localhost", "::1") else {"names": ()}
     if len(runs) == 1 and not Path(runs[0]).exists() and ":" in runs[0]:
-        with _mirrored(runs[0], credentials) as (reader, source):
-            _serve_page(Page([reader], is_following=True, source=source, **names), host, port)
+        with _mirrored(runs[0], credentials) as (reader, source, goes_on):
+            _serve_page(Page([reader], is_following=True, source=source, goes_on=goes_on, **names), host, port)
         return
     readers = [reader for path in runs for reader in readers_of(Path(path), follow)]
     if len(readers) > _MOST_RUNS:
@@ -416,8 +418,10 @@ def _serve_page(page: Page, host: str, port: int) -> None:
 
 
 @contextmanager
-def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReader, Callable[[], str]]]:
-    """Give a reader of the records of the fleet behind an address, and whose word they are."""
+def _mirrored(
+    address: str, credentials: Path | None
+) -> Iterator[tuple[RunReader, Callable[[], str], Callable[[], bool]]]:
+    """Give a reader of the records of the fleet behind an address, their source, and whether it still answers."""
     import asyncio
     from tempfile import TemporaryDirectory
 
@@ -438,4 +442,4 @@ def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReade
             return f"as the device at {mirror.address} tells" + (f", silent for {age_s} s" if age_s >= 2 else "")
 
         with mirror.running():
-            yield RunReader(Path(folder), f"the fleet at {address}"), source
+            yield RunReader(Path(folder), f"the fleet at {address}"), source, lambda: mirror.silent_s < _GONE_S

@@ -135,6 +135,7 @@ class Page:
     token: str = ""
     names: Sequence[str] = LOCAL_NAMES  #: hosts that the page answers to; empty: all
     source: Callable[[], str] = lambda: ""  #: whose word the records are, and how old it is
+    goes_on: Callable[[], bool] = lambda: False  #: also after the end of the run: devices may watch then
     is_closing: bool = field(default=False, init=False)  #: whether the lines so far are all
 
     def __post_init__(self) -> None:
@@ -213,7 +214,7 @@ class Page:
             if now != states:
                 states = now
                 yield _event("state", now, places)
-            if is_last or all(run.is_over for run in self._runs):
+            if is_last or (all(run.is_over for run in self._runs) and not self.goes_on()):
                 yield _event("end", b"{}", places)
                 return
             quiet_s = 0.0 if news else quiet_s + _LOOK_S

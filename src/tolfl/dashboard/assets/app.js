@@ -47,6 +47,8 @@ class RunView {
     const { run } = this;
     const part = (title, ...content) => element("div", { class: "part" }, element("h4", {}, title), ...content);
     [this.inside, this.failures, this.traffic] = [element("div"), element("div"), element("div")];
+    this.alarms = element("div");
+    this.alarmsPart = part("Alarms", this.alarms);
     this.log = element("ol");
     const log = element("div", { class: "log", tabindex: 0, role: "region", "aria-label": `What happened in ${run.name}` }, this.log);
     this.withRounds = element("input", { type: "checkbox", onchange: () => { this.told = ""; this.show(this.seconds, this.isLive); } });
@@ -55,6 +57,7 @@ class RunView {
       element("div", { class: "parts" },
         part("Whose samples are in the model", this.inside),
         part("Failures", this.failures),
+        this.alarmsPart,
         part("Messages and bytes", this.traffic),
         part("What happened", element("label", {}, this.withRounds, " rounds and scores too"), log)));
   }
@@ -79,6 +82,8 @@ class RunView {
     this.facts.replaceChildren(panels.facts(state));
     this.inside.replaceChildren(panels.inside(state));
     this.failures.replaceChildren(panels.failures(this.run, state));
+    this.alarmsPart.hidden = !state.alarms.length;
+    this.alarms.replaceChildren(panels.alarms(state));
     this.traffic.replaceChildren(panels.traffic(state));
     this.log.replaceChildren(...panels.log(this.run, state, count, this.withRounds.checked));
     return state;

@@ -15,9 +15,10 @@ export function headline(state, quietS) {
   const doing = state.ended ? "are left" : quietS ? `are there, but nothing is new for ${quietS} s` : "train";
   const count = `${living} of ${state.devices.size} devices ${doing}`;
   const last = state.incidents.at(-1);
-  if (!last) return `${count}; no failure so far.`;
-  const told = last.headline.findLast(([, knownS]) => knownS <= state.untilS);
-  return `${count}; ${told[0]}.`;
+  const told = last ? last.headline.findLast(([, knownS]) => knownS <= state.untilS)[0] : "no failure so far";
+  const open = new Set(state.alarms.filter((one) => one.isOpen).map(({ line }) => line.device));
+  const alarms = open.size ? `alarm on device ${ranges(open)}; ` : "";
+  return `${alarms}${count}; ${told}.`;
 }
 
 /** The numbers beside the picture. */
@@ -110,6 +111,16 @@ function table(head, rows, empty) {
 export function failures(run, state) {
   const rows = state.incidents.map((one) => one.cells.map(([text, knownS]) => (knownS <= state.untilS ? text : "–")));
   return table(run.history.columns, rows.reverse(), state.started ? "Nothing has failed so far." : "Nothing is known yet.");
+}
+
+const N_ALARMS = 50;
+
+/** Groups of alarms of the devices that watch, the newest first. */
+export function alarms(state) {
+  const rows = state.alarms.toReversed().slice(0, N_ALARMS).map(({ line, isOpen }) => [
+    String(line.device), isOpen ? "open" : "over", line.severity, seconds(line.time_s), line.what,
+  ]);
+  return table(["device", "", "severity", "at", "what"], rows, "No alarm so far.");
 }
 
 /** Bytes on the wire beside the ways to count messages. */

@@ -124,7 +124,7 @@ function freshState(started) {
   })));
   return {
     started, clusters, devices, rounds: [], others: [], evaluations: [], heaviest: null, current: null, heads: [],
-    takeovers: [], traffic: new Map(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
+    takeovers: [], alarms: [], traffic: new Map(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
     all: [], parents: new Map(), branches: [],
   };
 }
@@ -158,6 +158,7 @@ function hear(state, line) {
     case "traffic": count(state, line); break;
     case "run_ended": state.ended = line; break;
     case "scores": state.scores = line; break;
+    case "alarm": alarm(state, line); break;
   }
 }
 
@@ -181,6 +182,14 @@ function fail(state, line) {
     const status = what.startsWith("cut") ? "cut" : "returning";
     for (const id of cutOff(what, state.devices.size)) if (state.devices.get(id)?.status !== "dead") away(state, id, status, line.time_s);
   }
+}
+
+/** A group of alarms of a device that watches; its id is a name and the number of the event in it. */
+function alarm(state, line) {
+  const name = line.id.slice(0, line.id.lastIndexOf("-"));
+  const known = state.alarms.find((one) => one.name === name);
+  if (known) Object.assign(known, { line, isOpen: line.event !== "close" });
+  else state.alarms.push({ name, line, isOpen: line.event !== "close" });
 }
 
 function count(state, line) {

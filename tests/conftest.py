@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 from coverage import Coverage
@@ -20,21 +22,25 @@ settings.load_profile("repeatable" if os.environ.get("CI") else "search")
 
 #: `make test` measures the rooms of the algorithm by their own tests and the simulator's: measured Python takes two to
 #: four times as long. The searches of the explorer go through the same lines thousands of times.
-_MEASURED = {"core", "kernel", "learners", "protocol", "sim"}
+_ALGORITHM = ("core", "kernel", "learners", "protocol")
+_MEASURED = {*_ALGORITHM, "sim"}
 _SEARCHES = {"test_explorer.py"}
+_MEASURING = Coverage.current() if os.environ.get("TOLFL_QUICK") and "PYTEST_XDIST_WORKER" in os.environ else None
 
-if os.environ.get("TOLFL_QUICK") and "PYTEST_XDIST_WORKER" in os.environ:
-    # Each process that a test starts would take 0.3 s longer.
-    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+if _MEASURING is not None:
+    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # each process that a test starts would take 0.3 s longer
+    for room in map(import_module, (f"tolfl.{name}" for name in _ALGORITHM)):
+        for found in iter_modules(room.__path__, f"{room.__name__}."):
+            import_module(found.name)
+    _MEASURING.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _pause_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Measure no tests of other rooms in a quick run."""
-    measuring = Coverage.current() if os.environ.get("TOLFL_QUICK") else None
-    if measuring is None or (request.path.parent.name in _MEASURED and request.path.name not in _SEARCHES):
+def _measure(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Measure the tests of some rooms in a quick run."""
+    if _MEASURING is None or request.path.parent.name not in _MEASURED or request.path.name in _SEARCHES:
         yield
         return
-    measuring.stop()
+    _MEASURING.start()
     yield
-    measuring.start()
+    _MEASURING.stop()

@@ -42,6 +42,15 @@ def examined(tolfl: Command, *arguments: str) -> tuple[int, dict[tuple[str, str]
     return code, {(finding.area, finding.name): finding for finding in findings}
 
 
+def problems(found: dict[tuple[str, str], CheckResult]) -> set[tuple[str, str]]:
+    return {key for key, finding in found.items() if finding.state is Level.PROBLEM}
+
+
+def own_problems(tolfl: Command) -> set[tuple[str, str]]:
+    """Return what is wrong with the machine that the tests run on: no test depends on its health."""
+    return problems(examined(tolfl)[1])
+
+
 def device_file(folder: Path, listen: str, credentials: Path | None = None, **more: object) -> Path:
     (folder / "spec.toml").write_text(RunSpec(data="blobs", devices=3, clusters=1, rounds=2).to_toml())
     shown = {"insecure": True} if credentials is None else {"credentials": str(credentials)}
@@ -82,7 +91,7 @@ def test_every_note_warning_and_problem_says_what_to_do(tolfl: Command, tmp_path
     bad = [finding for finding in found.values() if finding.state is not Level.OK]
 
     assert code == 1
-    assert sum(finding.state is Level.PROBLEM for finding in bad) == 5
+    assert len(problems(found) - own_problems(tolfl)) == 5
     assert [finding for finding in bad if not finding.todo and ";" not in finding.found] == []
 
 
@@ -106,9 +115,9 @@ def test_a_free_port_is_fine_and_silent_peers_are_a_warning(tolfl: Command, tmp_
     with socket.create_server(("127.0.0.1", 0)) as one:
         silent = f"127.0.0.1:{one.getsockname()[1]}"
     config = device_file(tmp_path, "127.0.0.1:0", peers={"0": silent, "1": silent}, seeds=(silent,))
-    code, found = examined(tolfl, "--config", str(config))
+    _, found = examined(tolfl, "--config", str(config))
 
-    assert code == 0
+    assert problems(found) <= own_problems(tolfl)
     assert found["ports", "listen"].state is Level.OK
     assert found["ports", "peer 0"].state is Level.WARNING
     assert found["ports", "seed"].state is Level.WARNING
@@ -175,9 +184,9 @@ def test_a_certificate_that_ends_is_said_in_time(
     authority: Authority, tolfl: Command, days: int, state: Level, words: str
 ) -> None:
     folder = authority.issue("gateway", 1, days)
-    code, found = examined(tolfl, "--credentials", str(folder))
+    _, found = examined(tolfl, "--credentials", str(folder))
 
-    assert code == (1 if state is Level.PROBLEM else 0)
+    assert (problems(found) > own_problems(tolfl)) == (state is Level.PROBLEM)
     assert found["certificates", "gateway"].state is state
     assert words in found["certificates", "gateway"].sentence
     assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", state)

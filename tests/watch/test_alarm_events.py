@@ -63,3 +63,13 @@ def test_memory_that_was_stored_gives_the_same_ids_again() -> None:
 
     assert first + rest == whole
     assert len({event.id for event in whole}) == len(whole) == 4
+
+
+def test_addresses_that_somebody_invents_are_forgotten_and_open_groups_are_not() -> None:
+    groups = EventGroups("0", "lo", "m")
+    groups.take(ScoredWindow("attacked", 0.0, 5.0, 1.0, 0.001))
+    for number in range(5000):
+        groups.take(ScoredWindow(f"invented {number}", 1.0 + number / 1000, 0.1, 1.0, 0.9))
+
+    assert len(groups.memory.keys) <= 1001
+    assert groups.is_open("attacked")

@@ -100,6 +100,10 @@ def _match(schema: Schema, block: Block) -> dict[str, pa.Array]:
         shown = ", ".join(map(repr, lost[:5])) + (", ..." if len(lost) > 5 else "")
         have = ", ".join(list(by_name)[:10]) + (", ..." if len(by_name) > 10 else "")
         near = did_you_mean(lost[0], by_name)
+        if len(lost) == len(wanted) and any(column.measure for column in schema.columns):
+            near = (
+                "; the detector is of another link type, other windows or another sample rate: fit one on such a source"
+            )
         raise DataFileError(
             block.source, f"no column for {len(lost)} of {len(wanted)} columns: {shown}; it has {have}{near}"
         )

@@ -18,6 +18,7 @@ _OPENS_AT, _QUIET_BELOW = 2.0, 0.5  #: of the limit
 _N_RECENT, _N_REACHED = 3, 2
 _N_QUIET = 10
 _UPDATE_S = 60.0
+_MOST_KEYS = 1000
 
 
 class ScoredWindow(msgspec.Struct, frozen=True):
@@ -109,6 +110,8 @@ class EventGroups:
 
     def take(self, window: ScoredWindow) -> list[AlarmEvent]:
         """Take in a window; return what is to be sent."""
+        if window.key not in self.memory.keys and len(self.memory.keys) >= _MOST_KEYS:
+            self._forget(window)
         known = self.memory.keys.setdefault(window.key, _Key(window.start_s))
         events = []
         if window.start_s - known.last_s > _N_QUIET * window.window_s:  # nothing was seen for so long
@@ -137,6 +140,15 @@ class EventGroups:
         elif is_worse or (window.ratio > 1 and window.start_s - group.said_s >= _UPDATE_S):
             events.append(self._event(known, window, "update"))
         return events
+
+    def _forget(self, window: ScoredWindow) -> None:
+        """Drop keys that were silent for long, else all but those with a group: whoever floods can invent addresses."""
+        since_s = window.start_s - _N_QUIET * window.window_s
+        keys = self.memory.keys
+        kept = {key: one for key, one in keys.items() if one.group is not None or one.last_s >= since_s}
+        if len(kept) >= _MOST_KEYS:
+            kept = {key: one for key, one in kept.items() if one.group is not None}
+        self.memory.keys = kept
 
     def is_open(self, key: str) -> bool:
         """Tell whether a group of a key is open."""

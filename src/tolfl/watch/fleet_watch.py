@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,21 +84,29 @@ class FleetWatch:
 
     def status(self) -> WatchStatus:
         """Return what there is to know."""
-        watcher = self.watcher
+        watcher, n_waiting, latest, trouble = self.watcher, 0, tuple[str, ...](), self.watcher.trouble
+        try:
+            n_waiting = sum(watcher.queue.n_waiting().values())
+            latest = tuple(sentence(event) for event in watcher.queue.latest()[:_N_SHOWN])
+        except sqlite3.Error as error:  # a question must not end the device
+            trouble = trouble or f"alarms.sqlite cannot be read ({error})"
         return WatchStatus(
             source=watcher.source,
             model=watcher.model,
             is_up=watcher.is_up,
             rows=watcher.n_rows,
             alarms=watcher.n_alarms,
-            waiting=sum(watcher.queue.n_waiting().values()),
-            trouble=watcher.trouble,
-            latest=tuple(sentence(event) for event in watcher.queue.latest()[:_N_SHOWN]),
+            waiting=n_waiting,
+            trouble=trouble,
+            latest=latest,
         )
 
     def metrics(self) -> str:
         """Return it in Prometheus' text format."""
-        return watch_page(self.watcher, self._labels)
+        try:
+            return watch_page(self.watcher, self._labels)
+        except sqlite3.Error:  # as above
+            return ""
 
     def _tell(self, event: AlarmEvent) -> None:
         words = sentence(event)

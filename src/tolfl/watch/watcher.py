@@ -17,7 +17,7 @@ import numpy as np
 from tolfl.detect.detector import Detector
 from tolfl.detect.novelty import LIMIT
 from tolfl.detect.scoring import ScoredRows, TableScorer
-from tolfl.tables import Block, Roles, blocks
+from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 from tolfl.watch.alarm_queue import MAX_EVENTS, AlarmQueue
@@ -38,6 +38,12 @@ class _InUse(NamedTuple):
     detector: Detector
     model: str
     saved_s: float
+
+
+def _when(rows: Rows, place: int, *, is_utc: bool) -> str:
+    """Return when a row is as its source says it; of a capture, which knows, with its zone."""
+    text = "" if rows.time_texts is None else rows.time_texts[place].as_py() or ""
+    return f"{text.replace(' ', 'T').removesuffix('.000000')}Z" if is_utc and text else text
 
 
 class Watcher:
@@ -217,7 +223,7 @@ class Watcher:
                     by,
                     by == "score" and is_few,
                     scored.top.get(place, ()),
-                    "" if rows.time_texts is None else rows.time_texts[place].as_py() or "",
+                    _when(rows, place, is_utc=block.tally is not None),
                 ),
             )
 

@@ -147,9 +147,13 @@ def sentence_and_status(error: Exception) -> tuple[str, int] | None:
     return None
 
 
+#: A run's own files, and those of results: by these endings a message calls them files.
+_FILES = {".json", ".jsonl", ".lock", ".png", ".safetensors", ".toml"}
+
+
 class RunDirectoryError(TolFLError, OSError):
-    """A run directory cannot be written or read."""
+    """A run directory, or a file of runs or results, cannot be written or read."""
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"run directory {path}: {problem}")
+        super().__init__(f"{'file' if path.suffix in _FILES else 'run directory'} {path}: {problem}")
         self.path, self.problem = path, problem

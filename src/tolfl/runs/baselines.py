@@ -26,9 +26,13 @@ def mean_vector(samples: Vector) -> Score:
 
 def pca(samples: Vector, n_components: int) -> Score:
     """Return the squared error of a reconstruction from `n_components` principal components."""
-    mean, covariance = _moments(samples, with_covariance=True)
-    # From the covariance, in pieces: scikit-learn's PCA would need copies of data that may fill the memory.
-    directions = np.linalg.eigh(covariance)[1][:, ::-1][:, :n_components]
+    is_wide = len(samples) < samples[0].size  # then a covariance is larger than the rows, and far slower
+    mean, covariance = _moments(samples, with_covariance=not is_wide)
+    if is_wide:
+        directions = np.linalg.svd(_flat(samples) - mean, full_matrices=False)[2][:n_components].T
+    else:
+        # From the covariance, in pieces: scikit-learn's PCA would need copies of data that may fill the memory.
+        directions = np.linalg.eigh(covariance)[1][:, ::-1][:, :n_components]
 
     def score(test: Vector) -> NDArray[np.float64]:
         centred = _flat(test) - mean

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
+from tests.cli.test_captures import traffic
 from tests.net.fleet_processes import Fleet, fleet_of, kill_all, running_up, small_spec, wait_until
 from tests.net.own_tables import OwnTables, own_tables
 from tests.net.replay import lines_of_devices
@@ -358,3 +359,21 @@ def test_a_detector_of_ten_devices_with_112_features_moves_less_than_six_megabyt
             sent[key] = min(n_bytes, sent.get(key, n_bytes))
     print(f"{summary['bytes']} bytes, {sum(sent.values())} of them once, {summary['control_bytes']} of small messages")
     assert 1_000_000 < sum(sent.values()) < 6_000_000
+
+
+@pytest.mark.slow
+def test_a_fleet_on_captures_leaves_the_simulators_detector(tmp_path: Path) -> None:
+    """Their columns may have no value at all on a device, and are told as numbers that others take."""
+    for place, name in enumerate(("north", "south", "west")):
+        traffic(tmp_path / "site" / f"{name}.pcap", place, 80)
+    spec = RunSpec(
+        data=str(tmp_path / "site"), devices=3, clusters=3, timing="lan", fail="server@19", learn={"what": "detector"}
+    )
+    (simulated,) = run(spec)
+
+    with fleet_of(spec, tmp_path / "run") as fleet:
+        fleet.until_the_end()
+    summary = collect(fleet.launcher.directory, spec, fleet.data, fleet.survivors)
+
+    assert summary["state_digest"] == simulated.summary["state_digest"]
+    assert len(files_of(tmp_path / "run", fleet.survivors)) == 1

@@ -16,6 +16,7 @@ from tests.dashboard.conftest import Opened
 from tests.dashboard.test_page import TOKEN, Noted
 from tests.record_lines import adopted, closed, collected, cut_in_two, ended, lost_head, real_devices, started, write
 from tolfl.core.records import (
+    AlarmSent,
     AnyRecord,
     Evaluated,
     FailureHappened,
@@ -198,6 +199,24 @@ def test_a_second_failure_of_a_device_that_only_rounds_tell_of_counts(
     assert browser.text(".headline").startswith("3 of 4 devices")
     assert "does not answer" in device(browser, 1)
     assert browser.text(".log").count("device 1 is missing from the round") == 2
+
+
+def test_alarms_of_devices_that_watch_are_shown_and_open_ones_named(
+    browser: Browser, opened: Opened, tmp_path: Path
+) -> None:
+    def alarm(time_s: float, device: int, group: str, number: int, event: str) -> AlarmSent:
+        what = f"{event}, high: deauthentications 64, usual 0 to 1"
+        return AlarmSent(time_s=time_s, device=device, id=f"{group}-{number}", event=event, severity="high", what=what)
+
+    alarms = [alarm(7.0, 2, "a", 0, "open"), alarm(8.0, 3, "b", 0, "open"), alarm(9.0, 2, "a", 1, "close")]
+    opened(page_of(tmp_path, [*lost_head(), *alarms]))
+    browser.until_loaded()
+
+    assert browser.text(".headline").startswith("alarm on device 3; 4 of 4 devices are left")
+    assert "3\topen\thigh\t8.00 s\topen, high: deauthentications 64" in browser.text("#details")
+    assert "2\tover\thigh\t9.00 s\tclose" in browser.text("#details")
+    move_to(browser, 5.0)
+    assert "Alarms" not in browser.text("#details"), "none was known then"
 
 
 def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path: Path) -> None:

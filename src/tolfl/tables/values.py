@@ -17,8 +17,11 @@ from tolfl.tables.schema import N_COUNTS, N_HASHES
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Words for "no value", in whatever column.
-MISSING = pa.array(sorted({*pa_csv.ConvertOptions().null_values, "None", "none", "NONE", "-", "?"}))
+_NULLS = pa_csv.ConvertOptions().null_values
+#: Words for "no value" in a column that is learned from.
+MISSING = pa.array(sorted({*_NULLS, "None", "none", "NONE", "-", "?"}))
+#: The same for names of devices and classes: "none" is how many a table calls the rows without an attack.
+_NAMELESS = pa.array(sorted(_NULLS))
 
 NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 #: With a decimal comma for certain: 1,234 may be a thousand, 0,234 and 1234,5 and 1.234,5 may not.
@@ -74,7 +77,7 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return array.cast(pa.string()) if is_text(array.type) and not pa.types.is_string(array.type) else array
 
 
-def words(array: pa.Array) -> pa.Array:
+def words(array: pa.Array, missing: pa.Array = MISSING) -> pa.Array:
     """Return text without blanks around it, null where a value is missing; other types as text."""
     if not is_text(array.type):
         if pa.types.is_floating(array.type):
@@ -82,7 +85,7 @@ def words(array: pa.Array) -> pa.Array:
                              for text in array.cast(pa.string()).to_pylist()], pa.string())  # fmt: skip
         return array.cast(pa.string())
     text = pc.utf8_trim_whitespace(array)
-    return pc.if_else(pc.is_in(text, MISSING), None, text)
+    return pc.if_else(pc.is_in(text, missing), None, text)
 
 
 def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
@@ -178,12 +181,16 @@ def hashed(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def names(array: pa.Array) -> tuple[NDArray[np.str_], Flags]:
-    """Return values as names, whole numbers without a point, and which are missing."""
+    """Return values as names, whole numbers without a point, and which are missing.
+
+    >>> names(pa.array(["none", " north ", "NA", None]))[1].tolist()
+    [False, False, True, True]
+    """
     if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
         array = words(array.cast(pa.float64()))
     elif pa.types.is_temporal(array.type):
         array = pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
-    encoded = words(array).dictionary_encode()
+    encoded = words(array, _NAMELESS).dictionary_encode()
     texts = np.array([*encoded.dictionary.to_pylist(), ""], dtype=str)
     is_missing = encoded.indices.is_null().to_numpy(zero_copy_only=False)
     return texts[encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)], is_missing

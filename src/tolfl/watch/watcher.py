@@ -97,6 +97,7 @@ class Watcher:
         self._trouble = ""
         self.is_up = False  #: whether the source gives rows, or says that there are none yet
         self.counts: Tally | None = None  #: of the capture, where the source is one
+        self._n_steps = 0  #: of the clock, that were said
         self.last_s = 0.0  #: the end of the last window, since 1970; 0: windows have no time
         self.n_rows = self.n_alarms = self.n_events = self.n_known = 0
 
@@ -157,6 +158,7 @@ class Watcher:
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
             for block in found:
                 self.is_up, self.counts, self._trouble = True, block.tally, ""
+                self._say_steps(block.tally)
                 for window in self._judged(scorer, block, groups):
                     if n_known > 0 or (known_s is not None and window.start_s <= known_s):
                         n_known -= 1
@@ -175,6 +177,13 @@ class Watcher:
             if events := groups.close():
                 self._put(groups, events)
             return False
+
+    def _say_steps(self, counts: Tally | None) -> None:
+        """Say that the clock stepped when it does: a live source has no end at which all is told."""
+        if counts is not None and counts.n_clock_steps > self._n_steps:
+            before_ns, after_ns = counts.clock_steps[-1]
+            _LOG.warning("%s: the clock of the capture stepped by %+.3f s", self.source, (after_ns - before_ns) / 1e9)
+        self._n_steps = 0 if counts is None else counts.n_clock_steps
 
     def _scorer(self, in_use: _InUse) -> TableScorer:
         if self._keeps:

@@ -267,6 +267,7 @@ ADVICE = (
     ("Bluetooth", _AS_TABLE),
     ("802.15.4", _AS_TABLE),
     ("USB", _AS_TABLE),
+    ("cut before", "capture again with a longer snap length: tcpdump -s 256, dumpcap -s 256"),
 )
 
 

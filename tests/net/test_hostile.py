@@ -25,12 +25,12 @@ from tolfl.cli.flags import Format
 from tolfl.cli.fleet_commands import status
 from tolfl.core.contribution import GLOBAL, Contribution, Part, Vector
 from tolfl.core.device_set import DeviceSet
+from tolfl.core.errors import TolFLError
 from tolfl.core.spec import BlobsSpec
 from tolfl.learners import State
 from tolfl.learners.learner import digest_of
 from tolfl.net.addresses import split_address
 from tolfl.net.links import MAX_FRAMES_PER_S, MAX_HALF_OPEN, Meter
-from tolfl.net.node import LEARNING_ERRORS
 from tolfl.net.tls import Credentials
 from tolfl.net.wire import (
     CHUNK_BYTES,
@@ -521,8 +521,8 @@ def test_a_made_up_model_that_no_learner_can_use_ends_nobody_before_the_run_is_o
             ended = await asyncio.gather(*(fleet.tasks[device] for device in HONEST), return_exceptions=True)
 
             assert said == ["open"] * 3
-            assert any(isinstance(end, LEARNING_ERRORS) for end in ended)  # of some, only the closer can say
-            assert all(end == "over" or isinstance(end, LEARNING_ERRORS) for end in ended)
+            assert any(isinstance(end, TolFLError) for end in ended)  # of some, only the closer can say
+            assert all(end == "over" or isinstance(end, TolFLError) for end in ended)
             assert [node.device.stopped for node in fleet.nodes.values()] == ["over"] * 3
             assert len(fleet.histories()) == 1
             assert fleet.nodes[TARGET].device.version.work > 10**5
@@ -548,8 +548,8 @@ def test_an_update_after_which_nobody_can_train_ends_nobody_before_the_run_is_ov
             fleet.launch(0, 1, 2, 3)
             ended = await asyncio.gather(*fleet.tasks.values(), return_exceptions=True)
 
-            assert any(isinstance(end, LEARNING_ERRORS) for end in ended)
-            assert all(end == "over" or isinstance(end, LEARNING_ERRORS) for end in ended)
+            assert any(isinstance(end, TolFLError) for end in ended)
+            assert all(end == "over" or isinstance(end, TolFLError) for end in ended)
             assert [node.device.stopped for node in fleet.nodes.values()] == ["over"] * 4
             assert len(fleet.histories()) == 1
 

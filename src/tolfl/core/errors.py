@@ -31,6 +31,8 @@ def _without_signs(name: str) -> str:
 class TolFLError(Exception):
     """The base of every error that tolfl raises on purpose."""
 
+    ends_run = False  #: whether a learner that raises it wants the run to end, and has not failed on something forged
+
 
 class SpecError(TolFLError, ValueError):
     """A run specification asks for something that cannot be done."""

@@ -46,6 +46,8 @@ _NOT_FOR_THE_APP = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "COVERAGE_PROCESS
 class FlowerAppError(TolFLError, RuntimeError):
     """A Flower app cannot run on a fleet, or failed; the sentence names it."""
 
+    ends_run = True  #: as it ends a run of Flower
+
 
 class AppEndedError(FlowerAppError):
     """The app's process ended or gave no answer in time; another can take its place."""

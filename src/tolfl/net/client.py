@@ -144,7 +144,7 @@ class RecordsMirror:
             try:
                 await self.look()
             except (OSError, EOFError, ValueError):
-                if self.silent_s > _ANSWER_S:
+                if self.silent_s > _ANSWER_S and not self._is_stopped.is_set():
                     self._ask_another()
             await asyncio.sleep(_LOOK_S)
 
@@ -173,17 +173,17 @@ async def _exchange(address: str, credentials: Credentials, question: Frame) -> 
     """Return the answer to one frame; only a device of the fleet is asked."""
     reader, protocol = new_reader()
     context, loop = credentials.client_context, asyncio.get_running_loop()
-    async with asyncio.timeout(_ANSWER_S):
-        host, port = split_address(address)
-        transport, _ = await loop.create_connection(
-            lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
-        )
-        try:
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            host, port = split_address(address)
+            transport, _ = await loop.create_connection(
+                lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
+            )
             writer = writer_of(transport, reader, protocol)
             identity = credentials.identify(writer)
             if identity is not None and identity.device is None:
                 raise EOFError("whoever is there is no device of the fleet")
             writer.write(encode_frame(question))
             return await next_frame(reader)
-        finally:
-            transport.abort()
+    finally:
+        protocol.abort()

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from tolfl.core.contribution import Vector
 from tolfl.net.wire import (
@@ -321,10 +321,26 @@ def writer_of(
     return writer
 
 
-def new_reader() -> tuple[asyncio.StreamReader, asyncio.StreamReaderProtocol]:
+class StreamProtocol(asyncio.StreamReaderProtocol):
+    """Can break its connection also where whoever opened it was cancelled at the moment at which it stood."""
+
+    _made: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take in the transport of a connection that stands."""
+        self._made = cast("asyncio.Transport", transport)
+        super().connection_made(transport)
+
+    def abort(self) -> None:
+        """Break the connection, if it stands: one with TLS that is closed waits for the other side."""
+        if self._made is not None:
+            self._made.abort()
+
+
+def new_reader() -> tuple[asyncio.StreamReader, StreamProtocol]:
     """Return the reading half of a connection that does not exist yet."""
     reader = asyncio.StreamReader(limit=2 * MAX_FRAME_BYTES)
-    return reader, asyncio.StreamReaderProtocol(reader)
+    return reader, StreamProtocol(reader)
 
 
 async def reject(writer: asyncio.StreamWriter, rejection: Rejection) -> None:

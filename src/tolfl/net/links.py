@@ -310,12 +310,12 @@ class Links:
         reader, protocol = new_reader()
         context, patience_s = self._credentials.client_context, max(1.0, self._host.timing.silence_detection_s)
         host, port = split_address(address)
-        async with asyncio.timeout(patience_s):
-            transport, _ = await self._loop.create_connection(
-                lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
-            )
-        writer = writer_of(transport, reader, protocol)
         try:
+            async with asyncio.timeout(patience_s):
+                transport, _ = await self._loop.create_connection(
+                    lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
+                )
+            writer = writer_of(transport, reader, protocol)
             async with asyncio.timeout(patience_s):
                 writer.write(encode_frame(self._host.hello(peer)))
                 answer = await next_frame(reader)
@@ -323,7 +323,7 @@ class Links:
         except BaseException as error:
             if isinstance(error, RefusedMessageError):
                 self.refused[error.kind] += 1
-            transport.abort()
+            protocol.abort()
             raise
         one = self._peer(hello.device)
         one.reached, one.dialled_s = (address, hello.process), self._loop.time()
@@ -417,10 +417,9 @@ class Links:
         except (OSError, EOFError):
             pass  # who goes before saying anything has looked whether somebody is here, or has no certificate
         finally:
+            protocol.abort()
             if transport is None:
                 accepted.close()
-            else:
-                transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: Frame) -> None:
         identity = self._credentials.identify(writer)

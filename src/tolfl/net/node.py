@@ -21,12 +21,11 @@ import msgspec
 
 from tolfl.core.contribution import Contribution, Vector
 from tolfl.core.device_set import DeviceSet
-from tolfl.core.errors import DivergedError, ModelError, TolFLError
+from tolfl.core.errors import TolFLError
 from tolfl.core.failures import Failure, FailurePlan
 from tolfl.core.records import AlarmSent, RunStarted
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.learners import Account, Learner
-from tolfl.learners.learner import LearnerError
 from tolfl.learners.registry import what_of
 from tolfl.net.addresses import AddressBook, Word
 from tolfl.net.connection import Outgoing
@@ -81,8 +80,6 @@ if TYPE_CHECKING:
 
 #: How often a device that waits for the others looks who has come.
 _LOOK_S = 0.1
-#: What a learner ends with on a state, or a contribution, that it can make nothing of.
-LEARNING_ERRORS = (LearnerError, DivergedError, ModelError)
 _LOG = logging.getLogger("tolfl")
 _REVOKED = "device {} was revoked; enrol it anew to let it in again"
 
@@ -293,7 +290,7 @@ class Node:
             self.log.ended(self.now_s, self.device.record, reason)
             try:
                 results = self._trainer.results(self.device.record.state)
-            except LEARNING_ERRORS as error:
+            except TolFLError as error:
                 self._note_failure(error)
                 results = {}
             await asyncio.to_thread(
@@ -483,8 +480,8 @@ class Node:
     async def _await(self, computing: Future[Any], then: Callable[[Any], None], instead: object) -> None:
         try:
             result = await asyncio.wrap_future(computing)
-        except LEARNING_ERRORS as error:
-            if instead is None:
+        except TolFLError as error:
+            if instead is None or error.ends_run:
                 raise
             self._note_failure(error)
             result = instead

@@ -38,7 +38,9 @@ def check_output(out: str, folder: Path) -> None:
 def test_real_processes_leave_the_simulated_detector_after_a_kill(tolfl: Command, tmp_path: Path) -> None:
     code, out, said = tolfl("demo", *SMALL, "--out", "d")
 
-    assert (code, said) == (0, "")
+    assert code == 0, said
+    assert "device 1 takes over cluster 0 from device 0\n" in said
+    assert "tolfl: " not in said
     check_output(out, tmp_path / "d")
     assert "Tol-FL, a member takes over (real processes)" in out
     assert "it is the one that the simulator predicted, bit by bit" in out

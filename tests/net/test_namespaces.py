@@ -212,6 +212,8 @@ def test_every_folder_alone_tells_the_same_run_after_a_kill(tmp_path: Path, kill
     others = [device for device in range(3) if device != killed]
     with Network(3) as network, RemoteFleet(network, spec, tmp_path) as fleet:
         fleet.wait_for_the_start()
+        # A stall is measured against rounds in which nothing happens.
+        fleet.wait_until(lambda: len(fleet.rounds_since(0.0)) > 10, "some rounds are closed")
         fleet.kill(killed)
         fleet.wait_for_round_of(others, since_s=fleet.now_s)
         fleet.wait_until(lambda: len(fleet.rounds_since(fleet.now_s - 1.0)) > 0, "they go on")

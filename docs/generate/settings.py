@@ -146,8 +146,8 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("net.addresses", "_MAX_ADDRESS", ""),
         ("net.wire", "_MAX_ARRAYS", "arrays of one message"),
         ("net.wire", "_MAX_KEY", "characters of the name of an array"),
-        ("net.wire", "_MAX_NUMBER", ""),
-        ("net.wire", "_MAX_INTEGER", ""),
+        ("core.contribution", "LARGEST_NUMBER", "numbers in an array are smaller"),
+        ("core.contribution", "LARGEST_INTEGER", "integers in an array are smaller, so that two can be added"),
     ],
     "Between two devices": [
         ("net.connection", "_MAX_WAITING", ""),

@@ -246,6 +246,7 @@ def test_a_pipe_gets_its_answers_while_it_is_open_and_ctrl_c_ends_it(model: Path
     process.stdin.flush()
     second = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)  # while the pipe is open: its end would end the command, too
     process.communicate(timeout=60)
 
     assert (first["row"], second["row"]) == (1, 2)

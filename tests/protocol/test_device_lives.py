@@ -15,6 +15,7 @@ from tests.protocol.fleets import (
     goodbye,
     heartbeat,
     join,
+    messages_to,
     next_record,
     offer,
     only,
@@ -27,6 +28,7 @@ from tests.protocol.fleets import (
 )
 from tolfl.protocol.events import Announce, KeepIncarnation, LeaveAsked, PeerFailed, Started, Stop, Ticked
 from tolfl.protocol.history import Roster
+from tolfl.protocol.messages import Report
 
 # -- versions (rule 8) ------------------------------------------------------------------------------------------------
 
@@ -211,6 +213,15 @@ def test_the_run_is_over_when_everybody_holds_the_last_model() -> None:
     assert announced(effects).record.is_over
     assert sent(effects) == [(1, "Ack"), (1, "Closed")]
     assert effects[-1] == Stop("over")
+
+
+def test_whoever_says_that_it_holds_the_last_model_adds_no_samples() -> None:
+    topology = clusters([0, 1])
+    member = started(topology, 1, rounds=1)
+    effects = member.handle(closed(0, next_record(topology, 0, 1)))
+    (said,) = [one for one in messages_to(effects, 0) if isinstance(one, Report)]
+
+    assert (set(said.contribution.included), said.contribution.n_samples) == ({1}, 0)
 
 
 def test_after_the_end_the_record_goes_to_whoever_is_behind() -> None:

@@ -363,7 +363,7 @@ def test_a_command_starts_without_what_is_slow_to_import(arguments: str) -> None
     program = (
         f"import sys; sys.argv = ['tolfl', *{arguments.split()!r}]\nfrom tolfl.cli import main\n"
         "try:\n    main()\nfinally:\n"
-        "    slow = {'torch', 'scipy', 'sklearn', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
+        "    slow = {'torch', 'scipy', 'sklearn', 'matplotlib', 'numpy', 'pyarrow'} & set(sys.modules)\n"
         "    print(sorted(slow), file=sys.stderr)\n"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

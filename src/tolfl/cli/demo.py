@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import numpy as np
 import typer
 
 from tolfl.core.errors import RunDirectoryError, TolFLError
@@ -278,6 +277,8 @@ def detector_bytes(folder: Path) -> set[bytes]:
 
 def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
     """Let each survivor score rows that nobody has seen, with its own file; say how many raise an alarm, and why."""
+    import numpy as np
+
     from tolfl.cli.output import console_for_tables
     from tolfl.detect.detector import Detector
 

@@ -250,6 +250,23 @@ def without_time(line: str) -> dict[str, object]:
     return {name: value for name, value in json.loads(line).items() if name != "time"}
 
 
+def test_new_rows_need_no_label_and_may_lack_device_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = columns() | {"when": [float(row % 7) for row in range(N)], "state": ["normal"] * N}
+    (tmp_path / "known").write_text(lines(table))
+    roles = ("--device-column", "site", "--time-column", "when", "--label-column", "state")
+    assert run("fit", "known", *roles, "--out", "m").code == 0
+    (tmp_path / "new").write_text(lines({name: table[name] for name in ("warm", "flow", "mode", "on")}))
+
+    known, new = (run("score", "m", name, "--format", "jsonl") for name in ("known", "new"))
+    scores = [[json.loads(line)["score"] for line in one.out.splitlines()] for one in (known, new)]
+    assert (new.code, scores[1]) == (0, scores[0])
+    assert "no column 'site', which was the device in training: each row goes by the fleet's threshold" in new.err
+    assert "no column 'when', which was the time in training" in new.err
+    assert run("score", "m", "new", "--device-column", "site").code == 2
+    assert run("evaluate", "m", "new").code == 2
+
+
 def scored_by_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: pa.Table) -> tuple[int, str, str]:
     monkeypatch.chdir(tmp_path)
     write("plain", tmp_path)

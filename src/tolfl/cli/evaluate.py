@@ -88,7 +88,8 @@ def _judged_table(
     source = blocks(data, encoding or scorer.schema.encoding, scorer.grid, per=scorer.per, tuning=scorer.tuning())
     first = next(source, None)
     usual = first.roles if first is not None else {}
-    own = Roles(*(getattr(scorer.schema.roles, role) or usual.get(role, "") for role in ("device", "label", "time")))
+    own = Roles(*(getattr(roles, role) or usual.get(role, "") for role in ("device", "label", "time")))
+    own = msgspec.structs.replace(own, label=own.label or scorer.schema.roles.label)
     if not own.label:
         raise SpecError("--label-column says which column has the truth; give it")
     scorer = TableScorer(detector, own, n_top=0, fill_missing=fill_missing)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,7 +52,8 @@ class TableScorer:
     detector
         Whose columns are looked for.
     roles
-        Columns that say whose, what and when, where they are not those of training.
+        Columns that say whose, what and when, where they are not those of training. Those of training are used where
+        they are there; labels are read only if asked for: new rows have none.
     n_top
         How many features to name for a row.
     explains_all
@@ -69,13 +71,14 @@ class TableScorer:
         explains_all: bool = False,
         fill_missing: bool = False,
     ) -> None:
-        self.detector = detector
+        self.detector, self._asked = detector, roles or Roles()
         self.schema = schema_of(detector, roles)
         self._n_top, self._explains_all = n_top, explains_all
         self._fills = fill_missing or self.schema.fill_missing
         self._known = frozenset(detector.thresholds.devices)
         self._unused: dict[str, None] = {}
         self._unknown: dict[str, None] = {}
+        self._lost: dict[str, str] = {}
         self._n_missing = 0
         #: What is measured may be missing: no signal strength of a second without a frame.
         self._may_miss = measures_of(detector.features.full) > 0
@@ -117,6 +120,9 @@ class TableScorer:
         notes = []
         if self._unused:
             notes.append(f"columns that the detector does not use: {_some(list(self._unused), 8)}")
+        for name, role in self._lost.items():
+            what = ": each row goes by the fleet's threshold" if role == "device" else ""
+            notes.append(f"there is no column {name!r}, which was the {role} in training{what}")
         if self._unknown:
             notes.append(
                 f"devices without a threshold of their own, the fleet's is used: {_some(list(self._unknown), 5)}"
@@ -138,11 +144,23 @@ class TableScorer:
             used = {*(column.name for column in schema.columns), *schema.roles.columns, *schema.left_out, *block.beside}
             names = [name for name in block.table.column_names if name.split(" [")[0] not in used and name not in used]
             self._unused |= dict.fromkeys(names if block.has_names else ())
-        rows = self.schema.rows(block)
+        rows = self._schema_for(block).rows(block)
         self._take_missing(rows)
         if rows.devices is not None:
             rows.devices = self._devices(rows.devices)
         return rows
+
+    def _schema_for(self, block: Block) -> Schema:
+        """Return the schema with the roles that are asked for, and those of training that the block has columns for."""
+        roles, columns = self.schema.roles, block.table.column_names
+        used = {role: getattr(self._asked, role) for role in ("device", "label", "time")}
+        for role in ("device", "time"):
+            name = getattr(roles, role)
+            if not name or used[role] or name in columns:
+                used[role] = name
+            elif not (role == "device" and block.device):
+                self._lost[name] = role
+        return msgspec.structs.replace(self.schema, roles=Roles(**used))
 
     def _take_missing(self, rows: Rows) -> None:
         is_missing = np.isnan(rows.values) & ~self._may_miss

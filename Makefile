@@ -133,8 +133,8 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 	test -x $(FLOWER_BIN)/python || $(PYTHON) -m venv .venv-flower
 	$(FLOWER_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) hatchling
-	@# Flower pins versions of its own: without tolfl's own list, and without its network.
-	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' matplotlib msgspec pyarrow rich safetensors scikit-learn scipy threadpoolctl tomli-w typer
+	@# Flower pins versions of its own, and torch came alone: what both need, without tolfl's own list.
+	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' cryptography filelock fsspec jinja2 matplotlib msgspec networkx packaging pyarrow rich safetensors scikit-learn scipy sympy threadpoolctl tomli-w typer
 	$(FLOWER_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Features
 from tolfl.detect.measures import restored, transformed
+from tolfl.detect.novelty import LIMIT
 from tolfl.learners import Fleet
 from tolfl.learners.checks import check_learner
 
@@ -38,6 +40,17 @@ def test_a_flood_in_a_constant_column_is_novel_and_says_what_is_usual(tmp_path: 
 
     assert detector.verdicts(flood).tolist() == [True]
     assert str(detector.novelty.top(detector.features, flood, 1)[0][0]) == "deauthentications 64, usual 0 to 0"
+
+
+def test_a_row_goes_by_the_ranges_of_its_device_or_else_by_those_of_the_fleet() -> None:
+    novelty = fitted().novelty
+    assert novelty is not None
+    wider = replace(novelty, own={"wide": (novelty.low, novelty.high + 100)})
+    floods = np.array([[64, 10, -60]] * 2, np.float32)
+    own, other = wider.scores(floods, np.array(["wide", "other"]))
+
+    assert own == 0.0
+    assert other == novelty.scores(floods)[1] > LIMIT
 
 
 def test_one_odd_row_does_not_make_the_range() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 
 import pytest
 from coverage import Coverage
@@ -29,9 +29,9 @@ _MEASURING = Coverage.current() if os.environ.get("TOLFL_QUICK") and "PYTEST_XDI
 
 if _MEASURING is not None:
     os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # each process that a test starts would take 0.3 s longer
-    for room in map(import_module, (f"tolfl.{name}" for name in _ALGORITHM)):
-        for found in iter_modules(room.__path__, f"{room.__name__}."):
-            import_module(found.name)
+    for room in _ALGORITHM:
+        for path in Path(next(iter(import_module(f"tolfl.{room}").__path__))).glob("*.py"):
+            import_module(f"tolfl.{room}.{path.stem}")
     _MEASURING.stop()
 
 

@@ -55,6 +55,7 @@ NOT_RUN = {
     "tolfl demo --simulated": "the same",
     "tolfl watch model --interface wlan0 --mqtt mqtt://broker.example:1883 --device gate": "needs a broker",
     "tcpdump -i wlan0 -U -w - | tolfl watch model - --syslog unix:///dev/log": "needs an adapter",
+    "rtl_sdr -f 433.92M -s 250k - | tolfl watch model - --raw cu8": "needs a receiver",
     "tolfl score model --interface wlan0 --alert-only": "needs an adapter: test_captures.py has loopback",
     'eval "$(tolfl completion bash)"': "for a shell; test_first_hour.py has bash run it",
     'eval "$(tolfl completion zsh)"': "for another shell",

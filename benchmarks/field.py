@@ -35,6 +35,7 @@ CAPTURE = "pmkid-not-recognized.cap"
 FIT_S, COUNT_S, ATTACK_S, ECHO_S = (0, 190), (208, 275), 20, 10
 _HEADER, _RECORD = 24, 16
 _STATION, _NETWORK = bytes.fromhex("a4c3f0112233"), bytes.fromhex("0018e7aabbcc")
+_OWN_NETWORK = bytes.fromhex("8cdef9d0b461")  #: the one that the capture is of, called WML
 
 Frames = list[tuple[float, bytes]]  #: seconds since the capture began, and the frame
 Attack = Callable[[np.random.Generator, float], Frames]
@@ -50,6 +51,20 @@ def deauthentications(per_second: float) -> Attack:
             for number, one in enumerate(times)
             for pair in [((_STATION, _NETWORK) if number % 2 else (_NETWORK, _STATION))]
         ]
+
+    return frames
+
+
+def network(per_second: float, address: bytes, name: bytes) -> Attack:
+    """Return beacons of a network with a clock of its own."""
+
+    def frames(rng: np.random.Generator, start_s: float) -> Frames:
+        found = []
+        for number, one in enumerate(np.arange(0, ATTACK_S, 1 / per_second) + rng.uniform(0, 0.2 / per_second)):
+            clock_us = round((start_s + one) * 1e6) + 10**12
+            body = struct.pack("<QHHBB", clock_us, 100, 0x0411, 0, len(name)) + name
+            found.append((start_s + float(one), _management(8, b"\xff" * 6, address, number) + body))
+        return found
 
     return frames
 
@@ -228,12 +243,17 @@ def main() -> None:
     attacks: dict[str, Attack | None] = {
         f"de-authentication, {rate:g}/s": deauthentications(rate) for rate in (64, 10, 2)
     }
-    attacks |= {"twin": twin, "jammer": None}
-    print(f"{'attack':<24}{'attacked windows, mean (worst)':<34}other windows, most of one seed; opened after, worst")
+    attacks |= {
+        "twin": twin,
+        "new network, 2/s": network(2, bytes.fromhex("00259c112233"), b"other"),
+        "same address and name, 1/s": network(1, _OWN_NETWORK, b"WML"),
+        "jammer": None,
+    }
+    print(f"{'attack':<28}{'attacked windows, mean (worst)':<34}other windows, most of one seed; opened after, worst")
     for name, attack in attacks.items():
         found = [measured(path, seed, attack) for seed in range(asked.seeds)]
         hits, others, worst_s = [one[0] for one in found], [one[2] for one in found], max(one[3] for one in found)
-        print(f"{name:<24}{f'{np.mean(hits):.1%} ({min(hits):.1%})':<34}{max(others)}; {worst_s:.1f} s")
+        print(f"{name:<28}{f'{np.mean(hits):.1%} ({min(hits):.1%})':<34}{max(others)}; {worst_s:.1f} s")
     print(f"{packets_per_second(path):,.0f} packets per second of the processor, from a file into rows")
 
 

@@ -47,6 +47,39 @@ def test_a_flood_is_counted_and_echoes_in_the_sums_and_silence_is_a_row(tmp_path
     assert tally.sentence == ""
 
 
+def beacon(clock_us: int, sender: bytes = C) -> bytes:
+    return management(8, sender)[:16] + sender + bytes(2) + clock_us.to_bytes(8, "little") + bytes(4) + b"\0\1x"
+
+
+@pytest.mark.parametrize("per", ["", "bssid"])
+@pytest.mark.parametrize("at_once", [1, 65_536])
+def test_a_second_sender_of_an_address_is_a_jump_of_its_clock_also_in_another_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str, at_once: int
+) -> None:
+    monkeypatch.setattr("tolfl.signals.captures.windows._PACKETS_AT_ONCE", at_once)
+    monkeypatch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", 200)
+    # Once a second: 50 us off each (a crystal), from second 3 on a twin in between, 0.3 s later.
+    own = [(second * SECOND, second * 1_000_050) for second in range(6)]
+    twins = [(second * SECOND + 3 * SECOND // 10, 77) for second in (3, 4)]
+    frames = [Frame(beacon(1 + clock), START + at) for at, clock in sorted(own + twins)]
+    found, _ = rows_of(tmp_path, frames, per=per)
+
+    assert [row["clock_jumps"] for row in found] == [0, 0, 0, 1, 2, 1]
+    assert [row["clock_jumps_10s"] for row in found] == [0, 0, 0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(("pause_s", "n_jumps"), [(590, 1), (610, 0), (-60, 0)])
+def test_clocks_are_compared_over_ten_minutes_and_not_across_a_step_of_the_capture_clock(
+    tmp_path: Path, pause_s: int, n_jumps: int
+) -> None:
+    times = [0, 1, 2, *(2 + pause_s + second for second in range(4))]
+    frames = [Frame(beacon(10**9 + (place + 1) * 10**6), START + at * SECOND) for place, at in enumerate(times)]
+    found, tally = rows_of(tmp_path, frames)
+
+    assert sum(row["clock_jumps"] for row in found) == n_jumps
+    assert tally.n_clock_steps == (pause_s < 0)
+
+
 def test_a_wrong_checksum_counts_as_such_and_in_nothing_else(tmp_path: Path) -> None:
     frames = [radiotap(management(12), 0x40), radiotap(management(12), 0), b"\x01\0\x08\0\0\0\0\0"]
     found, tally = rows_of(tmp_path, [Frame(data, START) for data in frames], RADIOTAP)

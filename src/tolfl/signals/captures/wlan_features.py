@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.signals.captures.capture_records import NS, Int64
-from tolfl.signals.captures.wlan import DATA, MANAGEMENT, WlanFrames
+from tolfl.signals.captures.wlan import DATA, FRAME, MANAGEMENT, WlanFrames
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -37,9 +37,12 @@ _KINDS = {
     "data_frames": (32, 33, 34, 35, 40, 41, 42, 43),
     "null_frames": (36, 44),
 }
+_ANNOUNCING = (*_KINDS["beacons"], *_KINDS["probe_responses"])  #: these say a network's name and clock
 _QOS_DATA = (40, 41, 42, 43, 44)
 _RETRY, _PROTECTED = 8, 0x40  #: of the frame control
 _CLOCK_OFF_US = 100_000
+_CLOCK_KEPT_NS = 600 * NS  #: crystals are up to 0.01 % off: 0.06 s in so long
+_MOST_CLOCKS = 4096  #: of networks, those heard last
 _PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNTS = (
     "frames", *_KINDS, "channels", "bad_checksums", "largest_talker", "transmitters", "receivers", "networks", "names",
@@ -91,9 +94,11 @@ class WlanRows:
         self._keys = np.zeros(0 if per else 1, np.uint64)
         self._last_ns = np.full(len(self._keys), -1, np.int64)  #: of each key's newest frame; -1: none
         self._before = np.zeros((self._n_summed - 1, len(self._keys), len(_SUMMED)))  #: counts of the last windows
+        self._clocks = np.empty(0, FRAME)  #: the last frame of each network that says its clock
 
     def forget(self) -> None:
         """Begin anew, as after a step of the clock."""
+        self._clocks = self._clocks[:0]
         self._last_ns[:] = -1
         self._before[:] = 0
 
@@ -116,6 +121,7 @@ class WlanRows:
         found = features_of(heard, group, n_windows * n_keys)
         waits, newest = self._waits(heard, group, starts_ns)
         found["longest_wait"] = waits
+        found["clock_jumps"] = self._clock_jumps(heard, group, n_windows * n_keys)
         self._sum(found, n_windows)
         table = np.column_stack([found[feature.name] for feature in WLAN_FEATURES])
         which = np.arange(n_windows * n_keys)
@@ -164,6 +170,20 @@ class WlanRows:
         still = np.where(newest >= 0, (ends - newest) / NS, np.nan)
         return np.fmax(waits, still.ravel()), newest.ravel()
 
+    def _clock_jumps(self, heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
+        """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
+        is_clock = np.isin(heard["kind"], _ANNOUNCING) & (heard["timestamp_us"] > 0) & ~heard["is_bad"]
+        n_kept = len(self._clocks)
+        clocks = np.concatenate([self._clocks, heard[is_clock]])
+        later, earlier = _neighbours([clocks["bssid"]], np.arange(len(clocks)))
+        ticks_us = (clocks["timestamp_us"][later] - clocks["timestamp_us"][earlier]).view(np.int64)
+        passed_ns = clocks["time_ns"][later] - clocks["time_ns"][earlier]
+        is_off = (np.abs(ticks_us - passed_ns // 1000) > _CLOCK_OFF_US) & (passed_ns <= _CLOCK_KEPT_NS)
+        is_last = np.ones(len(clocks), np.bool_)
+        is_last[earlier] = False
+        self._clocks = clocks[is_last][-_MOST_CLOCKS:]
+        return np.bincount(group[is_clock][later[is_off] - n_kept], minlength=n_groups).astype(float)
+
     def _sum(self, found: dict[str, Float], n_windows: int) -> None:
         counts = np.stack([found[name].reshape(n_windows, -1) for name in _SUMMED], axis=2)
         all_counts = np.concatenate([self._before, counts])
@@ -197,13 +217,12 @@ def features_of(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[st
     is_unicast = (heard["receiver"] >> np.uint64(40)) & np.uint64(1) == 0
     found["receivers"] = _different(group, heard["receiver"], n_groups, is_unicast)[0]
     found["channels"] = _different(group, heard["channel_mhz"], n_groups, heard["channel_mhz"] > 0)[0]
-    is_beacon = np.isin(kind, (*_KINDS["beacons"], *_KINDS["probe_responses"]))
+    is_beacon = np.isin(kind, _ANNOUNCING)
     is_named = is_beacon & (heard["name"] > 0)
     found["networks"] = _different(group, heard["bssid"], n_groups, is_beacon)[0]
     found["names"] = _different(group, heard["name"], n_groups, is_named)[0]
     pair = (heard["name"] * _PAIR) ^ heard["bssid"]
     found["twins"] = _different(group, pair, n_groups, is_named)[0] - found["names"]
-    found["clock_jumps"] = _clock_jumps(heard, group, n_groups, is_beacon)
     found["sequence_steps_back"] = _steps_back(heard, group, n_groups)
     is_either = is_data | is_management
     found["retry_share"] = share(flags & _RETRY > 0, is_either)
@@ -236,15 +255,6 @@ def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int
     order = places[np.lexsort((places, *(key[places] for key in keys)))]
     is_same = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
     return order[1:][is_same], order[:-1][is_same]
-
-
-def _clock_jumps(heard: NDArray[np.void], group: Int64, n_groups: int, is_beacon: Bools) -> Float:
-    """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
-    later, earlier = _neighbours([heard["bssid"], group], np.flatnonzero(is_beacon & (heard["timestamp_us"] > 0)))
-    ticks = (heard["timestamp_us"][later] - heard["timestamp_us"][earlier]).view(np.int64)
-    passed = (heard["time_ns"][later] - heard["time_ns"][earlier]) // 1000
-    is_off = np.abs(ticks - passed) > _CLOCK_OFF_US
-    return np.bincount(group[later][is_off], minlength=n_groups).astype(float)
 
 
 def _steps_back(heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:

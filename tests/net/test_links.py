@@ -6,6 +6,7 @@ Crosses `net.links` and `net.connection`, over real sockets on loopback.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -285,6 +286,29 @@ def test_an_interrupted_model_is_sent_first_and_a_full_queue_forgets_the_oldest(
         assert not queue.is_empty
 
     asyncio.run(live())
+
+
+def test_a_device_that_ends_by_an_error_dials_nobody_and_leaves_nothing_behind() -> None:
+    """The connection breaks with its tasks, there is something to say to the peer, and no task can begin any more."""
+
+    async def fail() -> None:
+        raise OSError("no disk")
+
+    async def live() -> None:
+        async with pair_of() as (speaker, listener):
+            speaker.links.expect(0)
+            await until(lambda: speaker.is_connected and listener.is_connected)
+            task, speaker._task = speaker._task, None
+            assert task is not None
+            speaker.links._spawn(fail())
+            with pytest.raises(ExceptionGroup) as raised:
+                await task
+            assert str(raised.value.exceptions[0]) == "no disk"
+            await speaker.links.stop()
+            await until(lambda: not listener.is_connected)
+
+    asyncio.run(live())
+    gc.collect()  # a task that was made and never begun would be told of now, and fail this test
 
 
 # -- one connection, whoever dials ------------------------------------------------------------------------------------

@@ -250,10 +250,7 @@ class Links:
         return self._peers[peer]
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return spawned(self._group, work, self._tasks)
 
     def _is_stalled(self, connection: Connection) -> bool:
         """Tell whether nothing passes on a connection: another one may, in the other direction."""
@@ -320,15 +317,15 @@ class Links:
                 writer.write(encode_frame(self._host.hello(peer)))
                 answer = await next_frame(reader)
             hello = self._welcome(answer, self._credentials.identify(writer), peer)
+            one = self._peer(hello.device)
+            one.reached, one.dialled_s = (address, hello.process), self._loop.time()
+            self._lengthen_pause(one)
+            self._spawn(self._keep(Connection(reader, writer, hello, self._host, is_dialled=True)))
         except BaseException as error:
             if isinstance(error, RefusedMessageError):
                 self.refused[error.kind] += 1
             protocol.abort()
             raise
-        one = self._peer(hello.device)
-        one.reached, one.dialled_s = (address, hello.process), self._loop.time()
-        self._lengthen_pause(one)
-        self._spawn(self._keep(Connection(reader, writer, hello, self._host, is_dialled=True)))
         return hello.device
 
     def _welcome(self, answer: Frame, identity: Identity | None, peer: int | None) -> Hello:
@@ -537,6 +534,20 @@ class Links:
             self._meter.count(peer)
         if isinstance(frame, Envelope):
             one.used_s, one.pause_s = self._loop.time(), 0.0
+
+
+def spawned(
+    group: asyncio.TaskGroup, work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]
+) -> asyncio.Task[None]:
+    """Start a task of a group, which is among `tasks` until it is done; a group that shuts down takes no more."""
+    try:
+        task = group.create_task(work)
+    except RuntimeError:
+        work.close()  # or Python would warn that nobody has awaited it
+        raise
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 def _leaves(group: ExceptionGroup[RefusedMessageError]) -> Iterator[RefusedMessageError]:

@@ -31,7 +31,7 @@ from tolfl.net.addresses import AddressBook, Word
 from tolfl.net.connection import Outgoing
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.failure_detector import FailureDetector
-from tolfl.net.links import Links
+from tolfl.net.links import Links, spawned
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog
 from tolfl.net.status import STRANGERS, Metrics, Watching, page, status_of, stranger_sentence
@@ -202,10 +202,7 @@ class Node:
             await metrics.stop()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return spawned(self._group, work, self._tasks)
 
     def _discovery(self) -> Discovery:
         from tolfl.net.discovery import Discovery  # noqa: PLC0415  (zeroconf is an extra)

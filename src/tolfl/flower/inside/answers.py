@@ -187,9 +187,9 @@ class FlowerApp:
 
     # -- rounds ---------------------------------------------------------------------------------------------------
 
-    def answer_state(self, state: Arrays) -> None:
-        """Take in the state that the next calls start from."""
-        self._state, self._configured = state, None
+    def answer_state(self, kept: list[str], news: Arrays) -> None:
+        """Take in the state that the next calls start from: arrays of the one before it, and new ones."""
+        self._state, self._configured = {**{key: self._state[key] for key in kept}, **news}, None
 
     def _configure(self, seed: int, round_index: int, phase: str, number: int) -> list[Any]:
         """Return the messages of a round; the strategy is then as it is after `configure_*`."""

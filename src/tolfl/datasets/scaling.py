@@ -53,7 +53,7 @@ class Moments:
 
     @classmethod
     def _of_whole(cls, samples: NDArray[np.floating], has_squares: bool) -> Moments:
-        """Return the moments of rows without a gap, a few at a time: the same sums, row after row."""
+        """Return the moments of rows without a gap, a few at a time: the same sums, row after row, as `einsum` adds."""
         n_rows, n_features = samples.shape
         step = max(1, _NUMBERS_AT_ONCE // n_features)
         sums, squares = np.zeros(n_features), np.zeros(n_features)
@@ -62,14 +62,14 @@ class Moments:
         for first in range(0, n_rows, step):
             some = samples[first : first + step]
             buffer[0], buffer[1 : len(some) + 1] = sums, some
-            sums = buffer[: len(some) + 1].sum(axis=0)
+            sums = np.einsum("ij->j", buffer[: len(some) + 1])
             lowest, highest = np.minimum(lowest, some.min(axis=0)), np.maximum(highest, some.max(axis=0))
         means = sums / max(1, n_rows)
         for first in range(0, n_rows if has_squares else 0, step):
             some = samples[first : first + step]
             buffer[0] = squares
             np.square(np.subtract(some, means, out=buffer[1 : len(some) + 1]), out=buffer[1 : len(some) + 1])
-            squares = buffer[: len(some) + 1].sum(axis=0)
+            squares = np.einsum("ij->j", buffer[: len(some) + 1])
         return cls(np.full(n_features, float(n_rows)), sums, squares, lowest, highest)
 
     def merge(self, other: Moments) -> Moments:

@@ -37,10 +37,10 @@ LEAST_SHRINKAGE = 1e-3  #: many rows hardly shrink anything, and twice the same 
 
 RARITY = " (rarity)"  #: how the name of a column ends that holds the hash of a word
 N_HASHES = 256  #: of words whose rarity is counted
+NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
 
 _BLOCK_ROWS = 256  #: matrix products of one shape add in one order, wherever a row is
 _WIDTH_STEP = 16
-_NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
 
 #: Several threads add in an order that depends on the machine: `with one_thread.limit(limits=1)`.
 one_thread = ThreadpoolController()
@@ -72,7 +72,7 @@ class CellScaling:
     def __call__(self, rows: Rows) -> Floats32:
         """Return scaled rows; a missing value is the median."""
         z = np.empty(rows.shape, np.float32)
-        step = max(1, _NUMBERS_AT_ONCE // max(1, rows.shape[1]))
+        step = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
         for first in range(0, len(rows), step):
             z[first : first + step] = self._scaled(rows[first : first + step])
         return z

@@ -23,6 +23,7 @@ from tolfl.detect.cells import (
     LEAST_ROWS,
     LEAST_STEP,
     N_HASHES,
+    NUMBERS_AT_ONCE,
     SIGMA,
     Cells,
     CellSums,
@@ -51,7 +52,6 @@ ROUNDS_PER_DOUBLING, LAST_ROUNDS = 2, 4  #: of k-means
 _BITS, _BITS_PER_ROUND, _MEDIAN_ROUNDS = 32, 8, 4
 _LOG_GRID = 2.0**30  #: sums of logarithms on a grid are exact, in whatever order rows come
 _SCORED_ROWS = 1024  #: at once
-_NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
 _SAMPLED = 3  #: stream of `Purpose.PARTITION`
 
 
@@ -296,7 +296,7 @@ class CellScalingRounds(CellStage):
         sums = np.zeros((3, len(median)))
         low, high = np.full(len(median), HIGHEST), np.full(len(median), -HIGHEST)
         rows, places = flat(turn.rows), self.places_of(turn)
-        step = max(1, _NUMBERS_AT_ONCE // max(1, len(median)))
+        step = max(1, NUMBERS_AT_ONCE // max(1, len(median)))
         for first in range(0, len(places), step):
             some = rows[places[first : first + step]]
             is_ready = not len(self.words) and self.measures is None
@@ -394,7 +394,7 @@ def from_keys(keys: NDArray[np.uint32]) -> Floats32:
 def _sortable(rows: Rows, prepared: Callable[[Rows], NDArray[np.float64]]) -> NDArray[np.uint32]:
     """Return whole numbers that sort as the values do; that of a missing value is the highest."""
     keys = np.empty(rows.shape, np.uint32)
-    step = max(1, _NUMBERS_AT_ONCE // max(1, rows.shape[1]))
+    step = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
     for first in range(0, len(rows), step):
         some = prepared(rows[first : first + step])
         with np.errstate(over="ignore"):

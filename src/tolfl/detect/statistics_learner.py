@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import SpecError
-from tolfl.detect.cells import Floats, full, one_thread
+from tolfl.detect.cells import NUMBERS_AT_ONCE, Floats, full, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, flat, missing_values, scaler_of, size_of
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
@@ -105,9 +105,12 @@ def statistics_of(samples: NDArray[Any], origin: Floats, scaled: Callable[[Any],
     [0.0, 0.0, 1.0, 1.0, 1.0]
     """
     sums, products = np.zeros(len(origin)), np.zeros((len(origin), len(origin)))
+    buffer, step = np.empty((min(len(samples), _ROWS_AT_ONCE), len(origin))), NUMBERS_AT_ONCE // len(origin)
     for first in range(0, len(samples), _ROWS_AT_ONCE):
-        rows = scaled(samples[first : first + _ROWS_AT_ONCE]).astype(np.float64)
-        rows -= origin
+        some = samples[first : first + _ROWS_AT_ONCE]
+        rows = buffer[: len(some)]
+        for start in range(0, len(some), step):
+            np.subtract(scaled(some[start : start + step]), origin, out=rows[start : start + step])
         sums += rows.sum(axis=0)
         products += rows.T @ rows
     return np.concatenate([sums, products[np.triu_indices(len(origin))]]) / len(samples)

@@ -134,13 +134,18 @@ class AppProcess:
             if self._process is None or self._process.poll() is not None:
                 self.close()
                 self._begin()
-            if state is not self._sent:
-                before, self._sent = self._sent or {}, None
-                kept = [key for key, array in state.items() if before.get(key) is array]
-                news = {key: array for key, array in state.items() if before.get(key) is not array}
-                self._call("state", {"kept": kept, "news": plain_state(news)}, timeout_s)
-                self._sent = state
-            return self._call(name, arguments, timeout_s)
+            found = self._call(name, arguments, timeout_s, self._news_of(state))
+            self._sent = state
+            return found
+
+    def _news_of(self, state: State) -> dict[str, Any] | None:
+        """Return what the process lacks of a state; nothing, if it has it. Until it has answered, it may have none."""
+        sent, self._sent = self._sent, None
+        if state is sent:
+            return None
+        before = sent or {}
+        news = {key: array for key, array in state.items() if before.get(key) is not array}
+        return {"kept": [key for key in state if key not in news], "news": plain_state(news)}
 
     def interrupt(self) -> None:
         """End what the process is asked at the moment, if anything: the round is being closed without it."""
@@ -166,12 +171,12 @@ class AppProcess:
                 except BrokenPipeError:
                     continue
 
-    def _call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+    def _call(self, name: str, arguments: dict[str, Any], timeout_s: float, state: dict[str, Any] | None = None) -> Any:
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        data = msgspec.msgpack.encode([name, arguments])
+        data = msgspec.msgpack.encode([name, arguments, state])
         try:
             process.stdin.write(struct.pack("<Q", len(data)))
             process.stdin.write(data)

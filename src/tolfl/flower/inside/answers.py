@@ -59,7 +59,7 @@ def serve(calls: BinaryIO, answers: BinaryIO) -> None:
     app: FlowerApp | None = None
     while True:
         try:
-            name, arguments = receive(calls)
+            name, arguments, state = receive(calls)
         except EOFError:
             os._exit(0)
         try:
@@ -67,6 +67,8 @@ def serve(calls: BinaryIO, answers: BinaryIO) -> None:
                 app = FlowerApp(**arguments)
                 found: Any = app.description()
             else:
+                if state is not None:
+                    app.take(**state)
                 found = getattr(app, f"answer_{name}")(**arguments)
             answer = {"found": found}
         except RefusedAppError as error:
@@ -187,8 +189,8 @@ class FlowerApp:
 
     # -- rounds ---------------------------------------------------------------------------------------------------
 
-    def answer_state(self, kept: list[str], news: Arrays) -> None:
-        """Take in the state that the next calls start from: arrays of the one before it, and new ones."""
+    def take(self, kept: list[str], news: Arrays) -> None:
+        """Take in the state that this call and the next start from: arrays of the one before it, and new ones."""
         self._state, self._configured = {**{key: self._state[key] for key in kept}, **news}, None
 
     def _configure(self, seed: int, round_index: int, phase: str, number: int) -> list[Any]:

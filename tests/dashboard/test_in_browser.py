@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tolfl.core.records import (
     Scored,
     TakenOver,
 )
-from tolfl.dashboard import Page, PageCommand
+from tolfl.dashboard import AlarmsOfDevice, Page, PageCommand, ShownAlarm
 from tolfl.runs.run_reader import RunReader
 
 pytestmark = needs_chromium
@@ -217,6 +218,29 @@ def test_alarms_of_devices_that_watch_are_shown_and_open_ones_named(
     assert "2\tover\thigh\t9.00 s\tclose" in browser.text("#details")
     move_to(browser, 5.0)
     assert "Alarms" not in browser.text("#details"), "none was known then"
+
+
+def test_live_alarms_are_those_of_every_device_with_their_age(browser: Browser, opened: Opened, tmp_path: Path) -> None:
+    now_s = time.time()
+    asked = (
+        AlarmsOfDevice(0, (), now_s, is_silent=False),
+        AlarmsOfDevice(1, (ShownAlarm("open", "high", "<b>a flood</b>", now_s - 200.0),), now_s, is_silent=False),
+        AlarmsOfDevice(2, (), None, is_silent=True),
+        AlarmsOfDevice(3, (ShownAlarm("close", "notice", "a twin", now_s - 8000.0),), now_s - 130.0, is_silent=True),
+    )
+    goes_on: dict[str, Any] = {"is_following": True, "goes_on": lambda: True}
+    opened(page_of(tmp_path, lost_head(), **goes_on, alarms=lambda: asked))
+    browser.until(lambda: "said" in browser.text("#details"), "the alarms are there")
+
+    assert browser.text(".headline").startswith("alarm on device 1; ")
+    shown = browser.text("#details")
+    assert "1\topen\thigh\t3 min ago\t<b>a flood</b>\t" in shown
+    assert "3\tover\tnotice\t2 h ago\ta twin\t2 min ago, silent since" in shown
+    assert "does not answer, its alarms are not known: device 2" in shown
+    assert "does not answer any more: device 3" in shown
+    assert "no alarm: device 0" in shown
+    move_to(browser, 5.0)
+    assert "a flood" not in browser.text("#details"), "nobody knows who had said what then"
 
 
 def test_the_slider_goes_through_time(browser: Browser, opened: Opened, tmp_path: Path) -> None:

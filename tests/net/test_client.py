@@ -29,6 +29,8 @@ def test_any_device_tells_the_whole_run_and_another_one_goes_on_when_it_dies(tmp
             await fleet.until_round(2)
             mirror = RecordsMirror(fleet.addresses[3], Credentials(), copy)
             await mirror.look()
+            await mirror.ask_others()
+            assert [(word.device, word.is_silent) for word in mirror.last_answers] == [(n, False) for n in range(4)]
             reader = RunReader(copy)
             rounds = {line.round for line in reader.read() if isinstance(line, RoundClosed)}
             copied = (copy / RECORDS).read_bytes()
@@ -42,12 +44,17 @@ def test_any_device_tells_the_whole_run_and_another_one_goes_on_when_it_dies(tmp
                     wait_until(
                         lambda: mirror.address != fleet.addresses[3] and mirror.silent_s < 1.0, "another answers"
                     )
+                    wait_until(lambda: mirror.last_answers[3].is_silent, "it is known to be silent")
 
             await asyncio.to_thread(follow)
             gate.set()
             reader.read()
             assert (reader.n_starts, reader.n_unreadable) == (2, 0)
             assert {line.round for line in reader.records if isinstance(line, RoundClosed)} == {0, 1}
+            assert [word.is_silent for word in mirror.last_answers] == [False, False, False, True]
+            last = mirror.last_answers[3].status
+            assert last is not None
+            assert last.device == 3, "what it said before it fell silent is still known"
 
     asyncio.run(live())
 

@@ -60,7 +60,7 @@ def test_the_last_twenty_events_are_kept_to_be_shown(tmp_path: Path) -> None:
     queue.put([event(number) for number in range(30)], "lo", Memory())
     queue.done("a", queue.waiting("a")[-1][0])
 
-    assert [found.id for found in queue.latest()] == [event(number).id for number in range(29, 9, -1)]
+    assert [found.id for _, found in queue.latest()] == [event(number).id for number in range(29, 9, -1)]
 
 
 @pytest.mark.processes

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+import urllib.request
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +15,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.net.fleet_processes import wait_until
+from tests.net.fleet_processes import PATIENCE_S, wait_until
 from tests.net.own_tables import OwnTables, own_tables
 from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap
 from tests.watch.alarms import lines_of
-from tolfl.net.client import ask_all, credentials_for
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.signals.captures.packet_features import PACKET_FEATURES
 from tolfl.signals.captures.windows import feature_names
@@ -63,15 +65,34 @@ def has_opened(fleet: OwnTables, device: int, n_groups: int) -> bool:
     return sum((line["event"], line["severity"]) == ("open", "high") for line in lines) == n_groups
 
 
-def said_by(fleet: OwnTables, device: int) -> Callable[[], bool]:
-    """Return whether the newest alarm stands in the status of a device."""
-    where = str(fleet.state(device) / "node.toml")
+def said_by(fleet: OwnTables, device: int) -> dict[int, tuple[str, int]]:
+    """Return, of the status of one device: who is heard of, with the last word of each and the number of its alarms."""
+    command = [sys.executable, "-m", "tolfl", "status", str(fleet.state(device) / "node.toml"), "--format", "json"]
+    (said,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    answers = {said["device"]: said["watch"]} | {other["device"]: other["watch"] for other in said["others"]}
+    return {
+        one: ("silent", 0) if watch is None else (watch["latest"][0]["event"], len(watch["latest"]))
+        for one, watch in sorted(answers.items())
+    }
 
-    def is_told() -> bool:
-        answer = ask_all([NodeConfig.from_file(Path(where)).listen], credentials_for(where, None))[0].status
-        return answer is not None and answer.watch is not None and any("alarm" in one for one in answer.watch.latest)
 
-    return is_told
+def shown_by(fleet: OwnTables, device: int) -> dict[int, tuple[int, bool]]:
+    """Return, of the page of one device's address: how many alarms of each are there, and whether it is silent."""
+    config = NodeConfig.from_file(fleet.state(device) / "node.toml")
+    command = ["dashboard", config.listen, "--credentials", config.credentials, "--port", "0"]
+    page = subprocess.Popen([sys.executable, "-m", "tolfl", *command], stderr=subprocess.PIPE, text=True)
+    try:
+        assert page.stderr is not None
+        address = page.stderr.readline().split()[1]
+        with urllib.request.urlopen(f"{address}api/lines", timeout=PATIENCE_S) as events:
+            while events.readline() != b"event: alarms\n":
+                pass
+            _, data = events.readline(), events.readline()
+        devices = json.loads(data.removeprefix(b"data: "))["devices"]
+        return {one["device"]: (len(one["alarms"]), one["is_silent"]) for one in devices}
+    finally:
+        page.kill()
+        page.communicate()
 
 
 @pytest.mark.slow
@@ -95,7 +116,10 @@ def test_devices_watch_by_themselves_whoever_is_down_and_learn_anew(tmp_path: Pa
             grow(fleet.state(device) / "now.pcap", frames(180, 5, 400, device), frames(185, 30, 20, device))
         for device in (1, 2):
             wait_until(partial(has_opened, fleet, device, 2), f"the second alarm of {device}")
-        wait_until(said_by(fleet, 1), "an alarm in the status")
+        told = said_by(fleet, 1)
+        assert {one: n_groups for one, (_, n_groups) in told.items()} == {0: 0, 1: 2, 2: 2}, "0 is killed, and named"
+        assert told[0] == ("silent", 0)
+        assert shown_by(fleet, 1) == {0: (0, True), 1: (2, False), 2: (2, False)}
         began_s = time.monotonic()
         fleet.start(0)
         wait_until(partial(has_opened, fleet, 0, 2), "the alarm of the device that was killed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import console_for_tables, new_table, show_json
+from tolfl.cli.output import age, console_for_tables, new_table, show_json
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import how_far
 
@@ -153,30 +153,48 @@ def status(
 ) -> None:
     """Ask a device what its whole fleet is doing, as it knows it; or every device of a run on this machine.
 
+    What devices watch, and their last alarms, each knows alone: every other device that it has an address of is asked
+    for them, too, and one that does not answer is named.
+
     Example: tolfl status 127.0.0.1:7003
 
     Example: tolfl status runs/real --format json
 
     Example: tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
     """
-    from tolfl.net.client import ask_all, credentials_for, places
+    import asyncio
 
-    answers = ask_all(places(where), credentials_for(where, credentials))
+    from tolfl.net.client import ask_all, ask_others, credentials_for, places
+
+    shown = credentials_for(where, credentials)
+    answers = ask_all(places(where), shown)
+    others: dict[int, StatusReply | None] = {}
+    if len(answers) == 1 and answers[0].status is not None:
+        others = asyncio.run(ask_others(answers[0].status, shown))
     if format is Format.JSON:
-        show_json([_plain(answer) for answer in answers])
+        show_json([_plain(answer, others) for answer in answers])
     else:
-        _show(answers)
+        _show(answers, others)
     if not any(answer.status is not None for answer in answers):
         raise TolFLError(f"{where}: nobody answers; is a device running there, and do you show it a certificate?")
 
 
-def _plain(answer: Answer) -> dict[str, Any]:
+Others = Mapping[int, "StatusReply | None"]  #: what the rest of a fleet answers where one device was named
+
+
+def _plain(answer: Answer, others: Others) -> dict[str, Any]:
     if answer.status is None:
         return {"address": answer.address, "answers": False}
-    return {"address": answer.address, "answers": True, **msgspec.to_builtins(answer.status)}
+    found = {"address": answer.address, "answers": True, **msgspec.to_builtins(answer.status)}
+    if others:
+        found["others"] = [
+            {"device": device, "answers": said is not None, "watch": said and msgspec.to_builtins(said.watch)}
+            for device, said in others.items()
+        ]
+    return found
 
 
-def _show(answers: list[Answer]) -> None:
+def _show(answers: list[Answer], others: Others) -> None:
     console = console_for_tables()
     columns = ("device", "address", "incarnation", "role", "rounds done", "loss", "suspected", "refused", "problem")
     table = new_table(*columns)
@@ -198,24 +216,39 @@ def _show(answers: list[Answer]) -> None:
             said.trouble,
         )
     console.print(table)
-    if any(answer.status is not None and answer.status.watch is not None for answer in answers):
-        console.print()
-        console.print(_watch_table(answers))
+    known = {answer.status.device: answer.status for answer in answers if answer.status is not None}
+    everybody = {**others, **known}
+    if any(said is not None and said.watch is not None for said in everybody.values()):
+        for table in (_watch_table(everybody), _alarm_table(everybody)):
+            console.print()
+            console.print(table)
     if len(answers) == 1 and answers[0].status is not None:
         console.print()
         console.print(_fleet_table(answers[0].status))
 
 
-def _watch_table(answers: list[Answer]) -> Table:
-    """Return what devices watch, and the last alarms of each."""
-    table = new_table("device", "watches", "model", "windows", "above the limit", "waiting", "last alarms, problems")
-    for answer in answers:
-        if answer.status is None or (said := answer.status.watch) is None:
-            continue
-        state = said.source if said.is_up else f"{said.source} (nothing comes)"
-        words = "\n".join(filter(None, [*said.latest, said.trouble]))
-        counts = (str(said.rows), str(said.alarms), str(said.waiting))
-        table.add_row(str(answer.status.device), state, said.model or "none yet", *counts, words)
+def _watch_table(everybody: Others) -> Table:
+    """Return what each device watches."""
+    table = new_table("device", "watches", "model", "windows", "above the limit", "waiting")
+    for device, status in sorted(everybody.items()):
+        if status is not None and (said := status.watch) is not None:
+            state = said.source if said.is_up else f"{said.source} (nothing comes)"
+            counts = (str(said.rows), str(said.alarms), str(said.waiting))
+            table.add_row(str(device), state, said.model or "none yet", *counts)
+    return table
+
+
+def _alarm_table(everybody: Others) -> Table:
+    """Return the last alarms of each device, as it says itself at this moment; whoever does not answer is named."""
+    table = new_table("device", "said", "last alarms, problems")
+    for device, status in sorted(everybody.items()):
+        if status is None:
+            table.add_row(str(device), "?", "does not answer: its alarms are not known")
+        elif (said := status.watch) is not None:
+            for one in said.latest:
+                table.add_row(str(device), f"{age(one.age_s)} ago", one.what)
+            if said.trouble or not said.latest:
+                table.add_row(str(device), "now", said.trouble or "no alarm so far")
     return table
 
 

@@ -51,6 +51,18 @@ def number(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
 
 
+def age(seconds: float) -> str:
+    """Return how old something is, in the unit that fits.
+
+    >>> [age(4.2), age(240.0), age(7300.0), age(400_000.0)]
+    ['4 s', '4 min', '2 h', '4 d']
+    """
+    for unit, size, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < most:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds // 86_400:.0f} d"
+
+
 # -- one run ----------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,8 @@ from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from tolfl.dashboard import Page
+    from tolfl.dashboard import AlarmsOfDevice, Page
+    from tolfl.net.client import LastAnswer
     from tolfl.runs.run_reader import RunFolder, RunReader
     from tolfl.sim.simulation import Runs
 
@@ -383,8 +384,9 @@ def dashboard(
     """Show runs as a web page on this machine: members, who takes over, loss and AUROC, stalls and bytes.
 
     The page reads records only and can be moved through time. Of a running fleet any one device can be asked: it knows
-    the whole run; where it stops answering, another one is asked. To kill devices of a fleet on this machine by a
-    click, start it with tolfl up --dashboard.
+    the whole run; where it stops answering, another one is asked. What devices that watch have raised they are asked
+    for one by one: the page says how old each answer is, and who does not answer. To kill devices of a fleet on this
+    machine by a click, start it with tolfl up --dashboard.
 
     Example: tolfl dashboard runs/001-tol-fl-comms-ml
 
@@ -399,8 +401,8 @@ def dashboard(
 
     names: dict[str, Any] = {} if host in ("127.0.0.1", "localhost", "::1") else {"names": ()}
     if len(runs) == 1 and not Path(runs[0]).exists() and ":" in runs[0]:
-        with _mirrored(runs[0], credentials) as (reader, source, goes_on):
-            _serve_page(Page([reader], is_following=True, source=source, goes_on=goes_on, **names), host, port)
+        with _mirrored(runs[0], credentials) as (reader, told):
+            _serve_page(Page([reader], is_following=True, **told, **names), host, port)
         return
     readers = [reader for path in runs for reader in readers_of(Path(path), follow)]
     if len(readers) > _MOST_RUNS:
@@ -418,10 +420,8 @@ def _serve_page(page: Page, host: str, port: int) -> None:
 
 
 @contextmanager
-def _mirrored(
-    address: str, credentials: Path | None
-) -> Iterator[tuple[RunReader, Callable[[], str], Callable[[], bool]]]:
-    """Give a reader of the records of the fleet behind an address, their source, and whether it still answers."""
+def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReader, dict[str, Any]]]:
+    """Give a reader of the records of the fleet behind an address, and what else the page shows of it."""
     import asyncio
     from tempfile import TemporaryDirectory
 
@@ -442,4 +442,23 @@ def _mirrored(
             return f"as the device at {mirror.address} tells" + (f", silent for {age_s} s" if age_s >= 2 else "")
 
         with mirror.running():
-            yield RunReader(Path(folder), f"the fleet at {address}"), source, lambda: mirror.silent_s < _GONE_S
+            reader = RunReader(Path(folder), f"the fleet at {address}")
+            told = {"source": source, "goes_on": lambda: mirror.silent_s < _GONE_S}
+            yield reader, {**told, "alarms": lambda: _last_alarms(mirror.last_answers)}
+
+
+def _last_alarms(answers: Sequence[LastAnswer]) -> tuple[AlarmsOfDevice, ...]:
+    """Return the last alarms of every device that watches or never answered; nothing while none is known to watch."""
+    from tolfl.dashboard import AlarmsOfDevice, ShownAlarm
+
+    found, is_any = [], False
+    for one in answers:
+        if one.status is None:
+            found.append(AlarmsOfDevice(one.device, (), None, one.is_silent))
+        elif (watch := one.status.watch) is not None:
+            is_any, heard_s = True, one.heard_unix_s
+            alarms = (
+                ShownAlarm(alarm.event, alarm.severity, alarm.what, heard_s - alarm.age_s) for alarm in watch.latest
+            )
+            found.append(AlarmsOfDevice(one.device, tuple(alarms), heard_s, one.is_silent))
+    return tuple(found) if is_any else ()

@@ -1,9 +1,19 @@
 """The live page: it reads run records and nothing else.
 
 `Page` is the web application over the readers of some runs. What the page looks like is in `assets`; the browser gets
-records, their descriptions and the history of failures, and works out the state of the fleet at every moment.
+records, their descriptions and the history of failures, and works out the state of the fleet at every moment. Of a
+fleet elsewhere it gets the last alarms of every device beside them, from whoever asks the devices.
 """
 
-from tolfl.dashboard.page_server import Page, PageCommand, address_of, listen, serve, served
+from tolfl.dashboard.page_server import (
+    AlarmsOfDevice,
+    Page,
+    PageCommand,
+    ShownAlarm,
+    address_of,
+    listen,
+    serve,
+    served,
+)
 
-__all__ = ["Page", "PageCommand", "address_of", "listen", "serve", "served"]
+__all__ = ["AlarmsOfDevice", "Page", "PageCommand", "ShownAlarm", "address_of", "listen", "serve", "served"]

@@ -47,6 +47,24 @@ class PageCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: int
 
 
+class ShownAlarm(msgspec.Struct, frozen=True):
+    """A group of alarms of a device that watches, as its last event has it."""
+
+    event: str  #: open, update, close
+    severity: str
+    what: str  #: in one line for people
+    unix_s: float  #: when the device said so
+
+
+class AlarmsOfDevice(msgspec.Struct, frozen=True):
+    """The last alarms of one device, as it says itself."""
+
+    device: int
+    alarms: tuple[ShownAlarm, ...]  #: the newest first
+    heard_unix_s: float | None  #: when it answered; None: it never did, and its alarms are not known
+    is_silent: bool  #: whether it does not answer at the moment
+
+
 class _ShownRun:
     """The records of one run as the browser gets them, and its failures."""
 
@@ -136,6 +154,8 @@ class Page:
     names: Sequence[str] = LOCAL_NAMES  #: hosts that the page answers to; empty: all
     source: Callable[[], str] = lambda: ""  #: whose word the records are, and how old it is
     goes_on: Callable[[], bool] = lambda: False  #: also after the end of the run: devices may watch then
+    #: What the devices of the first run, a fleet elsewhere, say of their alarms; another value once all were asked.
+    alarms: Callable[[], Sequence[AlarmsOfDevice]] = tuple
     is_closing: bool = field(default=False, init=False)  #: whether the lines so far are all
 
     def __post_init__(self) -> None:
@@ -189,6 +209,7 @@ class Page:
         starts = [run.n_starts for run in self._runs]
         sent = [b""] * len(self._runs)
         states = b""
+        alarms: Sequence[AlarmsOfDevice] = ()
         while True:
             is_last = self.is_closing or not self.is_following
             await self._look()
@@ -199,6 +220,9 @@ class Page:
                     news.append(_event("failures", b'{"run":%d,"history":%s}' % (index, run.failures), places))
             for event in news:
                 yield event
+            if (asked := self.alarms()) != alarms:
+                alarms = asked
+                yield _event("alarms", msgspec.json.encode({"now": time.time(), "devices": asked}), places)
             now = msgspec.json.encode(
                 [
                     {

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tolfl.core.errors import SpecError, TolFLError
@@ -32,6 +32,8 @@ from tolfl.runs.run_reader import RECORDS
 _ANSWER_S = 2.0
 #: How often a device is asked for new records.
 _LOOK_S = 0.3
+#: How long the others are left alone between two questions for their alarms, and how many are asked at once.
+_OTHERS_S, _AT_ONCE = 3.0, 64
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,16 @@ class Answer:
 
     address: str
     status: StatusReply | None
+
+
+@dataclass(frozen=True)
+class LastAnswer:
+    """What a device of a fleet said last, however long ago."""
+
+    device: int
+    status: StatusReply | None = None  #: None: it has not answered yet
+    heard_unix_s: float = 0.0  #: when it answered
+    is_silent: bool = True  #: whether it did not answer when it was asked last
 
 
 def places(where: str) -> list[str]:
@@ -79,13 +91,31 @@ async def ask(address: str, credentials: Credentials) -> StatusReply | None:
 
 def ask_all(addresses: Sequence[str], credentials: Credentials | None = None) -> list[Answer]:
     """Ask all at once."""
-    shown = credentials or Credentials()
+    replies = asyncio.run(_ask_each(addresses, credentials or Credentials()))
+    return [Answer(address, reply) for address, reply in zip(addresses, replies, strict=True)]
 
-    async def gather() -> list[Answer]:
-        replies = await asyncio.gather(*(ask(address, shown) for address in addresses))
-        return [Answer(address, reply) for address, reply in zip(addresses, replies, strict=True)]
 
-    return asyncio.run(gather())
+async def _ask_each(addresses: Sequence[str], credentials: Credentials) -> list[StatusReply | None]:
+    slots = asyncio.Semaphore(_AT_ONCE)  # the time for an answer begins with the question
+
+    async def one(address: str) -> StatusReply | None:
+        async with slots:
+            return await ask(address, credentials)
+
+    return await asyncio.gather(*map(one, addresses))
+
+
+async def ask_others(said: StatusReply, credentials: Credentials) -> dict[int, StatusReply | None]:
+    """Ask all others of a fleet, where one of its devices knows them to be; None: no answer, or no address."""
+    places = {peer.device: peer.address for peer in said.peers}
+    replies = dict(zip(places, await _ask_each(list(places.values()), credentials), strict=True))
+    others = sorted(({device for cluster in said.clusters for device in cluster} | set(places)) - {said.device})
+    return {device: _of_device(device, said.fleet, replies.get(device)) for device in others}
+
+
+def _of_device(device: int, fleet: str, reply: StatusReply | None) -> StatusReply | None:
+    """Return an answer if it is the one of this device: another one may have got its address."""
+    return reply if reply is not None and (reply.device, reply.fleet) == (device, fleet) else None
 
 
 def command(address: str, request: CommandRequest, credentials: Credentials | None = None) -> None:
@@ -105,10 +135,11 @@ async def tell(address: str, request: CommandRequest, credentials: Credentials) 
 
 
 class RecordsMirror:
-    """A device's records, copied into a folder on this machine while they grow.
+    """A device's records, copied into a folder on this machine while they grow; and the last answer of every device.
 
     Any device knows the whole run. Where the first one does not answer, another one of those that it knows is asked;
-    the copy begins anew then, since each device has a file of its own.
+    the copy begins anew then, since each device has a file of its own. Its alarms a device knows alone: all are asked
+    for their status, too.
     """
 
     def __init__(self, address: str, credentials: Credentials, folder: Path) -> None:
@@ -116,6 +147,8 @@ class RecordsMirror:
         self._credentials, self._known, self._turn = credentials, [address], 0
         self._n_bytes, self._heard_s = 0, time.monotonic()
         self._is_stopped = threading.Event()
+        self._told: tuple[str, StatusReply] | None = None  #: where a device answered last, and what it said
+        self.last_answers: tuple[LastAnswer, ...] = ()  #: of all devices; another one after every round of questions
 
     @property
     def silent_s(self) -> float:
@@ -126,6 +159,7 @@ class RecordsMirror:
         """Copy what is new; raise the reason if the device does not answer."""
         status = await _exchange(self.address, self._credentials, StatusRequest())
         if isinstance(status, StatusReply):
+            self._told = self.address, status
             self._known = [self.address, *(peer.address for peer in status.peers)]
         while True:
             answer = await _exchange(self.address, self._credentials, RecordsRequest(self._n_bytes))
@@ -138,6 +172,34 @@ class RecordsMirror:
             with self.path.open("ab" if self._n_bytes else "wb") as file:
                 file.write(answer.content)
             self._n_bytes += len(answer.content)
+
+    async def ask_others(self) -> None:
+        """Ask every device of the fleet; of one that is silent the answer before stands."""
+        if self._told is None:
+            return
+        address, said = self._told
+        first, others = await asyncio.gather(ask(address, self._credentials), ask_others(said, self._credentials))
+        replies = {said.device: _of_device(said.device, said.fleet, first), **others}
+        before, now_unix_s = {one.device: one for one in self.last_answers}, time.time()
+        answers = []
+        for device, reply in sorted(replies.items()):
+            if reply is None:
+                answers.append(replace(before.get(device, LastAnswer(device)), is_silent=True))
+            else:
+                answers.append(LastAnswer(device, reply, now_unix_s, is_silent=False))
+        self.last_answers = tuple(answers)
+
+    async def _keep_asking(self) -> None:
+        while True:
+            await self.ask_others()
+            await asyncio.sleep(_OTHERS_S)
+
+    async def _keep_both(self) -> None:
+        asking = asyncio.create_task(self._keep_asking())
+        try:
+            await self._keep_looking()
+        finally:
+            asking.cancel()
 
     async def _keep_looking(self) -> None:
         while not self._is_stopped.is_set():
@@ -160,7 +222,7 @@ class RecordsMirror:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Copy beside what the caller does."""
-        thread = threading.Thread(target=lambda: asyncio.run(self._keep_looking()), name="records", daemon=True)
+        thread = threading.Thread(target=lambda: asyncio.run(self._keep_both()), name="records", daemon=True)
         thread.start()
         try:
             yield

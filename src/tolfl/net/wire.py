@@ -161,6 +161,16 @@ class PeerStatus(msgspec.Struct, frozen=True):
     silent_s: float  #: for how long it has given no sign of life
 
 
+class AlarmStatus(msgspec.Struct, frozen=True):
+    """A group of alarms, as its last event has it."""
+
+    id: str  #: of the event: the group's name and the number of the event in it
+    event: str  #: open, update, close
+    severity: str  #: notice, warning, high: the worst so far
+    what: str  #: in one line for people
+    age_s: float  #: since the device said so
+
+
 class WatchStatus(msgspec.Struct, frozen=True):
     """What a device that watches its own source tells of it."""
 
@@ -171,7 +181,7 @@ class WatchStatus(msgspec.Struct, frozen=True):
     alarms: int = 0  #: of these above the limit
     waiting: int = 0  #: events on their way
     trouble: str = ""  #: what the operator should look at
-    latest: tuple[str, ...] = ()  #: the last events in words, the newest first
+    latest: tuple[AlarmStatus, ...] = ()  #: the last groups of alarms, the newest first
 
 
 class StatusReply(msgspec.Struct, frozen=True, tag="status"):

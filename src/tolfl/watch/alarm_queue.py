@@ -8,6 +8,7 @@ together: after a kill, watching goes on from the last event, and gives the foll
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Condition
@@ -23,7 +24,7 @@ _MAX_UNWRITTEN = 1000  #: events that wait in memory for a disk with room
 _TABLES = """
 CREATE TABLE IF NOT EXISTS event(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, level INTEGER, body BLOB);
 CREATE TABLE IF NOT EXISTS sink(name TEXT PRIMARY KEY, done INTEGER DEFAULT 0, dropped INTEGER DEFAULT 0);
-CREATE TABLE IF NOT EXISTS latest(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, body BLOB);
+CREATE TABLE IF NOT EXISTS recent(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, unix_s REAL, body BLOB);
 CREATE TABLE IF NOT EXISTS memory(source TEXT PRIMARY KEY, body BLOB);
 """
 
@@ -87,8 +88,9 @@ class AlarmQueue:
                     database.execute(
                         "INSERT OR IGNORE INTO event(id, level, body) VALUES(?,?,?)", (event.id, event.level, body)
                     )
-                    database.execute("INSERT OR IGNORE INTO latest(id, body) VALUES(?,?)", (event.id, body))
-                database.execute("DELETE FROM latest WHERE number <= (SELECT max(number) FROM latest) - ?", (N_LATEST,))
+                    row = (event.id, time.time(), body)
+                    database.execute("INSERT OR IGNORE INTO recent(id, unix_s, body) VALUES(?,?,?)", row)
+                database.execute("DELETE FROM recent WHERE number <= (SELECT max(number) FROM recent) - ?", (N_LATEST,))
                 database.execute("INSERT OR REPLACE INTO memory VALUES(?,?)", (source, msgspec.json.encode(memory)))
                 self._bound(database)
                 for name, count in self._lost.items():
@@ -145,11 +147,11 @@ class AlarmQueue:
         except sqlite3.Error:
             self._done[sink] = number
 
-    def latest(self) -> list[AlarmEvent]:
-        """Return the last events, the newest first."""
+    def latest(self) -> list[tuple[float, AlarmEvent]]:
+        """Return the last events and when each was stored, in seconds since 1970; the newest first."""
         with self._open() as database:
-            found = database.execute("SELECT body FROM latest ORDER BY number DESC").fetchall()
-        return [msgspec.json.decode(body, type=AlarmEvent) for (body,) in found]
+            found = database.execute("SELECT unix_s, body FROM recent ORDER BY number DESC").fetchall()
+        return [(unix_s, msgspec.json.decode(body, type=AlarmEvent)) for unix_s, body in found]
 
     def n_waiting(self) -> dict[str, int]:
         """Return how many events wait for each sink."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tolfl.core.records import AlarmSent
 from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import run_folder
-from tolfl.net.wire import WatchStatus
+from tolfl.net.wire import AlarmStatus, WatchStatus
 from tolfl.tables.block_reader import INTERFACE
 from tolfl.watch.alarm_events import AlarmEvent
 from tolfl.watch.kept_rows import kept_rows
@@ -22,7 +23,7 @@ from tolfl.watch.sinks import sentence, sinks_of
 from tolfl.watch.watch_metrics import watch_page
 from tolfl.watch.watcher import Watcher
 
-_N_SHOWN = 5
+_N_SHOWN = 5  #: groups of alarms in a status
 
 
 class FleetWatch:
@@ -84,10 +85,10 @@ class FleetWatch:
 
     def status(self) -> WatchStatus:
         """Return what there is to know."""
-        watcher, n_waiting, latest, trouble = self.watcher, 0, tuple[str, ...](), self.watcher.trouble
+        watcher, n_waiting, latest, trouble = self.watcher, 0, tuple[AlarmStatus, ...](), self.watcher.trouble
         try:
             n_waiting = sum(watcher.queue.n_waiting().values())
-            latest = tuple(sentence(event) for event in watcher.queue.latest()[:_N_SHOWN])
+            latest = _last_groups(watcher.queue.latest(), time.time())
         except sqlite3.Error as error:  # a question must not end the device
             trouble = trouble or f"alarms.sqlite cannot be read ({error})"
         return WatchStatus(
@@ -119,6 +120,15 @@ class FleetWatch:
     def close(self) -> None:
         """Stop watching."""
         self.watcher.close()
+
+
+def _last_groups(events: list[tuple[float, AlarmEvent]], now_unix_s: float) -> tuple[AlarmStatus, ...]:
+    """Return the last event of each of the last groups: one that lasts an hour must not hide the others."""
+    newest: dict[str, AlarmStatus] = {}
+    for unix_s, event in events:
+        one = AlarmStatus(event.id, event.event, event.severity, sentence(event), max(0.0, now_unix_s - unix_s))
+        newest.setdefault(event.id.rpartition("-")[0], one)
+    return tuple(newest.values())[:_N_SHOWN]
 
 
 def rows_to_learn(

@@ -72,21 +72,27 @@ class RunView {
     this.topology.show(state, this.selected);
     this.showDevice(state);
     const quietS = isLive ? this.run.quietS : 0;
-    const told = `${count} ${this.run.news} ${quietS}`;
+    this.alarmsNow = isLive ? this.run.alarmsNow : null; // at other moments the records tell, of those who wrote them
+    const told = `${count} ${this.run.news} ${quietS} ${this.alarmsNow?.number}`;
     if (told === this.told) return state;
     this.told = told;
     this.body.hidden = this.details.hidden = !state.started; // before the first message there is nothing to tell
     this.title.textContent = this.detailsTitle.textContent = titleOf(this.run);
-    this.headline.textContent = panels.headline(state, quietS);
+    this.headline.textContent = panels.headline(state, quietS, this.alarmsNow);
     this.stages.replaceChildren(...panels.stages(state));
     this.facts.replaceChildren(panels.facts(state));
     this.inside.replaceChildren(panels.inside(state));
     this.failures.replaceChildren(panels.failures(this.run, state));
-    this.alarmsPart.hidden = !state.alarms.length;
-    this.alarms.replaceChildren(panels.alarms(state));
+    this.alarmsPart.hidden = !state.alarms.length && !this.alarmsNow;
+    this.alarms.replaceChildren(this.alarmsNow ? panels.alarmsNow(this.alarmsNow) : panels.alarms(state));
     this.traffic.replaceChildren(panels.traffic(state));
     this.log.replaceChildren(...panels.log(this.run, state, count, this.withRounds.checked));
     return state;
+  }
+
+  /** Alarms grow older, also where nothing new comes. */
+  tick() {
+    if (this.alarmsNow) this.alarms.replaceChildren(panels.alarmsNow(this.alarmsNow));
   }
 
   /** What just came: messages fly, and the latest good or bad news is said aloud. */
@@ -123,6 +129,7 @@ class Page {
     document.addEventListener("keydown", (event) => this.key(event));
     this.restyle();
     this.listen(follow);
+    setInterval(() => this.views.forEach((view) => view.tick()), 1000);
   }
 
   listen(follow) {
@@ -138,6 +145,10 @@ class Page {
       const { run, history } = JSON.parse(event.data);
       this.runs[run].setFailures(history);
       this.later(this.player.isLive && this.isComplete);
+    });
+    source.addEventListener("alarms", (event) => {
+      this.runs[0].setAlarms(JSON.parse(event.data));
+      this.later(false);
     });
     source.addEventListener("state", (event) => {
       JSON.parse(event.data).forEach(({ over, unreadable, problem, source, quiet_s }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem, source, quietS: quiet_s }));

@@ -20,6 +20,15 @@ export function svg(tag, attributes = {}) {
 /** As the report writes them. */
 export const seconds = (value) => (value === null || value === undefined ? "–" : value < 1e-6 ? "0 s" : `${value.toFixed(2)} s`);
 
+/** How old something is, in the unit that fits, as `tolfl status` says it. */
+export function age(value) {
+  const whole = Math.max(0, value);
+  for (const [unit, size, most] of [["s", 1, 120], ["min", 60, 7200], ["h", 3600, 172_800]]) {
+    if (whole < most) return `${Math.floor(whole / size)} ${unit}`;
+  }
+  return `${Math.floor(whole / 86_400)} d`;
+}
+
 export const number = (value, digits = 4) =>
   value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en");
 

@@ -1,6 +1,6 @@
 // What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
 
-import { bytes, element, number, ranges, seconds, statusOf } from "./format.js";
+import { age, bytes, element, number, ranges, seconds, statusOf } from "./format.js";
 import { costOf, lossOf, metricNames, stageOf } from "./run_state.js";
 
 const LOG_LINES = 250;
@@ -9,14 +9,16 @@ const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all"
 const fact = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
 
 /** One sentence: how many train, or for how long nobody has, and what the last failure came to, as far as it is known. */
-export function headline(state, quietS) {
+export function headline(state, quietS, alarmsNow) {
   if (!state.started) return "Waiting for the first message of the fleet.";
   const living = [...state.devices.values()].filter((one) => one.status === "alive").length;
   const doing = state.ended ? "are left" : quietS ? `are there, but nothing is new for ${quietS} s` : "train";
   const count = `${living} of ${state.devices.size} devices ${doing}`;
   const last = state.incidents.at(-1);
   const told = last ? last.headline.findLast(([, knownS]) => knownS <= state.untilS)[0] : "no failure so far";
-  const open = new Set(state.alarms.filter((one) => one.isOpen).map(({ line }) => line.device));
+  const open = new Set(alarmsNow
+    ? alarmsNow.devices.filter((one) => one.alarms.some(({ event }) => event !== "close")).map((one) => one.device)
+    : state.alarms.filter((one) => one.isOpen).map(({ line }) => line.device));
   const alarms = open.size ? `alarm on device ${ranges(open)}; ` : "";
   return `${alarms}${count}; ${told}.`;
 }
@@ -121,6 +123,25 @@ export function alarms(state) {
     String(line.device), isOpen ? "open" : "over", line.severity, seconds(line.time_s), line.what,
   ]);
   return table(["device", "", "severity", "at", "what"], rows, "No alarm so far.");
+}
+
+/** The last groups of every device as each says itself, and how old its answer is; who is silent is named. */
+export function alarmsNow({ devices, aheadS }) {
+  const nowS = Date.now() / 1000 - aheadS;
+  const ago = (unixS) => `${age(nowS - unixS)} ago`;
+  const rows = devices.flatMap(({ device, alarms, heard_unix_s: heardS, is_silent: isSilent }) => alarms.map((one) => ({ ...one, device, heardS, isSilent })))
+    .sort((one, other) => other.unix_s - one.unix_s).slice(0, N_ALARMS)
+    .map((one) => [String(one.device), one.event === "close" ? "over" : "open", one.severity, ago(one.unix_s), one.what,
+      one.isSilent ? `${ago(one.heardS)}, silent since` : ago(one.heardS)]);
+  const those = (words, isMeant) => {
+    const ids = devices.filter(isMeant).map((one) => one.device);
+    return ids.length ? [element("li", {}, `${words}: device ${ranges(ids)}`)] : [];
+  };
+  return element("div", {}, table(["device", "", "severity", "said", "what", "heard"], rows, "No alarm so far."),
+    element("ul", {},
+      ...those("does not answer, its alarms are not known", (one) => one.heard_unix_s === null),
+      ...those("does not answer any more", (one) => one.heard_unix_s !== null && one.is_silent),
+      ...those("no alarm", (one) => one.heard_unix_s !== null && !one.is_silent && !one.alarms.length)));
 }
 
 /** Bytes on the wire beside the ways to count messages. */

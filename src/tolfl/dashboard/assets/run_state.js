@@ -40,6 +40,7 @@ function cutOff(what, nDevices) {
 export class Run {
   constructor(index, name, hasControls) {
     Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0, problem: "", quietS: 0 });
+    this.alarmsNow = null; // what the devices of a fleet elsewhere say of their alarms, where they are asked
     this.history = { columns: [], incidents: [] };
     this.news = 0; // how often something came: whoever draws it compares
     this._forget();
@@ -56,6 +57,11 @@ export class Run {
     this.lines.length = Math.min(from, this.lines.length);
     for (const line of lines) this.lines.push(line);
     this._forget();
+  }
+
+  /** What every device says of its alarms; times are those of the server, whose clock may differ. */
+  setAlarms({ now, devices }) {
+    this.alarmsNow = devices.length ? { devices, aheadS: Date.now() / 1000 - now, number: (this.alarmsNow?.number ?? 0) + 1 } : null;
   }
 
   /** What the records say of failures, as every report of the run has it. */

@@ -84,15 +84,23 @@ class RunView {
     this.inside.replaceChildren(panels.inside(state));
     this.failures.replaceChildren(panels.failures(this.run, state));
     this.alarmsPart.hidden = !state.alarms.length && !this.alarmsNow;
-    this.alarms.replaceChildren(this.alarmsNow ? panels.alarmsNow(this.alarmsNow) : panels.alarms(state));
+    if (this.alarmsNow) this.tick();
+    else this.alarms.replaceChildren(panels.alarms(state));
     this.traffic.replaceChildren(panels.traffic(state));
     this.log.replaceChildren(...panels.log(this.run, state, count, this.withRounds.checked));
     return state;
   }
 
-  /** Alarms grow older, also where nothing new comes. */
+  /** Alarms grow older, also where nothing new comes; whoever reads the table keeps the place in it. */
   tick() {
-    if (this.alarmsNow) this.alarms.replaceChildren(panels.alarmsNow(this.alarmsNow));
+    const fresh = this.alarmsNow ? panels.alarmsNow(this.alarmsNow) : null;
+    if (!fresh || fresh.textContent === this.alarms.textContent) return;
+    const before = this.alarms.querySelector(".scroll");
+    const [left, top, hadFocus] = [before?.scrollLeft ?? 0, before?.scrollTop ?? 0, before && before === document.activeElement];
+    this.alarms.replaceChildren(fresh);
+    const after = this.alarms.querySelector(".scroll");
+    after?.scrollTo(left, top);
+    if (hadFocus) after?.focus();
   }
 
   /** What just came: messages fly, and the latest good or bad news is said aloud. */

@@ -132,7 +132,7 @@ export function alarmsNow({ devices, aheadS }) {
   const rows = devices.flatMap(({ device, alarms, heard_unix_s: heardS, is_silent: isSilent }) => alarms.map((one) => ({ ...one, device, heardS, isSilent })))
     .sort((one, other) => other.unix_s - one.unix_s).slice(0, N_ALARMS)
     .map((one) => [String(one.device), one.event === "close" ? "over" : "open", one.severity, ago(one.unix_s), one.what,
-      one.isSilent ? `${ago(one.heardS)}, silent since` : ago(one.heardS)]);
+      one.isSilent ? ago(one.heardS) : "now"]);
   const those = (words, isMeant) => {
     const ids = devices.filter(isMeant).map((one) => one.device);
     return ids.length ? [element("li", {}, `${words}: device ${ranges(ids)}`)] : [];

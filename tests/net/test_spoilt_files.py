@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from cryptography import x509
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -19,7 +21,7 @@ from tolfl.core.contribution import GLOBAL
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import FailureHappened, RoundClosed, RunEnded, Traffic, decode_records, encode_records
-from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY, REVOCATIONS, Authority
+from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, KEY, REVOCATIONS, Authority, EnrolmentError
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.storage import DeviceStorage, encode_round, read_round
 from tolfl.net.tls import Credentials
@@ -149,6 +151,19 @@ def test_a_round_with_a_value_that_cannot_be_is_named(tmp_path: Path, field: str
 
     with pytest.raises(RunDirectoryError, match="delete it to start anew"):
         read_round(path)
+
+
+def test_a_certificate_with_a_negative_serial_number_is_named(tmp_path: Path) -> None:
+    folder = Authority.create(tmp_path / "fleet", "plant").issue("gateway", 1)
+    path = folder / CERTIFICATE
+    number = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+    serial = number.to_bytes(number.bit_length() // 8 + 1)
+    der = ssl.PEM_cert_to_DER_cert(path.read_text())
+    assert der.count(serial) == 1
+    path.write_text(ssl.DER_cert_to_PEM_cert(der.replace(serial, b"\x80" + serial[1:])))
+
+    with pytest.raises(EnrolmentError, match="is no certificate that tolfl enroll made"):
+        Credentials(folder)
 
 
 @pytest.mark.slow

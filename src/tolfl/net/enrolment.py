@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+import warnings
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tolfl.core.errors import SpecError, TolFLError
@@ -266,11 +268,14 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def read_certificate(path: Path) -> x509.Certificate:
     """Return a certificate of which everything can be read that is asked of it later."""
+    content = path.read_bytes()
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CryptographyDeprecationWarning)  # of what no certificate may have
+            certificate = x509.load_pem_x509_certificate(content)
         key = certificate.public_key()
         _ = certificate.subject, certificate.extensions, certificate.not_valid_after_utc
-    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, *_SPOILT_EXTENSIONS):
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, CryptographyDeprecationWarning, *_SPOILT_EXTENSIONS):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise EnrolmentError(f"{path} is no certificate that tolfl enroll made")

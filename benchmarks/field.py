@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,9 @@ from tolfl.detect.feature_names import Features
 from tolfl.detect.novelty import LIMIT
 from tolfl.signals.captures.bursts import bursts_in
 from tolfl.signals.captures.capture_records import Tally
-from tolfl.signals.captures.windows import window_rows
+from tolfl.signals.captures.heard_networks import HeardNetworks, networks_in
+from tolfl.signals.captures.known_networks import Networks
+from tolfl.signals.captures.windows import CAPTURE_GRID, window_rows
 from tolfl.signals.recordings.raw_samples import Tuning, raw_rows
 from tolfl.signals.recordings.receiver_features import receiver_names
 from tolfl.watch.alarm_events import EventGroups, ScoredWindow
@@ -36,9 +39,16 @@ FIT_S, COUNT_S, ATTACK_S, ECHO_S = (0, 190), (208, 275), 20, 10
 _HEADER, _RECORD = 24, 16
 _STATION, _NETWORK = bytes.fromhex("a4c3f0112233"), bytes.fromhex("0018e7aabbcc")
 _OWN_NETWORK = bytes.fromhex("8cdef9d0b461")  #: the one that the capture is of, called WML
+_OTHER_NETWORK = bytes.fromhex("00259c112233")
 
 Frames = list[tuple[float, bytes]]  #: seconds since the capture began, and the frame
 Attack = Callable[[np.random.Generator, float], Frames]
+
+
+class Change(NamedTuple):
+    """An attack that changes what the capture has."""
+
+    of: Callable[[bytes, float], bytes]
 
 
 def deauthentications(per_second: float) -> Attack:
@@ -114,16 +124,44 @@ def without_frames(content: bytes, start_s: float) -> bytes:
     return b"".join(kept)
 
 
-def rows_of(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
+def replaced(content: bytes, start_s: float) -> bytes:
+    """Return a capture in which another network takes the place of the capture's own, with all its frames."""
+    found, at, first = bytearray(content), _HEADER, None
+    while at + _RECORD <= len(content):
+        seconds, micros, captured, _ = struct.unpack_from("<IIII", content, at)
+        when = seconds * 10**6 + micros
+        first = when if first is None else first
+        frame = slice(at + _RECORD, at + _RECORD + captured)
+        if start_s <= (when - first) / 1e6 < start_s + ATTACK_S:
+            found[frame] = content[frame].replace(_OWN_NETWORK, _OTHER_NETWORK)
+        at += _RECORD + captured
+    return bytes(found)
+
+
+def rows_of(path: Path, known: Networks | None) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
     """Return names, features and seconds since the first whole window of a capture."""
-    parts = list(window_rows([path]))
+    parts = list(window_rows([path], known=known))
     features, starts = np.concatenate([one.features for one in parts]), np.concatenate([one.start_s for one in parts])
     return parts[0].names, features, starts - starts[0]
 
 
-def fitted(path: Path, seed: int) -> Detector:
+def known_of(path: Path) -> HeardNetworks:
+    """Return the networks of the seconds that are learned from."""
+    content, at = path.read_bytes(), _HEADER
+    first_s = _first_packet_s(content)
+    while at + _RECORD <= len(content) and struct.unpack_from("<I", content, at)[0] < first_s + FIT_S[1]:
+        at += _RECORD + struct.unpack_from("<8xI", content, at)[0]
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(content[:at])
+        file.flush()
+        heard = networks_in([Path(file.name)], CAPTURE_GRID)
+    assert heard is not None
+    return heard
+
+
+def fitted(path: Path, seed: int, known: Networks) -> Detector:
     """Return a detector of the quiet seconds of the capture."""
-    names, features, second = rows_of(path)
+    names, features, second = rows_of(path, known)
     is_used = (second > FIT_S[0]) & (second < FIT_S[1]) & ~bursts_in(names, features, second).is_near
     return fit_detector({"all": features[is_used].astype(np.float32)}, DetectorSpec(seed=seed), Features.named(names))
 
@@ -141,27 +179,25 @@ def opened_after_s(
     return np.inf
 
 
-def measured(path: Path, seed: int, attack: Attack | None) -> tuple[float, float, int, float]:
-    """Return the shares of attacked and of other windows that raise an alarm, how many others, and when a group opens.
-
-    No attack: a jammer.
-    """
-    detector = fitted(path, seed)
+def measured(path: Path, seed: int, attack: Attack | Change) -> tuple[float, float, int, float]:
+    """Return the shares of attacked and other windows that raise an alarm, how many others, and when a group opens."""
+    heard = known_of(path)
+    detector = fitted(path, seed, heard.of_several_windows)
     rng = np.random.default_rng(seed)
     start_s = float(rng.integers(COUNT_S[0] + 2, COUNT_S[1] - ATTACK_S - 2))
     content = path.read_bytes()
-    changed = without_frames(content, start_s) if attack is None else with_frames(content, attack(rng, start_s))
+    changed = attack.of(content, start_s) if isinstance(attack, Change) else with_frames(content, attack(rng, start_s))
     with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
         file.write(changed)
         file.flush()
-        names, features, second = rows_of(Path(file.name))
+        names, features, second = rows_of(Path(file.name), heard.all)
     del names
     alarms = detector.verdicts(features.astype(np.float32))
     offset = _first_packet_s(content) % 1.0
     begin = start_s + offset  # windows begin at whole seconds, the attack counts from the first packet
     is_attacked = (second + 1 > begin + 0.5) & (second < begin + ATTACK_S - 0.5)
     is_echo = (second >= begin - 1) & (second < begin + ATTACK_S + ECHO_S + 1) & ~is_attacked
-    own_names, own, own_second = rows_of(path)
+    own_names, own, own_second = rows_of(path, heard.all)
     echoes = own_second[bursts_in(own_names, own, own_second).is_near]
     is_counted = (second >= COUNT_S[0]) & (second < COUNT_S[1]) & ~np.isin(second, echoes)
     others = alarms[is_counted & ~is_attacked & ~is_echo]
@@ -240,14 +276,15 @@ def main() -> None:
     path = Path(asked.data_dir) / "captures" / CAPTURE
     if not path.exists():
         sys.exit(f"{path}: no such file; name the folder with --data-dir")
-    attacks: dict[str, Attack | None] = {
+    attacks: dict[str, Attack | Change] = {
         f"de-authentication, {rate:g}/s": deauthentications(rate) for rate in (64, 10, 2)
     }
     attacks |= {
         "twin": twin,
-        "new network, 2/s": network(2, bytes.fromhex("00259c112233"), b"other"),
+        "new network, 2/s": network(2, _OTHER_NETWORK, b"other"),
         "same address and name, 1/s": network(1, _OWN_NETWORK, b"WML"),
-        "jammer": None,
+        "network in another's place": Change(replaced),
+        "jammer": Change(without_frames),
     }
     print(f"{'attack':<28}{'attacked windows, mean (worst)':<34}other windows, most of one seed; opened after, worst")
     for name, attack in attacks.items():

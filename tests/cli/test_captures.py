@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
-from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap, read
+from tests.signals.capture_files import WLAN, A, B, C, D, Frame, beacon, ethernet, ipv4, pcap, read
 from tests.signals.files import sampling_file, sim_file, written
 from tolfl.datasets.catalog import _load_raw
 from tolfl.signals.packets import TCP, UDP
@@ -64,6 +64,34 @@ def test_a_detector_trained_on_a_capture_finds_the_flood_in_another(tolfl: Comma
     assert worst["time"].startswith("2023-11-14 22:15:2")
     assert worst["verdict"] == "alarm"
     assert "Traceback" not in err
+
+
+def test_a_network_in_place_of_a_known_one_is_found_where_the_detector_was_fitted_alone(
+    tolfl: Command, tmp_path: Path
+) -> None:
+    def air(second: int, sender: bytes) -> list[Frame]:
+        start = (1_700_000_000 + second) * SECOND
+        return [
+            Frame(beacon(second * 10**6 + place * 10**5, sender), start + place * SECOND // 10) for place in range(10)
+        ]
+
+    (tmp_path / "usual.pcap").write_bytes(pcap([one for second in range(120) for one in air(second, C)], WLAN))
+    now = [one for second in range(200, 240) for one in air(second, D if second == 220 else C)]
+    (tmp_path / "now.pcap").write_bytes(pcap(now, WLAN))
+    code, _, err = tolfl("fit", "usual.pcap", *FAST, "--out", "model")
+    assert code == 0, err
+
+    def first_alarm() -> tuple[int, list[str]]:
+        lines = [json.loads(line) for line in tolfl("score", "model", "now.pcap", "--format", "jsonl")[1].splitlines()]
+        found = next((line for line in lines if line["verdict"] == "alarm" and not line["partial"]), None)
+        return (0, []) if found is None else (found["row"], [one["name"] for one in found["features"]])
+
+    row, names = first_alarm()
+    assert row == 21
+    assert "new_network_frames" in names
+    assert (tmp_path / "model.networks").stat().st_size == 8
+    (tmp_path / "model.networks").unlink()  # as on a device that was given the detector alone
+    assert first_alarm() == (0, [])
 
 
 def test_a_folder_of_captures_is_a_fleet_and_rotated_files_are_one_device(tolfl: Command, tmp_path: Path) -> None:

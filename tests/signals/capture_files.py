@@ -93,6 +93,22 @@ def wlan(  # a data frame, unless said otherwise
     return control + bytes(2) + b"".join(addresses[:3]) + bytes(2) + fourth + qos + snap + payload
 
 
+def management(subtype: int, sender: bytes = B, number: int = 0) -> bytes:
+    return bytes([subtype << 4, 0, 0, 0]) + A + sender + C + (number << 4).to_bytes(2, "little") + bytes(2)
+
+
+def beacon(clock_us: int, sender: bytes = C, name: bytes = b"x") -> bytes:
+    return (
+        management(8, sender)[:16]
+        + sender
+        + bytes(2)
+        + clock_us.to_bytes(8, "little")
+        + bytes(5)
+        + bytes([len(name)])
+        + name
+    )
+
+
 def radiotap(frame: bytes, flags: int | None = None, has_time: bool = False, words: int = 1) -> bytes:
     present = (1 if has_time else 0) | (2 if flags is not None else 0)
     listed = [present | (1 << 31 if words > 1 else 0)] + [

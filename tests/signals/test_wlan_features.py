@@ -10,24 +10,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.signals.capture_files import RADIOTAP, WLAN, A, B, C, Frame, pcap, radiotap
+from tests.signals.capture_files import (
+    ETHERNET,
+    RADIOTAP,
+    WLAN,
+    B,
+    C,
+    Frame,
+    beacon,
+    ethernet,
+    management,
+    pcap,
+    radiotap,
+)
+from tolfl.core.errors import DataFileError
 from tolfl.signals.captures.bursts import bursts_in
 from tolfl.signals.captures.capture_records import Tally
+from tolfl.signals.captures.heard_networks import networks_in
+from tolfl.signals.captures.known_networks import Networks, as_bytes, joined_networks, networks_known
 from tolfl.signals.captures.windows import window_rows
+from tolfl.signals.packets import WindowGrid
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
 
 
-def management(subtype: int, sender: bytes = B, number: int = 0) -> bytes:
-    return bytes([subtype << 4, 0, 0, 0]) + A + sender + C + (number << 4).to_bytes(2, "little") + bytes(2)
-
-
-def rows_of(folder: Path, frames: list[Frame], link: int = WLAN, per: str = "") -> tuple[list[dict[str, float]], Tally]:
+def rows_of(
+    folder: Path, frames: list[Frame], link: int = WLAN, per: str = "", known: Networks | None = None
+) -> tuple[list[dict[str, float]], Tally]:
     path, tally = folder / "x.pcap", Tally()
     path.write_bytes(pcap(frames, link))
     found = []
-    for part in window_rows([path], tally=tally, per=per):
+    for part in window_rows([path], tally=tally, per=per, known=known):
         names = [name.split(" ")[0] for name in part.names]
         found += [dict(zip(names, row, strict=True)) for row in part.features.tolist()]
     return found, tally
@@ -45,10 +59,6 @@ def test_a_flood_is_counted_and_echoes_in_the_sums_and_silence_is_a_row(tmp_path
     assert found[3]["longest_wait"] == pytest.approx(2 + 1 / 64)
     assert np.isnan(found[3]["retry_share"])
     assert tally.sentence == ""
-
-
-def beacon(clock_us: int, sender: bytes = C) -> bytes:
-    return management(8, sender)[:16] + sender + bytes(2) + clock_us.to_bytes(8, "little") + bytes(4) + b"\0\1x"
 
 
 @pytest.mark.parametrize("per", ["", "bssid"])
@@ -78,6 +88,59 @@ def test_clocks_are_compared_over_ten_minutes_and_not_across_a_step_of_the_captu
 
     assert sum(row["clock_jumps"] for row in found) == n_jumps
     assert tally.n_clock_steps == (pause_s < 0)
+
+
+def test_frames_of_a_network_that_nobody_knows_are_counted_and_of_the_fit_those_of_a_single_window(
+    tmp_path: Path,
+) -> None:
+    usual = [Frame(beacon(second, C), START + second * SECOND) for second in range(4)]
+    once = [Frame(beacon(0, B), START + 2 * SECOND + place) for place in (1, 2)]
+    path = tmp_path / "usual.pcap"
+    path.write_bytes(pcap([*usual, *once], WLAN))
+    heard = networks_in([path], WindowGrid(1, 1))
+    assert heard is not None
+    frames = [*usual, *once, Frame(beacon(0, C, b"other"), START + 3 * SECOND)]
+
+    def new(known: Networks | None, name: str = "new_network_frames") -> list[float]:
+        return [row[name] for row in rows_of(tmp_path, frames, known=known)[0]]
+
+    assert new(heard.of_several_windows) == [0, 0, 2, 1]
+    assert new(heard.of_several_windows, "new_network_frames_10s") == [0, 0, 2, 3]
+    assert new(heard.all) == [0, 0, 0, 1]
+    assert np.isnan([*new(None), *new(None, "new_network_frames_10s")]).all()
+
+
+def test_known_networks_come_back_from_their_file_and_of_too_many_the_newer_stay(tmp_path: Path) -> None:
+    path = tmp_path / "known.networks"
+    assert networks_known(path) is None
+    path.write_bytes(as_bytes(np.array([3, 2**64 - 1], np.uint64)))
+    known = networks_known(path)
+    assert known is not None
+    more = np.arange(10, 10 + 4095, dtype=np.uint64)
+    both = joined_networks(known, more)
+
+    assert known.tolist() == [3, 2**64 - 1]
+    assert both is not None
+    assert both.tolist() == [3, *more.tolist()]
+    path.write_bytes(b"123")
+    with pytest.raises(DataFileError, match=r"known.networks: is no list of networks; remove it, or fit again"):
+        networks_known(path)
+
+
+def test_a_capture_of_another_link_has_no_networks_and_of_a_flood_of_names_the_lasting_ones_stay(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap([Frame(ethernet(0x0800, bytes(40)), START)], ETHERNET))
+    assert networks_in([path], WindowGrid(1, 1)) is None
+    lasting = [Frame(beacon(0, C), START + second * SECOND) for second in (0, 5)]
+    flood = [Frame(beacon(0, C, b"%d" % place), START + SECOND) for place in range(5000)]
+    path.write_bytes(pcap([lasting[0], *flood, lasting[1]], WLAN))
+    heard = networks_in([path], WindowGrid(1, 1))
+
+    assert heard is not None
+    assert len(heard.all) == 4096
+    assert len(heard.of_several_windows) == 1
 
 
 def test_a_wrong_checksum_counts_as_such_and_in_nothing_else(tmp_path: Path) -> None:

@@ -7,12 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.signals.capture_files import Frame, ethernet, ipv4, pcap
+from tests.net.fleet_processes import wait_until
+from tests.net.nodes import free_addresses
+from tests.signals.capture_files import WLAN, C, D, Frame, beacon, ethernet, ipv4, pcap
 from tests.watch.alarms import lines_of
+from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.feature_names import Features
-from tolfl.signals.captures.windows import window_rows
+from tolfl.net.node_config import NodeConfig, WatchConfig
+from tolfl.net.prepare import prepare
+from tolfl.signals.captures.heard_networks import networks_in
+from tolfl.signals.captures.windows import CAPTURE_GRID, feature_names, window_rows
+from tolfl.signals.captures.wlan_features import WLAN_FEATURES
 from tolfl.signals.packets import UDP
+from tolfl.watch.fleet_watch import FleetWatch
 from tolfl.watch.kept_rows import kept_rows
 from tolfl.watch.sinks import JSONFile
 from tolfl.watch.watch_metrics import watch_page
@@ -77,3 +85,44 @@ def test_a_clock_that_is_set_back_is_said_and_watching_goes_on(
     assert "now.pcap: the clock of the capture stepped by -89.950 s" in caplog.text
     assert watcher.n_rows >= 57
     assert watcher.n_alarms == 0
+
+
+def test_a_device_of_a_fleet_keeps_the_networks_that_it_learned_from_and_tells_others_from_them(tmp_path: Path) -> None:
+    def air(first: int, n_seconds: int, sender: bytes) -> list[Frame]:
+        return [
+            Frame(beacon(tenth * 10**5, sender), START * SECOND + tenth * SECOND // 10)
+            for tenth in range(10 * first, 10 * (first + n_seconds))
+        ]
+
+    usual, now, state = tmp_path / "usual.pcap", tmp_path / "now.pcap", tmp_path / "state"
+    usual.write_bytes(pcap(air(0, 90, C), WLAN))
+    now.write_bytes(pcap([*air(100, 20, C), *air(120, 5, D), *air(125, 10, C)], WLAN))
+    learn = {"what": "detector", "columns": list(feature_names(WLAN_FEATURES))}
+    (tmp_path / "spec.toml").write_text(RunSpec(devices=2, clusters=1, learn=learn).to_toml())
+    config = NodeConfig(
+        device=0,
+        listen=free_addresses(1)[0],
+        state=str(state),
+        spec=str(tmp_path / "spec.toml"),
+        data=str(usual),
+        insecure=True,
+        watch=WatchConfig(source=str(now), json=str(tmp_path / "alarms.jsonl")),
+    )
+    prepare(config)
+    heard = networks_in([usual], CAPTURE_GRID)
+    assert heard is not None
+    parts = list(window_rows([usual], known=heard.of_several_windows))
+    rows = np.concatenate([part.features[~part.is_partial] for part in parts]).astype(np.float32)
+    fit_detector({"0": rows}, DetectorSpec(), Features.named(parts[0].names)).save(state / "detector.tolfl")
+    watch = FleetWatch(config, 1, "0")
+    try:
+        watch.start()
+        wait_until(lambda: "has ended" in watch.watcher.trouble, "the end of the capture")
+    finally:
+        watch.close()
+    alarm = next(one for one in lines_of(tmp_path / "alarms.jsonl") if one["severity"] == "high")
+
+    assert (state / "known.networks").read_bytes() == heard.all.tobytes()
+    assert heard.all.tobytes() not in (state / "detector.tolfl").read_bytes()
+    assert (alarm["event"], alarm["start"]) == ("open", "2023-11-14T22:15:20Z")
+    assert {one["name"] for one in alarm["features"]} == {"new_network_frames", "new_network_frames_10s"}

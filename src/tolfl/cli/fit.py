@@ -19,6 +19,7 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.detect import Detector, DetectorSpec
     from tolfl.detect.fitting import Gathered
+    from tolfl.signals.captures.known_networks import Networks
 
 #: Flags that are fields of a detector's specification, and those that say which data.
 _DETECTOR = (
@@ -134,8 +135,22 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     for note in gathered.notes:
         typer.echo(f"tolfl: {note}", err=True)
     detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem), before)
+    _keep_networks(gathered.networks, target, continue_from)
     replace(detector, schema=gathered.schema).save(target)
     _show(detector, target, quality, format)
+
+
+def _keep_networks(networks: Networks | None, target: Path, before: Path | None) -> None:
+    """Write the networks that are not new to a detector beside it; where there are none, nothing is left there."""
+    from tolfl.runs.directory import write_file
+    from tolfl.signals.captures.known_networks import as_bytes, joined_networks, networks_file, networks_known
+
+    path = networks_file(target)
+    known = joined_networks(None if before is None else networks_known(networks_file(before)), networks)
+    if known is not None:
+        write_file(path.parent, path.name, as_bytes(known))
+    elif target.exists():  # the file of the detector that is replaced
+        path.unlink(missing_ok=True)
 
 
 def _target(out: Path | None, data: str, force: bool) -> Path:

@@ -67,6 +67,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raise SpecError("say what to score: a file, - (or --follow) for standard input, or --interface")
     from tolfl.detect.detector import Detector
     from tolfl.detect.score_stream import ScoreRequest, score_stream
+    from tolfl.signals.captures.known_networks import networks_file, networks_known
 
     request = ScoreRequest(
         data or ("-" if interface is None else f"interface:{interface}"),
@@ -82,5 +83,6 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         follow and data not in {None, "-"},
         raw,
     )
-    if score_stream(Detector.load(model), request.check(), sys.stdout.buffer, sys.stderr):
+    known = networks_known(networks_file(model))
+    if score_stream(Detector.load(model), request.check(), sys.stdout.buffer, sys.stderr, known):
         raise typer.Exit(1)

@@ -47,6 +47,8 @@ class FederatedDataset:
     """Of the devices, where they have any but their numbers."""
     schema: Schema | None = None
     """How a table of one's own was read."""
+    networks: NDArray[np.uint64] | None = None
+    """Hashes of the networks in captures of 802.11; they are not to leave the device."""
 
     @classmethod
     def from_arrays(

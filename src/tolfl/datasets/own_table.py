@@ -244,14 +244,18 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     """Return the windows of captures: numbers throughout, so that a device needs no reader of tables for its own."""
     from tolfl.signals.captures.bursts import bursts_in  # noqa: PLC0415  (tables do without)
     from tolfl.signals.captures.capture_records import Tally  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.captures.heard_networks import networks_in  # noqa: PLC0415  (as above)
     from tolfl.signals.captures.windows import window_rows  # noqa: PLC0415  (as above)
     from tolfl.signals.packets import WindowGrid  # noqa: PLC0415  (as above)
 
     is_folder = Path(source).expanduser().is_dir()
-    windows, parts, owners = WindowGrid(*grid_of_spec(spec)), [], []
+    windows, parts, owners, networks = WindowGrid(*grid_of_spec(spec)), [], [], []
     for device, own in by_device(files):
         tally = Tally()
-        found = list(window_rows(own, windows, tally, spec.per))
+        heard = networks_in(own, windows)
+        networks += [] if heard is None else [heard.all]
+        known = None if heard is None else heard.of_several_windows
+        found = list(window_rows(own, windows, tally, spec.per, known))
         if tally.sentence:
             _LOG.warning("%s: %s", own[0], tally.sentence)
         is_kept = ~np.concatenate([one.is_partial for one in found])
@@ -290,6 +294,7 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
         feature_names=names,
         missing=missing if missing.any() else None,
         schema=Schema.from_features(names, Roles(time="time")),
+        networks=np.unique(np.concatenate(networks)) if networks else None,
     )
 
 

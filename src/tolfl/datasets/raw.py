@@ -45,6 +45,8 @@ class RawData:
     """Where a value is missing, shape of `samples`; such values are 0 until they are imputed."""
     schema: Schema | None = None
     """How a table of one's own was read."""
+    networks: NDArray[np.uint64] | None = None
+    """Hashes of the networks in captures of 802.11; they are not to leave the device."""
 
     @property
     def n_samples(self) -> int:

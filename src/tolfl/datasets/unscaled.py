@@ -63,7 +63,8 @@ def unscaled(
         np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
     )
     names = raw.feature_names or tuple(f"x{place}" for place in range(values.shape[1]))
-    return replace(_named(data, list(places), names), schema=raw.schema), (*told, *notes)
+    named = _named(data, list(places), names)
+    return replace(named, schema=raw.schema, networks=raw.networks), (*told, *notes)
 
 
 def fleet_rows(spec: RunSpec) -> FederatedDataset:

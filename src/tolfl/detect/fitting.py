@@ -61,6 +61,7 @@ class Gathered:
     schema: Schema | None = None
     test: tuple[Rows, NDArray[np.bool_]] | None = None
     notes: tuple[str, ...] = field(default=())
+    networks: NDArray[np.uint64] | None = None  #: in captures of 802.11; they are not to leave the device
 
 
 def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False) -> Gathered:
@@ -70,7 +71,8 @@ def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = Fal
     slices = {name: data.slice_of(device) for device, name in enumerate(data.names)}
     features = Features.named(data.feature_names)
     schema = data.schema if data.schema is None else msgspec.structs.replace(data.schema, fill_missing=fill_missing)
-    return Gathered(slices, features, schema, test, (*notes, *_constant(list(slices.values()), features)))
+    told = (*notes, *_constant(list(slices.values()), features))
+    return Gathered(slices, features, schema, test, told, data.networks)
 
 
 def _constant(slices: Sequence[Rows], features: Features) -> list[str]:

@@ -17,6 +17,7 @@ from tolfl.detect.alarms import Alarm, AlarmGroup, AlarmGroups
 from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare
 from tolfl.detect.scoring import ScoredRows, TableScorer
+from tolfl.signals.captures.known_networks import Networks
 from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 
@@ -233,8 +234,13 @@ class ScoreRequest(msgspec.Struct, frozen=True):
         return self
 
 
-def score_stream(detector: Detector, request: ScoreRequest, out: IO[bytes], err: IO[str]) -> int:
-    """Score all there is; return how many rows could not be. What was open when Ctrl-C came is closed first."""
+def score_stream(
+    detector: Detector, request: ScoreRequest, out: IO[bytes], err: IO[str], known: Networks | None = None
+) -> int:
+    """Score all there is; return how many rows could not be. What was open when Ctrl-C came is closed first.
+
+    `known` are the networks that are not new, in captures of 802.11.
+    """
     request.check()
     roles = Roles(request.device_column, "", request.time_column)
     scorer = TableScorer(
@@ -243,7 +249,7 @@ def score_stream(detector: Detector, request: ScoreRequest, out: IO[bytes], err:
     writer = ScoreWriter(request.format, out, request.alert_only, request.group)
     n_bad = 0
     try:
-        for scored in scorer.score(_blocks(scorer, request)):
+        for scored in scorer.score(_blocks(scorer, request, known)):
             writer.write(scored)
             n_bad = _report(scored.rows, n_bad, err)
     except TolFLError:
@@ -264,7 +270,7 @@ def score_stream(detector: Detector, request: ScoreRequest, out: IO[bytes], err:
     return n_bad
 
 
-def _blocks(scorer: TableScorer, request: ScoreRequest) -> Iterator[Block]:
+def _blocks(scorer: TableScorer, request: ScoreRequest, known: Networks | None) -> Iterator[Block]:
     return blocks(
         request.data,
         request.encoding or scorer.schema.encoding,
@@ -272,6 +278,7 @@ def _blocks(scorer: TableScorer, request: ScoreRequest) -> Iterator[Block]:
         per=scorer.per,
         follow=request.follow,
         tuning=scorer.tuning(request.raw),
+        known=known,
     )
 
 

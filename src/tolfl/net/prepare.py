@@ -28,7 +28,9 @@ from tolfl.net.tls import Credentials, is_loopback
 from tolfl.net.trainer import Trainer
 from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
+from tolfl.runs.directory import write_file
 from tolfl.runs.outcome import data_for, fleet_of
+from tolfl.signals.captures.known_networks import DEVICE_FILE, as_bytes
 
 #: Schemes that need the rows of all devices in one place.
 _ONE_PLACE = ("batch", "batch-small", *PLAIN)
@@ -72,8 +74,9 @@ def prepare(
     spec = check_networked(_spec(config, learn))
     if config.device >= spec.devices:
         raise SpecError(f"device {config.device} in a fleet of {spec.devices}; ids go from 0 to {spec.devices - 1}")
+    state = Path(config.state)  # of all runs
     config = msgspec.structs.replace(config, state=str(run_folder(Path(config.state), spec.run)))
-    rows, fleet, source = _rows(config, spec) if kept is None else _kept(config, spec, *kept)
+    rows, fleet, source = _rows(config, spec, state) if kept is None else _kept(config, spec, *kept)
     fleet = replace(fleet, folder=Path(config.state))
     learner = scaled_learner_of(fleet) if config.data or kept is not None else learner_of(fleet)
     trainer = Trainer(spec, config.device, rows, learner)
@@ -150,10 +153,10 @@ def _remember_revocations(credentials: Credentials, state: Path) -> None:
             raise RunDirectoryError(state, f"{REVOCATIONS}: {error}; choose another folder") from None
 
 
-def _rows(config: NodeConfig, spec: RunSpec) -> tuple[Samples, Fleet, str]:
+def _rows(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, Fleet, str]:
     """Return this device's rows, what it knows of the fleet, and the name of the data."""
     if config.data:
-        rows, columns, name = _own_table(config, spec)
+        rows, columns, name = _own_table(config, spec, state)
         return rows, Fleet(spec, rows.shape[1:], columns, agreed(spec, "names")), name
     if not config.samples:
         data = data_for(spec)
@@ -165,10 +168,12 @@ def _rows(config: NodeConfig, spec: RunSpec) -> tuple[Samples, Fleet, str]:
     return rows, Fleet(spec, rows.shape[1:], agreed(spec, "columns"), agreed(spec, "names")), spec.data
 
 
-def _own_table(config: NodeConfig, spec: RunSpec) -> tuple[Samples, tuple[str, ...], str]:
+def _own_table(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, tuple[str, ...], str]:
     own = table_spec(spec, config.data)
     check_name(own)
     raw = load_raw(own)
+    if raw.networks is not None and config.watch is not None:
+        write_file(state, DEVICE_FILE, as_bytes(raw.networks))
     columns = agreed(spec, "columns")
     if not columns and raw.feature_names:
         raise SpecError(

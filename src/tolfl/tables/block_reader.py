@@ -33,6 +33,7 @@ from tolfl.tables.folders import by_device, device_files, is_capture, is_raw, is
 
 if TYPE_CHECKING:
     from tolfl.signals.captures.capture_records import Tally
+    from tolfl.signals.captures.known_networks import Networks
     from tolfl.signals.recordings.raw_samples import Tuning
 
 STDIN = "-"
@@ -86,6 +87,7 @@ def blocks(
     per: str = "",
     follow: bool = False,
     tuning: Tuning | None = None,
+    known: Networks | None = None,
 ) -> Iterator[Block]:
     """Yield the rows of a file, of a folder with one file per device, of standard input (`-`), or of an interface.
 
@@ -103,15 +105,17 @@ def blocks(
         Whether a capture file is still being written: it is read as it grows, and so are files that follow it.
     tuning
         How a receiver was set, of samples that do not say so themselves.
+    known
+        The networks that are not new, in captures of 802.11.
     """
     if str(source).startswith(INTERFACE):
-        yield from _of_signals(str(source).removeprefix(INTERFACE), "", grid, per)
+        yield from _of_signals(str(source).removeprefix(INTERFACE), "", grid, per, known)
         return
     if str(source) == STDIN and tuning is not None and tuning.datatype:
         yield from _of_receiver(sys.stdin.buffer, "", tuning)
         return
     if str(source) == STDIN:
-        yield from _of_stream(sys.stdin.buffer, STDIN_NAME, "", encoding, grid, per)
+        yield from _of_stream(sys.stdin.buffer, STDIN_NAME, "", encoding, grid, per, known)
         return
     path = Path(source).expanduser()
     if not path.exists():
@@ -121,13 +125,13 @@ def blocks(
             path, f"only a capture can be followed; for lines of text: tail -f {path.name} | tolfl score MODEL -"
         )
     if follow:
-        yield from _of_signals([path], "", grid, per, follow=True)
+        yield from _of_signals([path], "", grid, per, known, follow=True)
         return
     if not path.is_dir():
-        yield from _of_files([path], "", encoding, grid, per, tuning)
+        yield from _of_files([path], "", encoding, grid, per, tuning, known)
         return
     for device, files in by_device(device_files(path)):
-        yield from _of_files(files, device, encoding, grid, per, tuning)
+        yield from _of_files(files, device, encoding, grid, per, tuning, known)
 
 
 def blocks_of(X: object) -> Iterator[Block]:
@@ -184,6 +188,7 @@ def _of_files(
     grid: tuple[float, float] | None,
     per: str,
     tuning: Tuning | None = None,
+    known: Networks | None = None,
 ) -> Iterator[Block]:
     path = files[0]
     refuse_pickle(path)
@@ -191,7 +196,7 @@ def _of_files(
         yield from _of_receiver(path, device, tuning)
         return
     if is_recording(path) or is_capture(path) or _begins(path, *_PCAP):
-        yield from _of_signals(files, device, grid, per)
+        yield from _of_signals(files, device, grid, per, known)
         return
     try:
         with path.open("rb", buffering=_BLOCK_BYTES) as stream:
@@ -205,6 +210,7 @@ def _of_signals(
     device: str,
     grid: tuple[float, float] | None,
     per: str,
+    known: Networks | None,
     *,
     follow: bool = False,
 ) -> Iterator[Block]:
@@ -212,7 +218,7 @@ def _of_signals(
 
     if isinstance(source, list) and is_recording(source[0]):
         return recording_blocks(source[0], device)
-    return capture_blocks(source, device, grid, per=per, follow=follow)
+    return capture_blocks(source, device, grid, per=per, follow=follow, known=known)
 
 
 def _of_receiver(source: Path | BinaryIO, device: str, tuning: Tuning | None) -> Iterator[Block]:
@@ -237,6 +243,7 @@ def _of_stream(
     encoding: str,
     grid: tuple[float, float] | None = None,
     per: str = "",
+    known: Networks | None = None,
 ) -> Iterator[Block]:
     first = 1
     options: dict[str, object] = {}
@@ -254,7 +261,7 @@ def _of_stream(
         elif begin.startswith((b"PK", b"\x93NUMPY")):
             tables, options = _arrays(_seekable(stream), name)
         elif begin.startswith(_PCAP):
-            yield from _of_signals(stream, device, grid, per)
+            yield from _of_signals(stream, device, grid, per, known)
             return
         else:
             tables, options = _text(stream, name, _encoding_by_mark(begin) or encoding)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tolfl.signals.captures.capture_records import Tally
+from tolfl.signals.captures.known_networks import Networks
 from tolfl.signals.captures.live_streams import PipeStream, followed_files, heard_on
 from tolfl.signals.captures.windows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
 from tolfl.signals.packets import WindowGrid
@@ -31,6 +32,7 @@ def capture_blocks(
     *,
     per: str = "",
     follow: bool = False,
+    known: Networks | None = None,
 ) -> Iterator[Block]:
     """Yield the windows of a capture as blocks of rows: finished files, or one that is still being made.
 
@@ -60,19 +62,22 @@ def capture_blocks(
         `bssid` or `channel`: a row for each, of 802.11; else one row per window.
     follow
         Whether the (one) file is still being written: it is read on as it grows, and so are the files that follow it.
+    known
+        The networks of 802.11 that are not new, as `known_networks` keeps them; None: what is new is missing.
     """
     windows, tally = CAPTURE_GRID if grid is None else WindowGrid(*grid), Tally()
     if isinstance(source, str):
         with heard_on(source, tally) as stream:
-            yield from _of_rows(live_rows([stream], windows, tally, per), f"interface {source}", device, windows, tally)
+            rows = live_rows([stream], windows, tally, per, known)
+            yield from _of_rows(rows, f"interface {source}", device, windows, tally)
     elif not isinstance(source, list):
-        rows = live_rows([PipeStream(source, STDIN_NAME)], windows, tally, per)
+        rows = live_rows([PipeStream(source, STDIN_NAME)], windows, tally, per, known)
         yield from _of_rows(rows, STDIN_NAME, device, windows, tally)
     elif follow:
-        rows = live_rows(followed_files(source[0]), windows, tally, per)
+        rows = live_rows(followed_files(source[0]), windows, tally, per, known)
         yield from _of_rows(rows, str(source[0]), device, windows, tally)
     else:
-        yield from _of_rows(window_rows(source, windows, tally, per), str(source[0]), device, windows, tally)
+        yield from _of_rows(window_rows(source, windows, tally, per, known), str(source[0]), device, windows, tally)
 
 
 def _of_rows(found: Iterable[CaptureRows], source: str, device: str, grid: WindowGrid, tally: Tally) -> Iterator[Block]:

@@ -16,6 +16,7 @@ from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import run_folder
 from tolfl.net.wire import AlarmStatus, WatchStatus
+from tolfl.signals.captures.known_networks import DEVICE_FILE
 from tolfl.tables.block_reader import INTERFACE
 from tolfl.watch.alarm_events import AlarmEvent
 from tolfl.watch.kept_rows import kept_rows
@@ -45,6 +46,7 @@ class FleetWatch:
         watch = config.watch
         assert watch is not None
         self._state, self._run, self._uses_previous = Path(config.state), run, uses_previous
+        self._networks = self._state / DEVICE_FILE
         self.on_alarm: Callable[[AlarmSent], None] = lambda _: None
         self._device, self._labels = config.device, {"device": str(config.device), "name": name}
         self.watcher = Watcher(
@@ -68,7 +70,7 @@ class FleetWatch:
                 )
             found = found[1:]
         if found:
-            self.watcher.load(found[0])
+            self.watcher.load(found[0], self._networks)
         self.watcher.start()
         return f"watches {self.watcher.source} " + (f"with {found[0]}" if found else "once the fleet has a detector")
 
@@ -81,7 +83,7 @@ class FleetWatch:
         """Take the detector that a run has left in a folder."""
         path = folder / DETECTOR_FILE
         if path.exists() and not self._uses_previous:
-            self.watcher.load(path)
+            self.watcher.load(path, self._networks)
 
     def status(self) -> WatchStatus:
         """Return what there is to know."""

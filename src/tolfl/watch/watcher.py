@@ -17,6 +17,7 @@ import numpy as np
 from tolfl.detect.detector import Detector
 from tolfl.detect.novelty import LIMIT
 from tolfl.detect.scoring import ScoredRows, TableScorer
+from tolfl.signals.captures.known_networks import Networks, are_same, networks_file, networks_known
 from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
@@ -38,6 +39,7 @@ class _InUse(NamedTuple):
     detector: Detector
     model: str
     saved_s: float
+    known: Networks | None  #: networks that are not new, in captures of 802.11
 
 
 def _when(rows: Rows, place: int, *, is_utc: bool) -> str:
@@ -103,11 +105,15 @@ class Watcher:
 
     # -- a detector, and the source --------------------------------------------------------------------------------
 
-    def load(self, path: Path) -> None:
-        """Take the detector in a file; whoever watches already goes on with it from the next rows."""
+    def load(self, path: Path, networks: Path | None = None) -> None:
+        """Take the detector in a file; whoever watches already goes on with it from the next rows.
+
+        `networks` is the file with those that are not new. (default: the one beside the detector, if there is one)
+        """
+        known = networks_known(networks or networks_file(path))
         detector = Detector.load(path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-        self._detector = _InUse(detector, digest, path.stat().st_mtime)
+        self._detector = _InUse(detector, digest, path.stat().st_mtime, known)
         self._is_given.set()
 
     def run(self) -> None:
@@ -154,7 +160,10 @@ class Watcher:
         scorer = self._scorer(in_use)
         grid, per = scorer.grid, scorer.per
         tuning = scorer.tuning(self._raw)
-        found = blocks(self.source, scorer.schema.encoding, grid, per=per, follow=self._follow, tuning=tuning)
+        known = in_use.known
+        found = blocks(
+            self.source, scorer.schema.encoding, grid, per=per, follow=self._follow, tuning=tuning, known=known
+        )
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
             for block in found:
                 self.is_up, self.counts, self._trouble = True, block.tally, ""
@@ -172,7 +181,7 @@ class Watcher:
                 if self._detector is not in_use:
                     in_use = self._detector
                     scorer, groups.model = self._scorer(in_use), in_use.model
-                    if (scorer.grid, scorer.per) != (grid, per):
+                    if (scorer.grid, scorer.per) != (grid, per) or not are_same(known, in_use.known):
                         return True
             if events := groups.close():
                 self._put(groups, events)

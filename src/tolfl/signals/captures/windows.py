@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.signals.captures.capture_records import NS, CaptureFileError, Int64, Readable, RecordBlock, Tally
+from tolfl.signals.captures.known_networks import Networks
 from tolfl.signals.captures.link_layers import ADVICE, READERS, Heard, heard_in, joined, link_name
 from tolfl.signals.captures.packet_features import PACKET_FEATURES, packet_rows
 from tolfl.signals.captures.pcap_reading import records_in, records_of
@@ -77,32 +78,44 @@ class CaptureRows:
 
 
 def window_rows(
-    paths: Sequence[Path], grid: WindowGrid = CAPTURE_GRID, tally: Tally | None = None, per: str = ""
+    paths: Sequence[Path],
+    grid: WindowGrid = CAPTURE_GRID,
+    tally: Tally | None = None,
+    per: str = "",
+    known: Networks | None = None,
 ) -> Iterator[CaptureRows]:
     """Yield the windows of a capture, which may be several files that follow one another.
 
     What was not understood is counted in `tally`. `per` is `bssid` or `channel`: a row for each, of 802.11.
+    `known` are the networks of 802.11 that are not new.
     """
     tally = Tally() if tally is None else tally
     n_rows = 0
-    for rows in _rows_of(chain.from_iterable(records_in(path, tally) for path in paths), grid, tally, per):
+    for rows in _rows_of(chain.from_iterable(records_in(path, tally) for path in paths), grid, tally, per, known):
         n_rows += len(rows.start_s)
         yield rows
     if not n_rows:
         raise CaptureFileError(paths[0], _nothing(tally))
 
 
-def live_rows(streams: Iterable[Readable], grid: WindowGrid, tally: Tally, per: str = "") -> Iterator[CaptureRows]:
+def live_rows(
+    streams: Iterable[Readable], grid: WindowGrid, tally: Tally, per: str = "", known: Networks | None = None
+) -> Iterator[CaptureRows]:
     """Yield the windows of captures that are still being made, at most a second after each is over.
 
     At least four times a second something comes: where no window is over, rows that are none.
     """
     blocks = chain.from_iterable(records_of(stream, tally) for stream in streams)
-    yield from _rows_of(blocks, grid, tally, per, is_live=True)
+    yield from _rows_of(blocks, grid, tally, per, known, is_live=True)
 
 
 def _rows_of(
-    blocks: Iterable[RecordBlock], grid: WindowGrid, tally: Tally, per: str, is_live: bool = False
+    blocks: Iterable[RecordBlock],
+    grid: WindowGrid,
+    tally: Tally,
+    per: str,
+    known: Networks | None,
+    is_live: bool = False,
 ) -> Iterator[CaptureRows]:
     """Yield rows of packets, taken by the ten thousand: small steps would cost more than the packets."""
     check_grid(grid)
@@ -112,7 +125,7 @@ def _rows_of(
     for records in blocks:
         now_s = time.monotonic()
         if windows is None:
-            windows = _windows_for(records, grid, tally, per)
+            windows = _windows_for(records, grid, tally, per, known)
         if len(records):
             waiting.append(_read(records, tally, windows))
             packet_s = now_s
@@ -135,15 +148,17 @@ def _rows_of(
         yield from windows.close()
 
 
-def _windows_for(records: RecordBlock, grid: WindowGrid, tally: Tally, per: str) -> CaptureWindows | None:
+def _windows_for(
+    records: RecordBlock, grid: WindowGrid, tally: Tally, per: str, known: Networks | None
+) -> CaptureWindows | None:
     """Return windows for what the first packet that is understood is; None: there is none yet."""
-    known = np.isin(records.link, list(READERS) + list(WLAN_LINKS))
-    if not known.any():
+    is_read = np.isin(records.link, list(READERS) + list(WLAN_LINKS))
+    if not is_read.any():
         return None
-    is_wlan = int(records.link[np.argmax(known)]) in WLAN_LINKS
+    is_wlan = int(records.link[np.argmax(is_read)]) in WLAN_LINKS
     if per and not is_wlan:
         raise SpecError(f"rows per {per} are of 802.11, and this capture is of another link; leave --per out")
-    return CaptureWindows(grid, tally, is_wlan=is_wlan, per=per)
+    return CaptureWindows(grid, tally, is_wlan=is_wlan, per=per, known=known)
 
 
 def _read(records: RecordBlock, tally: Tally, windows: CaptureWindows | None) -> Captured:
@@ -175,7 +190,7 @@ def feature_names(
     >>> feature_names(PACKET_FEATURES)[:2]
     ('packets [; count]', 'gap_min_s [s; duration]')
     >>> feature_names(WLAN_FEATURES, WindowGrid(10, 10), "bssid")[-1]
-    'clock_jumps_10s (10 s every 10 s, per bssid) [; count]'
+    'new_network_frames_10s (10 s every 10 s, per bssid) [; count]'
     """
     about = [] if grid == CAPTURE_GRID else [f"{grid.duration_s:.12g} s every {grid.interval_s:.12g} s"]
     about += [f"per {per}"] if per else []
@@ -207,12 +222,20 @@ def per_of(names: Iterable[str]) -> str:
 class CaptureWindows:
     """Packets go in as they come, windows come out when they are over."""
 
-    def __init__(self, grid: WindowGrid, tally: Tally, *, is_wlan: bool = False, per: str = "") -> None:
+    def __init__(
+        self,
+        grid: WindowGrid,
+        tally: Tally,
+        *,
+        is_wlan: bool = False,
+        per: str = "",
+        known: Networks | None = None,
+    ) -> None:
         self._grid, self._tally, self.is_wlan = grid, tally, is_wlan
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
         self._is_seamless = self._window_ns == self._step_ns
         self._names = feature_names(WLAN_FEATURES if is_wlan else PACKET_FEATURES, grid, per)
-        self._wlan = WlanRows(per, self._window_ns, self._step_ns)
+        self._wlan = WlanRows(per, self._window_ns, self._step_ns, known)
         self.nothing: Captured = WlanFrames(np.empty(0, FRAME)) if is_wlan else joined([])
         self._now_ns: int | None = None  #: the newest time; None: no packet yet
         self._heard_ns = 0  #: the newest time of a packet; silence adds to it

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.signals.captures.capture_records import NS, Int64
+from tolfl.signals.captures.known_networks import Networks
 from tolfl.signals.captures.wlan import DATA, FRAME, MANAGEMENT, WlanFrames
 
 Float = NDArray[np.float64]
@@ -46,12 +47,12 @@ _MOST_CLOCKS = 4096  #: of networks, those heard last
 _PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNTS = (
     "frames", *_KINDS, "channels", "bad_checksums", "largest_talker", "transmitters", "receivers", "networks", "names",
-    "twins", "sequence_steps_back", "clock_jumps",
+    "twins", "sequence_steps_back", "clock_jumps", "new_network_frames",
 )  # fmt: skip
 _SHARES = ("retry_share", "protected_share", "random_address_share")
 _SUMMED = (
     "beacons", "probe_requests", "probe_responses", "authentications", "associations", "deauthentications",
-    "disassociations", "actions", "clock_jumps",
+    "disassociations", "actions", "clock_jumps", "new_network_frames",
 )  # fmt: skip
 
 
@@ -86,10 +87,12 @@ class WlanRows:
         the last ten seconds.
     window_ns, step_ns
         Of the grid.
+    known
+        The networks that are not new; None: nobody knows, and what is new is missing.
     """
 
-    def __init__(self, per: str, window_ns: int, step_ns: int) -> None:
-        self._per, self._window_ns, self._step_ns = per, window_ns, step_ns
+    def __init__(self, per: str, window_ns: int, step_ns: int, known: Networks | None = None) -> None:
+        self._per, self._window_ns, self._step_ns, self._known = per, window_ns, step_ns, known
         self._n_summed = max(1, round(SUMMED_S * NS / step_ns))
         self._keys = np.zeros(0 if per else 1, np.uint64)
         self._last_ns = np.full(len(self._keys), -1, np.int64)  #: of each key's newest frame; -1: none
@@ -121,6 +124,7 @@ class WlanRows:
         found = features_of(heard, group, n_windows * n_keys)
         waits, newest = self._waits(heard, group, starts_ns)
         found["longest_wait"] = waits
+        found["new_network_frames"] = self._new_networks(heard, group, n_windows * n_keys)
         found["clock_jumps"] = self._clock_jumps(heard, group, n_windows * n_keys)
         self._sum(found, n_windows)
         table = np.column_stack([found[feature.name] for feature in WLAN_FEATURES])
@@ -170,6 +174,13 @@ class WlanRows:
         still = np.where(newest >= 0, (ends - newest) / NS, np.nan)
         return np.fmax(waits, still.ravel()), newest.ravel()
 
+    def _new_networks(self, heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
+        if self._known is None:
+            return np.full(n_groups, np.nan)
+        networks = networks_of(heard)
+        is_new = (networks > 0) & ~np.isin(networks, self._known)
+        return np.bincount(group[is_new], minlength=n_groups).astype(float)
+
     def _clock_jumps(self, heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
         """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
         is_clock = np.isin(heard["kind"], _ANNOUNCING) & (heard["timestamp_us"] > 0) & ~heard["is_bad"]
@@ -192,6 +203,12 @@ class WlanRows:
         self._before = all_counts[len(all_counts) - (self._n_summed - 1) :]
         for place, name in enumerate(_SUMMED):
             found[f"{name}_{SUMMED_S:g}s"] = summed[:, :, place].ravel()
+
+
+def networks_of(heard: NDArray[np.void]) -> Networks:
+    """Return the network that each frame announces; 0: none, or without a name."""
+    is_named = np.isin(heard["kind"], _ANNOUNCING) & (heard["name"] > 0) & ~heard["is_bad"]
+    return np.where(is_named, (heard["name"] * _PAIR) ^ heard["bssid"], np.uint64(0))
 
 
 def features_of(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[str, Float]:
@@ -221,8 +238,7 @@ def features_of(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[st
     is_named = is_beacon & (heard["name"] > 0)
     found["networks"] = _different(group, heard["bssid"], n_groups, is_beacon)[0]
     found["names"] = _different(group, heard["name"], n_groups, is_named)[0]
-    pair = (heard["name"] * _PAIR) ^ heard["bssid"]
-    found["twins"] = _different(group, pair, n_groups, is_named)[0] - found["names"]
+    found["twins"] = _different(group, networks_of(heard), n_groups, is_named)[0] - found["names"]
     found["sequence_steps_back"] = _steps_back(heard, group, n_groups)
     is_either = is_data | is_management
     found["retry_share"] = share(flags & _RETRY > 0, is_either)

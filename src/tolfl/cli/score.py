@@ -67,7 +67,6 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raise SpecError("say what to score: a file, - (or --follow) for standard input, or --interface")
     from tolfl.detect.detector import Detector
     from tolfl.detect.score_stream import ScoreRequest, score_stream
-    from tolfl.signals.captures.known_networks import networks_file, networks_known
 
     request = ScoreRequest(
         data or ("-" if interface is None else f"interface:{interface}"),
@@ -83,6 +82,10 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         follow and data not in {None, "-"},
         raw,
     )
-    known = networks_known(networks_file(model))
-    if score_stream(Detector.load(model), request.check(), sys.stdout.buffer, sys.stderr, known):
+    detector, known = Detector.load(model), None
+    if any(name.startswith("new_network_frames") for name in detector.features.names):
+        from tolfl.signals.captures.known_networks import networks_file, networks_known
+
+        known = networks_known(networks_file(model))
+    if score_stream(detector, request.check(), sys.stdout.buffer, sys.stderr, known):
         raise typer.Exit(1)

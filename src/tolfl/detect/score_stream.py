@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,9 +17,11 @@ from tolfl.detect.alarms import Alarm, AlarmGroup, AlarmGroups
 from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare
 from tolfl.detect.scoring import ScoredRows, TableScorer
-from tolfl.signals.captures.known_networks import Networks
 from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
+
+if TYPE_CHECKING:
+    from tolfl.signals.captures.known_networks import Networks
 
 Columns = dict[str, list[Any]]  #: by name; the last one, `features`, has the features that make each score
 _WIDTHS = {"time": 27, "from": 27, "to": 27, "device": 16, "verdict": 12, "row": 9}

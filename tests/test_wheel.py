@@ -86,7 +86,7 @@ def install(built: Built, folder: Path) -> Installed:
     # A path and no more: unlike a folder of sites it starts nothing, so the checkout, which an editable install names
     # in a .pth file, is not on the path.
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "TOLFL_"))}
     return Installed(folder, {**variables, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"})
 
 

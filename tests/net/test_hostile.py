@@ -509,7 +509,7 @@ def test_a_made_up_model_that_no_learner_can_use_ends_nobody_before_the_run_is_o
     """All take it, since it is heavier, and end with it; whoever finds something wrong with it says so, twice."""
 
     async def live() -> None:
-        async with secure_fleet_of(tmp_path, small(learn=learn)) as fleet:
+        async with secure_fleet_of(tmp_path, small(learn=learn, timing="lan")) as fleet:
             gate = await in_mid_run(fleet, LIAR)
             base = fleet.nodes[TARGET].device.record
             state = spoil(cast("dict[str, Vector]", base.state))

@@ -8,6 +8,7 @@ Of more than `MOST_ROWS` rows of a fleet, each device takes every so many-th, dr
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -197,13 +198,13 @@ class CellStage(DetectorStage):
                     found[place] = own
         return found
 
+    @abstractmethod
     def is_ready(self, part: State) -> bool:
         """Tell whether the stages before have left what this one takes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return what devices with one state add to a round."""
-        raise NotImplementedError
 
 
 # -- words ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +347,21 @@ def test_flags_that_an_app_has_no_use_for_are_refused(flag: str, sentence: str, 
     code, _, said = tolfl("simulate", "--flower", str(APPS / "linear"), *flag.split())
 
     assert (code, said) == (2, f"tolfl: {sentence}\n")
+
+
+@needs_flwr
+def test_what_a_simulated_app_printed_is_left_only_where_an_error_names_it(tmp_path: Path) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    broken = written(tmp_path / "mine", "import os\nos.write(2, b'no good')\nos._exit(3)\n")
+    for app, is_left in ((APPS / "linear", False), (broken, True)):
+        flags = f"--flower {app} --python {NEWEST} --devices 6".split()
+        done = subprocess.run(
+            [sys.executable, "-m", "tolfl", "simulate", *flags],
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode != 0) == is_left, done.stderr
+        assert [str(file) in done.stderr for file in scratch.iterdir()] == [True] * is_left

@@ -74,9 +74,9 @@ class AppDescription(msgspec.Struct, frozen=True):
 class AppProcess:
     """Asks an app's process. Calls come from one thread at a time; while one waits, the event loop goes on."""
 
-    def __init__(self, name: str, python: Path, settings: dict[str, Any], log: Path | None = None) -> None:
+    def __init__(self, name: str, python: Path, settings: dict[str, Any], with_log: bool = False) -> None:
         self._name, self._python, self._settings = name, python, settings
-        self._log = log
+        self._log = _temporary_log() if with_log else None
         self._process: subprocess.Popen[bytes] | None = None
         self._sent: State | None = None  #: the state that the process has
         self._lock = threading.RLock()
@@ -124,6 +124,8 @@ class AppProcess:
         if [int(part) for part in re.findall(r"\d+", version)[:2]] < list(OLDEST_FLWR):
             oldest = ".".join(map(str, OLDEST_FLWR))
             return f"{self._python} has flwr {version}, and this needs {oldest} or newer: pip install -U flwr"
+        if self._log is not None:
+            atexit.unregister(self._log.unlink)
         return f"see what it printed{f' in {self._log}' if self._log else ''} (flwr {version})"
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -234,8 +236,10 @@ def plain_state(state: State) -> dict[str, tuple[str, memoryview]]:
     return {key: (array.dtype.str[1:], np.ascontiguousarray(array).view(np.uint8).data) for key, array in state.items()}
 
 
-def scratch_log() -> Path:
-    """Return a file for the output of an app that no device runs."""
+def _temporary_log() -> Path:
+    """Return a file for what an app prints that no device runs; it goes with this process, unless an error names it."""
     descriptor, path = tempfile.mkstemp(prefix="tolfl-flower-", suffix=".log")
     os.close(descriptor)
-    return Path(path)
+    log = Path(path)
+    atexit.register(log.unlink, missing_ok=True)
+    return log

@@ -25,7 +25,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.flower.app_folder import PROBLEM_FILE, AppFolder, parsed_config
-from tolfl.flower.app_process import AppEndedError, AppProcess, FlowerAppError, scratch_log
+from tolfl.flower.app_process import AppEndedError, AppProcess, FlowerAppError
 from tolfl.learners import Account, Closing, Fleet, Learner, Scorer, State, Turn
 from tolfl.learners.learner import digest_of, encode_state
 from tolfl.learners.registry import settings_from, what_of
@@ -87,8 +87,7 @@ class _App:
         # Another version of the app, in its files, is another process.
         key = (python, self.folder.digest(), msgspec.json.encode(settings))
         if key not in _PROCESSES:
-            log = scratch_log() if fleet.folder is None else None
-            _PROCESSES[key] = AppProcess(self.folder.name, python, settings, log)
+            _PROCESSES[key] = AppProcess(self.folder.name, python, settings, with_log=fleet.folder is None)
         return _PROCESSES[key]
 
 

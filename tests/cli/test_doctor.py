@@ -14,10 +14,10 @@ from tests.cli.conftest import Command
 from tolfl.cli.doctor import (
     CheckResult,
     Level,
-    certificate_findings,
-    fleet_findings,
+    check_certificate,
+    check_fleet,
+    check_limits,
     free_memory,
-    limit_findings,
     unmet,
     why_not_bound,
 )
@@ -38,8 +38,8 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def examined(tolfl: Command, *arguments: str) -> tuple[int, dict[tuple[str, str], CheckResult]]:
     code, out, err = tolfl("doctor", *arguments, "--format", "json")
     assert err == ""
-    findings = [CheckResult(**{**line, "state": Level(line["state"])}) for line in json.loads(out)]
-    return code, {(finding.area, finding.name): finding for finding in findings}
+    found = {(line.pop("area"), line["name"]): line for line in json.loads(out)}
+    return code, {key: CheckResult(**{**line, "state": Level(line["state"])}) for key, line in found.items()}
 
 
 def problems(found: dict[tuple[str, str], CheckResult]) -> set[tuple[str, str]]:
@@ -173,7 +173,7 @@ def test_a_fleet_whose_certificates_are_good(authority: Authority) -> None:
     authority.issue("me", None)
 
     expected = [("authority", Level.OK), ("gateway", Level.OK), ("me", Level.OK)]
-    assert states(list(fleet_findings(authority.folder))) == expected
+    assert states(list(check_fleet(authority.folder))) == expected
 
 
 @pytest.mark.parametrize(
@@ -189,20 +189,20 @@ def test_a_certificate_that_ends_is_said_in_time(
     assert (problems(found) > own_problems(tolfl)) == (state is Level.PROBLEM)
     assert found["certificates", "gateway"].state is state
     assert words in found["certificates", "gateway"].sentence
-    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", state)
+    assert states(list(check_fleet(authority.folder)))[1] == ("gateway", state)
 
 
 def test_a_certificate_of_a_device_that_is_gone_is_judged_by_the_register(authority: Authority) -> None:
     folder = authority.issue("gateway", 1, days=0)
     folder.rename(authority.folder / "elsewhere")
 
-    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", Level.PROBLEM)
+    assert states(list(check_fleet(authority.folder)))[1] == ("gateway", Level.PROBLEM)
 
 
 def test_a_key_that_others_can_read_is_a_problem(authority: Authority) -> None:
     folder = authority.issue("gateway", 1)
     (folder / KEY).chmod(0o644)
-    (finding,) = certificate_findings(folder)
+    (finding,) = check_certificate(folder)
 
     assert finding.state is Level.PROBLEM
     assert "chmod 600" in finding.found
@@ -211,7 +211,7 @@ def test_a_key_that_others_can_read_is_a_problem(authority: Authority) -> None:
 def test_certificates_of_another_device_are_a_problem(authority: Authority, tolfl: Command, tmp_path: Path) -> None:
     config = device_file(tmp_path, "127.0.0.1:0", authority.issue("pump", 2))
     code, found = examined(tolfl, "--config", str(config))
-    first = next(iter(certificate_findings(authority.folder_of("pump"), device=1)))
+    first = next(iter(check_certificate(authority.folder_of("pump"), device=1)))
 
     assert code == 1
     assert found["certificates", "pump"].state is Level.OK  # the certificate itself is good ...
@@ -221,17 +221,17 @@ def test_certificates_of_another_device_are_a_problem(authority: Authority, tolf
 def test_a_revoked_certificate_is_a_problem_once_the_list_is_there(authority: Authority) -> None:
     folder = authority.issue("gateway", 1)
     authority.revoke("gateway")
-    before = states(list(certificate_findings(folder)))
+    before = states(list(check_certificate(folder)))
     (folder / REVOCATIONS).write_bytes((authority.folder / REVOCATIONS).read_bytes())
 
     assert before == [("gateway", Level.OK)]
-    assert states(list(certificate_findings(folder))) == [("gateway", Level.PROBLEM)]
-    assert states(list(fleet_findings(authority.folder)))[1] == ("gateway", Level.OK)  # as it should be: revoked
+    assert states(list(check_certificate(folder))) == [("gateway", Level.PROBLEM)]
+    assert states(list(check_fleet(authority.folder)))[1] == ("gateway", Level.OK)  # as it should be: revoked
 
 
 def test_a_clock_that_is_behind_makes_good_certificates_useless(authority: Authority) -> None:
     folder = authority.issue("gateway", 1)
-    (finding,) = certificate_findings(folder, now=datetime.now(UTC) - timedelta(days=400))
+    (finding,) = check_certificate(folder, now=datetime.now(UTC) - timedelta(days=400))
 
     assert finding.state is Level.PROBLEM
     assert finding.todo == "set the clock of this machine"
@@ -251,7 +251,7 @@ def test_few_open_files_are_a_warning() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
     try:
-        first = next(iter(limit_findings(Path())))
+        first = next(iter(check_limits(Path())))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

@@ -2,7 +2,7 @@
 
 A results file has the rows and the specification of every row (`specs`, by the row's `job`): what differs from the
 defaults of `RunSpec`. A page shows results between two markers, `<!-- results: server 1 -->` for the first table of
-`server.json` (or `verdicts`, or `count`) and `<!-- end -->`; what stands between them is never written by hand.
+`server.json` (or `verdicts`, `grid`, or `count`) and `<!-- end -->`; what stands between them is never written by hand.
 """
 
 from __future__ import annotations
@@ -94,20 +94,40 @@ class ExperimentReport:
         return "\n\n".join(parts) + "\n"
 
     def part(self, what: str) -> str:
-        """Return one table as Markdown, by its number from 1, `verdicts`, or `count`: how many claims are supported."""
+        """Return one table as Markdown, by its number from 1, all `verdicts`, their `grid` or `count`."""
         if what == "verdicts":
             return self._claims().to_markdown()
+        if what == "grid":
+            return _grid(self.verdicts).to_markdown()
         if what == "count":
             found = [one.text for one in self.verdicts]
             counts = [f"{found.count(text)} {text}" for text in dict.fromkeys(sorted(found, reverse=True))]
             return f"{self.title}: {', '.join(counts) or 'no claims'}."
         if not what.isdigit() or not 1 <= int(what) <= len(self.tables):
-            raise DataError(f"results of {self.name}: no part {what!r}; say 1 to {len(self.tables)}, verdicts or count")
+            raise DataError(
+                f"results of {self.name}: no part {what!r}; say 1 to {len(self.tables)}, verdicts, grid or count"
+            )
         return self.tables[int(what) - 1].to_markdown()
 
     def _claims(self) -> Table:
         lines = tuple((one.claim, one.text, one.evidence) for one in self.verdicts)
         return Table("Claims", ("claim", "verdict", "evidence"), lines)
+
+
+def _grid(verdicts: Sequence[Verdict]) -> Table:
+    """Return claims of the form `case: claim` as a table of cases and claims, without the evidence.
+
+    >>> _grid([Verdict("cifar-10: fl < tol-fl", None, ""), Verdict("cifar-100: fl < tol-fl", True, "")]).rows
+    (('cifar-10', '?'), ('cifar-100', 'yes'))
+    """
+    marks = {None: "?", True: "yes", False: "no"}
+    found = {tuple(one.claim.split(": ", 1)): marks[one.is_supported] for one in verdicts}
+    rows, columns = (list(dict.fromkeys(words)) for words in zip(*found, strict=True))
+    if len(rows) < len(columns):
+        found = {(claim, case): mark for (case, claim), mark in found.items()}
+        rows, columns = columns, rows
+    lines = tuple((row, *(found.get((row, column), "") for column in columns)) for row in rows)
+    return Table("Claims", ("", *columns), lines, ("yes: supported; no: not supported; ?: inconclusive.",))
 
 
 def _line(cells: Sequence[str]) -> str:

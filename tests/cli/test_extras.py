@@ -54,7 +54,7 @@ def test_a_simulation_needs_no_extra(without_extras: dict[str, str], tmp_path: P
     found = run(without_extras, tmp_path, "simulate", *BLOBS, "--out", "one")
 
     assert found.returncode == 0, found.stderr
-    assert "3 of 3 devices left" in found.stdout
+    assert "devices left: 3 of 3" in found.stdout
     assert found.stderr.splitlines()[-1] == (
         "tolfl: loss.png is not drawn: matplotlib is not installed, which is needed for figures; "
         "run: pip install 'tolfl[tables]'"
@@ -66,7 +66,7 @@ def test_a_fleet_of_real_devices_needs_no_extra(without_extras: dict[str, str], 
     found = run(without_extras, tmp_path, "up", *BLOBS, "--out", "one")
 
     assert found.returncode == 0, found.stderr
-    assert "3 of 3 devices left" in found.stdout
+    assert "devices left: 3 of 3" in found.stdout
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,8 @@ def test_a_command_says_in_one_line_why_a_device_is_missing(
     )  # fmt: skip
 
     assert code == 0
-    assert "3 of 3 devices left; 5 rounds; ended: over" in said
+    assert "ended: over\nrounds: 5 of 5" in said
+    assert "devices left: 3 of 3" in said
     expected = [f"tolfl: linear: device 2 is not in round 1: {reason}"] if reason else []
     assert [line.getMessage() for line in caplog.records if line.name == "tolfl"] == expected
 

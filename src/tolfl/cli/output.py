@@ -68,6 +68,8 @@ def age(seconds: float) -> str:
 
 def show_run(summary: Summary, shown: str, out: Path) -> None:
     """Print the result of one run, or of its repetitions."""
+    from tolfl.runs.run_report import run_facts
+
     if shown == "json":
         show_json(summary)
         return
@@ -79,8 +81,8 @@ def show_run(summary: Summary, shown: str, out: Path) -> None:
         for line in _incidents(out) if summary["failures"] else []:
             console.print(line)
         console.print(_models_table(summary))
-        for line in _facts(summary):
-            console.print(line)
+        for name, value in run_facts(summary):
+            console.print(f"{name}: {value}")
     console.print(f"run directory: {out}")
 
 
@@ -148,57 +150,12 @@ def _models_table(summary: Summary) -> Table:
     return table
 
 
-def _loss_of_rows(summary: Summary) -> str:
-    """Say how well the training rows are explained, by a loss or a score; or what a learner measures itself."""
-    from tolfl.learners.registry import BUILT_IN
-
-    has_loss = summary.get("learn") in {None, *BUILT_IN}
-    what = "training loss" if has_loss else "mean score of the training rows"
-    if summary["train_loss"] is None and summary.get("metrics"):
-        return ", ".join(f"{name} {number(value, 4)}" for name, value in summary["metrics"].items())
-    return f"{what} {number(summary['train_loss'], 4)}"
-
-
 def _why_no_score(summary: Summary) -> str:
     if not summary["survivors"]:
         return "no model is left"
     if summary["model_sha256"] is not None:
         return "no test set"
     return "no model is left" if summary.get("state_digest") is None else "nothing to score: see state.safetensors"
-
-
-def _facts(summary: Summary) -> list[str]:
-    from tolfl.runs.failure_history import seconds
-
-    if not summary["rounds"]:
-        return []
-    rounds = max(1, summary["rounds_done"])
-    messages, left = summary["messages"], len(summary["survivors"])
-    lost = f"; {summary['rounds_lost']} rounds of a lighter branch lost" if summary["rounds_lost"] else ""
-    done = f"{left} of {summary['n_devices']} devices left; {summary['rounds_done']} rounds"
-    return [
-        f"{done}; ended: {summary['ended']}{lost}",
-        *(f"{what}: {summary[what]}" for what in ("liars", "defence") if summary.get(what)),
-        *_of_groups(summary),
-        f"{_loss_of_rows(summary)}; stalled {seconds(summary['stall_s'])} by failures",
-        f"{messages['unicast'] / rounds:.1f} messages with models per round, {summary['bytes'] / 1e6:.1f} MB in all; "
-        f"{_duration(summary)}",
-    ]
-
-
-def _duration(summary: Summary) -> str:
-    each = f"{summary['seconds_per_round']:.3f} s per round"
-    if "wall_s" in summary:
-        return f"{summary['wall_s']:.1f} s from the start of the processes, {each}"
-    return f"{summary['virtual_s']:.1f} s of virtual time, {each} to compute"
-
-
-def _of_groups(summary: Summary) -> list[str]:
-    if summary["clusters_in_use"] is None:
-        return []
-    lost = summary["devices_lost_with_head"]
-    out = f"; {lost} device{'s' * (lost != 1)} out of training: the head with their model is gone" if lost else ""
-    return [f"{summary['clusters_in_use']} of {summary['n_clusters']} models in use in the last round{out}"]
 
 
 # -- several runs side by side ----------------------------------------------------------------------------------

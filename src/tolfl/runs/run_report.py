@@ -262,36 +262,69 @@ def _result(run: RunFolder, histories: Sequence[FailureHistory]) -> dict[str, An
         known = [one.auroc for one, _ in ended if one.auroc is not None]
         mean = f"Mean AUROC {sum(known) / len(known):.3f} over {len(known)} repetitions." if known else ""
     elif ended and run.summary is not None:
-        facts = _facts(run.summary, histories[0])
+        model = str(run.summary["model_sha256"] or "no model is left")
+        ended_with = {**run.summary, "stall_s": histories[0].stall_s}  # an older version counted some stalls twice
+        facts = [*_scores(run.summary), *run_facts(ended_with), ("SHA-256 of the model", model)]
     elif run.is_over:
         facts = _facts_of_records(run, histories[0])
     return {"facts": facts, "result_rows": rows, "mean_auroc": mean}
 
 
-def _facts(summary: Mapping[str, Any], history: FailureHistory) -> list[tuple[str, str]]:
-    n_models = len(summary["auroc_per_model"])
-    mean = f", the mean over {n_models} models" if n_models > 1 else ""
-    facts = [("AUROC", _number(summary["auroc"]) + mean), ("average precision", _number(summary["average_precision"]))]
-    if n_models > 1:
-        facts.append(("all models together", _number(summary["auroc_all_models"])))
-    facts += [
-        (f"{name} (plain, all data in one place)", _number(auroc)) for name, auroc in summary["baselines"].items()
-    ]
+def run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return how a run ended and what it took, name and value: the terminal and the report print the same."""
+    if not summary["rounds"]:
+        return []
     # Summaries from before there were stages have none.
     stages = ", ".join(f"{name} {n_rounds}" for name, n_rounds in summary.get("stages", ()))
-    facts += [
-        ("training loss", _number(summary["train_loss"])),
+    messages = summary["messages"]["unicast"]
+    each = f"{messages / max(1, summary['rounds_done']):.1f} per round"
+    return [
         ("ended", str(summary["ended"])),
         ("rounds", f"{summary['rounds_done']} of {summary['rounds']}" + (f" ({stages})" if stages else "")),
+        *([("rounds of a lighter branch", f"{lost} lost")] if (lost := summary.get("rounds_lost")) else []),
         ("devices left", f"{len(summary['survivors'])} of {summary['n_devices']}"),
-        ("stalled by failures", seconds(history.stall_s)),
-        ("messages with models", f"{summary['messages']['unicast']:,} ({summary['bytes'] / 1e6:.1f} MB)"),
+        *((name, str(summary[name])) for name in ("liars", "defence") if summary.get(name)),
+        *_models_in_use(summary),
+        *_how_well_trained(summary),
+        ("stalled by failures", seconds(summary["stall_s"])),
+        ("messages with models", f"{messages:,} ({each}), {summary['bytes'] / 1e6:.1f} MB in all"),
+        ("duration", _duration(summary)),
     ]
+
+
+def _models_in_use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if summary.get("clusters_in_use") is None:
+        return []
+    lost = summary["devices_lost_with_head"]
+    out = f"; {lost} device{'s' * (lost != 1)} out of training: the head with their model is gone" if lost else ""
+    return [("models in use", f"{summary['clusters_in_use']} of {summary['n_clusters']} in the last round{out}")]
+
+
+def _how_well_trained(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say how well the training rows are explained, by a loss or a score; or what a learner measures itself."""
+    from tolfl.learners.registry import BUILT_IN  # noqa: PLC0415  (a report of a folder needs no learners)
+
+    if summary["train_loss"] is None and summary.get("metrics"):
+        return [(name, _number(value, 4)) for name, value in summary["metrics"].items()]
+    has_loss = summary.get("learn") in {None, *BUILT_IN}
+    return [("training loss" if has_loss else "mean score of the training rows", _number(summary["train_loss"], 4))]
+
+
+def _duration(summary: Mapping[str, Any]) -> str:
+    each = f", {summary['seconds_per_round']:.3f} s per round" if "seconds_per_round" in summary else ""
     if "wall_s" in summary:
-        facts.append(("duration", f"{summary['wall_s']:.1f} s by the clock, from the start of the processes"))
-    else:
-        facts.append(("duration", f"{summary['virtual_s']:.1f} s of virtual time"))
-    return [*facts, ("SHA-256 of the model", str(summary["model_sha256"] or "no model is left"))]
+        return f"{summary['wall_s']:.1f} s from the start of the processes{each}"
+    return f"{summary['virtual_s']:.1f} s of virtual time{each and each + ' to compute'}"
+
+
+def _scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    several = f", the mean over {n} models" if (n := len(summary["auroc_per_model"])) > 1 else ""
+    return [
+        ("AUROC", _number(summary["auroc"]) + several),
+        ("average precision", _number(summary["average_precision"])),
+        *([("all models together", _number(summary["auroc_all_models"]))] if several else []),
+        *((f"{name} (plain, all data in one place)", _number(auroc)) for name, auroc in summary["baselines"].items()),
+    ]
 
 
 def _facts_of_records(run: RunFolder, history: FailureHistory) -> list[tuple[str, str]]:
@@ -317,8 +350,8 @@ def _last_loss(closed: Sequence[RoundClosed]) -> list[tuple[str, str]]:
     return [("training loss in the last round", _number(closed[-1].loss))]
 
 
-def _number(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, int | float) else "-"
+def _number(value: object, digits: int = 3) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
 
 
 def _settings(run: RunFolder) -> list[tuple[str, str]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from tolfl.cli.output import console_for_tables, new_table, number
 from tolfl.core.errors import RunDirectoryError, TolFLError
-from tolfl.core.records import AnyRecord, RoundClosed
+from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -19,38 +19,14 @@ if TYPE_CHECKING:
     from tolfl.datasets.federated import Samples
     from tolfl.detect.detector import Detector
     from tolfl.net.launcher import Launcher
+    from tolfl.runs.run_reader import RunFolder
 
-_DETECTOR = {"what": "detector"}
 #: When the server dies: half of the rounds of a detector are done, its cells are being divided, thresholds are to come.
 _DETECTOR_HALF = 11
-_REAL = "real"  #: the folder of the run by processes
-_TWIN = "simulated"
+_REAL, _SIMULATED = "real", "simulated"  #: folders of the run by processes, and of its simulated counterpart
 #: Rows put in at the end, for each device that is left.
 _USUAL_ROWS, _UNUSUAL_ROWS = 60, 15
 _ALARMS_SHOWN = 3
-
-
-@dataclass(frozen=True)
-class DemoRow:
-    """One line of the table: a run on disk."""
-
-    what: str
-    folder: Path
-    records: Sequence[AnyRecord]
-    summary: dict[str, Any]
-
-    @classmethod
-    def read(cls, what: str, folder: Path) -> DemoRow:
-        """Read a finished run."""
-        from tolfl.runs.run_reader import read_records
-
-        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, Any])
-        return cls(what, folder, read_records(folder), summary)
-
-    @property
-    def rounds(self) -> list[RoundClosed]:
-        """The rounds that were closed."""
-        return [record for record in self.records if isinstance(record, RoundClosed)]
 
 
 def demo(
@@ -75,27 +51,35 @@ def demo(
 
     Example: tolfl demo --simulated
     """
-    from tolfl.cli.output import console_for_tables
     from tolfl.runs.outcome import data_for
+    from tolfl.runs.run_reader import read_run
 
     folder = _folder(out)
-    clusters = min(3, devices)  # one per region
-    base = RunSpec(data=data, devices=devices, clusters=clusters, seed=seed, learn=_DETECTOR)
+    base = RunSpec(data=data, devices=devices, clusters=min(3, devices), seed=seed, learn={"what": "detector"})
     chosen = msgspec.structs.replace(base, fail=f"server@{_DETECTOR_HALF}", on_head_failure="elect")
-    console = console_for_tables()
-    console.print(_opening(chosen, simulated), soft_wrap=True)
+    how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
+    _say(
+        f"{devices} devices learn one anomaly detector together, each from its own rows of {data} (seed {seed}), {how}."
+        f" After {_DETECTOR_HALF} rounds the server, device 0, is killed."
+    )
     samples = data_for(chosen)
-    real = None if simulated else _real_row(chosen, folder, samples)
-    twin = _simulated_row(chosen, folder / _TWIN, "Tol-FL, a member takes over", samples)
-    told = real or twin
-    rows = [told, *_alternatives(base, folder, samples, rounds)]
-    console.print()
-    _show_table(rows)
-    is_kept = _show_what_happened(told, twin if real is not None else None)
-    _show_alarms(told, samples)
-    _show_files(rows, folder)
+    told = _SIMULATED if simulated or not _has_real_run(chosen, folder, samples) else _REAL
+    specs = {_SIMULATED: (_TAKEN_OVER, chosen), **_alternatives(base, rounds)}
+    for name, (what, spec) in specs.items():
+        _simulate(what, spec, folder / name, samples)
+    runs = {_TAKEN_OVER + " (real processes)": read_run(folder / _REAL)} if told == _REAL else {}
+    runs |= {what: read_run(folder / name) for name, (what, _) in specs.items() if name != _SIMULATED or name == told}
+    _say()
+    _show_table(runs)
+    is_kept = _show_what_happened(folder, told)
+    _show_alarms(folder / told, samples)
+    _show_files(runs, folder, told)
     if not is_kept:
         raise typer.Exit(1)
+
+
+def _say(text: str = "") -> None:
+    console_for_tables().print(text, soft_wrap=True)
 
 
 def _folder(out: Path | None) -> Path:
@@ -111,59 +95,47 @@ def _folder(out: Path | None) -> Path:
     return folder
 
 
-def _opening(spec: RunSpec, simulated: bool) -> str:
-    how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
-    return (
-        f"{spec.devices} devices learn one anomaly detector together, each from its own rows of {spec.data} "
-        f"(seed {spec.seed}), {how}. After {_DETECTOR_HALF} rounds the server, device 0, is killed."
-    )
-
-
 # -- runs -------------------------------------------------------------------------------------------------------
 
+_TAKEN_OVER = "Tol-FL, a member takes over"
 
-def _real_row(spec: RunSpec, folder: Path, samples: FederatedDataset) -> DemoRow | None:
-    """Learn the detector by real processes; None where this machine does not let us."""
+
+def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> bool:
+    """Learn the detector by real processes; False where this machine does not let us."""
     try:
         run_network(spec, folder / _REAL, samples)
     except NoNetworkError as error:
         typer.echo(f"tolfl: no real network here: {error}; the same in the simulator", err=True)
-        return None
+        return False
     except KeyboardInterrupt:
         typer.echo("tolfl: stopped; all devices have ended", err=True)
         raise typer.Exit(130) from None
-    return DemoRow.read("Tol-FL, a member takes over (real processes)", folder / _REAL)
+    return True
 
 
-def _simulated_row(spec: RunSpec, folder: Path, what: str, samples: FederatedDataset | None = None) -> DemoRow:
+def _alternatives(base: RunSpec, rounds: int) -> dict[str, tuple[str, RunSpec]]:
+    """Return what else could be done with these devices and rows, by folder."""
+
+    def but(spec: RunSpec = base, **changes: Any) -> RunSpec:
+        return msgspec.structs.replace(spec, **changes)
+
+    paper = but(learn={}, rounds=rounds, fail=f"server@{rounds // 2}", evaluate_every=max(1, rounds // 10))
+    alone: dict[str, Any] = {"scheme": "fl", "clusters": None}
+    stops = {**alone, "on_head_failure": "freeze"}
+    return {
+        "fl": ("FL, training stops", but(**stops, fail=f"server@{_DETECTOR_HALF}")),
+        "alone": ("each device alone, mean", but(**alone, fail="server@0", on_head_failure="isolate")),
+        "paper": ("the paper's autoencoder, a member takes over", but(paper, on_head_failure="elect")),
+        "paper-fl": ("the paper's autoencoder, FL, training stops", but(paper, **stops)),
+        "central": ("all rows in one place, nobody dies", but(devices=1, clusters=1)),
+    }
+
+
+def _simulate(what: str, spec: RunSpec, folder: Path, samples: FederatedDataset) -> None:
     from tolfl.cli.progress import follow
     from tolfl.sim.simulation import Runs
 
-    follow(Runs(spec, samples, out=folder), what)
-    return DemoRow.read(what, folder)
-
-
-def _alternatives(base: RunSpec, folder: Path, samples: FederatedDataset, rounds: int) -> list[DemoRow]:
-    """Simulate what else could be done with these devices and rows."""
-    replace = msgspec.structs.replace
-    fl = replace(base, scheme="fl", clusters=None)
-    half = {"fail": f"server@{_DETECTOR_HALF}"}
-    paper = replace(base, learn={}, rounds=rounds, fail=f"server@{rounds // 2}", evaluate_every=max(1, rounds // 10))
-    of_paper = {"scheme": "fl", "clusters": None, "on_head_failure": "freeze"}
-    return [
-        _simulated_row(replace(fl, **half, on_head_failure="freeze"), folder / "fl", "FL, training stops", samples),
-        _simulated_row(
-            replace(fl, fail="server@0", on_head_failure="isolate"),
-            folder / "alone",
-            "each device alone, mean",
-            samples,
-        ),
-        _simulated_row(
-            replace(paper, on_head_failure="elect"), folder / "paper", "the paper's autoencoder, a member takes over"
-        ),
-        _simulated_row(replace(paper, **of_paper), folder / "paper-fl", "the paper's autoencoder, FL, training stops"),
-        _simulated_row(replace(base, devices=1, clusters=1), folder / "central", "all rows in one place, nobody dies"),
-    ]
+    follow(Runs(spec, samples if spec.learn and spec.devices > 1 else None, out=folder), what)
 
 
 class NoNetworkError(TolFLError, OSError):
@@ -216,58 +188,56 @@ def _check_nobody_else_died(launcher: Launcher) -> None:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
-    said = [line for line in lines if line.strip()]
-    return said[-1].removeprefix("tolfl: ") if said else "it said nothing"
+    said = [line.removeprefix("tolfl: ") for line in lines if line.strip()]
+    return said[-1] if said else "it said nothing"
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------
 
 
-def _show_table(rows: Sequence[DemoRow]) -> None:
-    from tolfl.cli.output import console_for_tables, new_table, number
+def _rounds(run: RunFolder) -> list[RoundClosed]:
+    return [record for record in run.records if isinstance(record, RoundClosed)]
 
+
+def _show_table(runs: Mapping[str, RunFolder]) -> None:
     table = new_table("", "AUROC", "devices in the last round", "what is left")
-    for row in rows:
-        table.add_row(row.what, number(row.summary["auroc"]), _last_round(row), _left(row))
+    for what, run in runs.items():
+        assert run.summary is not None
+        n_models = len(run.summary["auroc_per_model"])
+        kind = "detector" if run.spec.learn else "model"
+        left = f"one {kind}" if n_models == 1 else f"{n_models} {kind}s, one per device"
+        left = left if n_models else "no detector: thresholds were to come"
+        table.add_row(what, number(run.auroc), "" if run.spec.devices == 1 else _last_round(run), left)
     console_for_tables().print(table)
 
 
-def _last_round(row: DemoRow) -> str:
-    if row.summary["n_devices"] == 1:
-        return ""
-    last = max(record.round or 0 for record in row.rounds)
-    together = max(len(record.included) for record in row.rounds if record.round == last)
-    is_last = last == row.summary["rounds"] - 1
-    return f"{together} of {row.summary['n_devices']}" + ("" if is_last else f" (round {last})")
+def _last_round(run: RunFolder) -> str:
+    last = run.rounds_done - 1
+    together = max(len(record.included) for record in _rounds(run) if record.round == last)
+    return f"{together} of {run.spec.devices}" + ("" if run.rounds_done == run.rounds else f" (round {last})")
 
 
-def _left(row: DemoRow) -> str:
-    n_models, what = len(row.summary["auroc_per_model"]), "detector" if row.summary["learn"] == "detector" else "model"
-    if not n_models:
-        return "no detector: thresholds were to come"
-    return f"one {what}" if n_models == 1 else f"{n_models} {what}s, one per device"
-
-
-def _show_what_happened(told: DemoRow, twin: DemoRow | None) -> bool:
+def _show_what_happened(folder: Path, told: str) -> bool:
     """Say what the kill cost, and whether real and simulated detectors are the same file; False: they should be."""
-    from tolfl.cli.output import console_for_tables
     from tolfl.runs.failure_history import FailureHistory, sentence
+    from tolfl.runs.run_reader import read_run
 
-    console = console_for_tables()
-    history = FailureHistory.of(told.records)
-    console.print()
-    console.print(" ".join(sentence(one, history.stages) for one in history.incidents))
-    if twin is None:
+    run = read_run(folder / told)
+    history = FailureHistory.of(run.records)
+    _say()
+    console_for_tables().print(" ".join(sentence(one, history.stages) for one in history.incidents))
+    if told == _SIMULATED:
         return True
-    if detector_bytes(told.folder) == detector_bytes(twin.folder):
-        console.print("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
+    if detector_bytes(folder / told) == detector_bytes(folder / _SIMULATED):
+        _say("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
         return True
-    console.print("The detector differs from the one that the simulator predicted.")
-    taken_part = [[(line.round, line.included) for line in row.rounds] for row in (told, twin)]
-    if taken_part[0] != taken_part[1]:
-        console.print("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
-        return True
-    return False
+    _say("The detector differs from the one that the simulator predicted.")
+    real, simulated = (
+        [(line.round, line.included) for line in _rounds(one)] for one in (run, read_run(folder / _SIMULATED))
+    )
+    if real != simulated:
+        _say("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
+    return real != simulated
 
 
 def detector_bytes(folder: Path) -> set[bytes]:
@@ -275,17 +245,19 @@ def detector_bytes(folder: Path) -> set[bytes]:
     return {path.read_bytes() for path in [folder / "detector.tolfl", *folder.glob("devices/*/detector.tolfl")]}
 
 
-def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
+def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
     """Let each survivor score rows that nobody has seen, with its own file; say how many raise an alarm, and why."""
     import numpy as np
 
-    from tolfl.cli.output import console_for_tables
     from tolfl.detect.detector import Detector
+    from tolfl.runs.run_reader import read_run
 
+    run = read_run(folder)
     assert samples.test is not None
     assert samples.is_anomalous is not None
-    rng = np.random.default_rng(told.summary["seed"])
-    survivors: list[int] = told.summary["survivors"]
+    assert run.summary is not None
+    survivors = run.summary["survivors"]
+    rng = np.random.default_rng(run.spec.seed)
     usual, unusual = (
         rng.permutation(np.flatnonzero(samples.is_anomalous == wanted))[: n_rows * len(survivors)]
         for wanted, n_rows in ((False, _USUAL_ROWS), (True, _UNUSUAL_ROWS))
@@ -293,23 +265,21 @@ def _show_alarms(told: DemoRow, samples: FederatedDataset) -> None:
     n_false = n_found = 0
     alarms: list[str] = []
     for place, device in enumerate(survivors):
-        own = told.folder / "devices" / str(device) / "detector.tolfl"  # of a process; a simulated fleet has one file
-        detector = Detector.load(own if own.exists() else told.folder / "detector.tolfl")
+        own = folder / "devices" / str(device) / "detector.tolfl"  # of a process; a simulated fleet has one file
+        detector = Detector.load(own if own.exists() else folder / "detector.tolfl")
         n_false += int(detector.verdicts(samples.test[usual[place :: len(survivors)]]).sum())
         put_in = samples.test[unusual[place :: len(survivors)]]
         found = put_in[detector.verdicts(put_in)]
         n_found += len(found)
-        if len(found) and len(alarms) < _ALARMS_SHOWN:
+        if len(found):
             alarms.append(f"  device {device}: {_alarm(detector, found[0])}")
-    console = console_for_tables()
-    console.print()
-    console.print(
+    _say()
+    console_for_tables().print(
         f"Now each of the {len(survivors)} survivors scores rows that nobody has seen, with the detector that it has. "
         f"Of {len(usual)} usual rows {n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of "
         f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:"
     )
-    for line in alarms:
-        console.print(line, soft_wrap=True)
+    _say("\n".join(alarms[:_ALARMS_SHOWN]))
 
 
 def _alarm(detector: Detector, row: Samples) -> str:
@@ -321,30 +291,29 @@ def _alarm(detector: Detector, row: Samples) -> str:
     )
 
 
-def _show_files(rows: Sequence[DemoRow], folder: Path) -> None:
+def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
     """Write the figure and the report, and say where everything is and what to do next."""
-    from tolfl.cli.output import console_for_tables
     from tolfl.cli.run_commands import ReportFormat, write_report
     from tolfl.runs.run_figures import has_curves, plot_curves
     from tolfl.runs.run_reader import read_run
     from tolfl.runs.run_report import report_context
 
     figure, page = folder / "server-lost.png", folder / "report.html"
-    curved = [row for row in rows if has_curves([(row.what, list(row.records))])]
-    drawn = plot_curves([(row.what.rpartition(", ")[2], list(row.records)) for row in curved])
-    ends = ", ".join(f"{row.summary['auroc']:.3f} if {row.what.rpartition(', ')[2]}" for row in curved)
+    curved = {what.rpartition(", ")[2]: run for what, run in runs.items() if has_curves([(what, run.records)])}
+    drawn = plot_curves([(ending, run.records) for ending, run in curved.items()])
+    ends = ", ".join(f"{run.auroc:.3f} if {ending}" for ending, run in curved.items())
     drawn.suptitle(f"The server is lost half way: {ends}", fontsize=10)
     try:
         drawn.savefig(figure, dpi=130)
     except OSError as error:
         problem = f"the figure cannot be written ({error.strerror}); choose another --out"
         raise RunDirectoryError(folder, problem) from None
-    told = rows[0]
-    write_report(report_context(read_run(told.folder)), page, ReportFormat.HTML)
-    console = console_for_tables()
-    console.print()
-    console.print(f"figure:    {figure}", soft_wrap=True)
-    console.print(f"report:    {page}  (open it in a browser)", soft_wrap=True)
-    console.print(f"replay:    tolfl dashboard {told.folder}", soft_wrap=True)
-    console.print(f"detector:  tolfl inspect {told.folder / 'detector.tolfl'}", soft_wrap=True)
-    console.print("your table: tolfl up --learn detector --data readings.csv --device-column site")
+    write_report(report_context(read_run(folder / told)), page, ReportFormat.HTML)
+    _say(
+        f"""
+figure:    {figure}
+report:    {page}  (open it in a browser)
+replay:    tolfl dashboard {folder / told}
+detector:  tolfl inspect {folder / told / "detector.tolfl"}
+your table: tolfl up --learn detector --data readings.csv --device-column site"""
+    )

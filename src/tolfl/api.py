@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.experiments.comparison import Comparing, Comparison, parse_schemes
+from tolfl.experiments.comparison import Comparison, compared, comparison_sweep, parse_schemes
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.training import Model
 from tolfl.sim.simulation import Run, run
@@ -99,9 +99,9 @@ def compare(  # noqa: PLR0913  (each by its name)
     >>> import tolfl
     >>> small = {"data": "blobs", "devices": 4, "clusters": 2, "rounds": 4, "repetitions": 2}
     >>> found = tolfl.compare(["tol-fl", "fl"], fail="server@2", **small)
-    >>> [row.label for row in found.rows][:4]
+    >>> [row["label"] for row in found.rows][:4]
     ['tol-fl (elect)', 'tol-fl (drop)', 'fl (isolate)', 'fl (freeze)']
-    >>> found["fl (freeze)"].differences["auroc"].mean is None
+    >>> found["fl (freeze)"]["difference_to_reference"]["auroc"]["mean"] is None
     False
     """
     slices = _as_dataset(data, test, validation)
@@ -109,10 +109,10 @@ def compare(  # noqa: PLR0913  (each by its name)
     chosen, module = _settle(spec or RunSpec(repetitions=3), data, slices, model, loss, options)
     if chosen.on_head_failure:
         raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
-    comparing = Comparing(chosen, names, slices, module, None if out is None else Path(out), resume)
-    for _ in comparing:
+    sweep = comparison_sweep(chosen, names, slices, module, None if out is None else Path(out), resume)
+    for _ in sweep:
         pass
-    return comparing.result
+    return compared(chosen, sweep)
 
 
 def _settle(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 import tolfl
@@ -13,18 +12,18 @@ from tests.sim.fleets import FULL_BATCH, Mean, some_data
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.comparison import (
-    SCORES,
-    Comparing,
-    Statistic,
+    COMPARED_POLICIES,
+    Comparison,
     compared,
-    known_schemes,
+    comparison_sweep,
+    over_seeds,
     parse_schemes,
     scheme_jobs,
 )
-from tolfl.experiments.sweep import Job
+from tolfl.experiments.sweep import Job, Repetition, Sweep
 from tolfl.learners.layouts import failure_plan
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import Progress, run
+from tolfl.sim.simulation import repetitions_of, run
 
 SPEC = RunSpec(
     data="blobs",
@@ -35,7 +34,7 @@ SPEC = RunSpec(
     blobs=BlobsSpec(samples_per_device=20, n_features=8, n_groups=3, n_test=40, n_validation=20),
     model=ModelSpec(hidden=(8,), code=3),
 )
-ALL = tuple(known_schemes())
+ALL = tuple(COMPARED_POLICIES)
 
 
 def changed(**changes: object) -> RunSpec:
@@ -46,8 +45,17 @@ def labels(found: list[Job]) -> list[str]:
     return [job.label for job in found]
 
 
-def finished(comparing: Comparing) -> list[Progress]:
-    return list(comparing)
+def finished(spec: RunSpec, schemes: tuple[str, ...], out: Path | None = None, resume: bool = False) -> Comparison:
+    sweep = comparison_sweep(spec, schemes, out=out, resume=resume)
+    list(sweep)
+    return compared(spec, sweep)
+
+
+def computed_rounds(spec: RunSpec, schemes: tuple[str, ...]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for progress in comparison_sweep(spec, schemes):
+        counts[progress.label] = counts.get(progress.label, 0) + 1
+    return counts
 
 
 def test_without_a_dying_head_every_scheme_is_one_row() -> None:
@@ -80,23 +88,19 @@ def test_a_plan_means_the_same_devices_for_every_scheme(fail: str, topology: str
 
 @pytest.mark.parametrize("fail", ["server@3", pytest.param("random:0.1", marks=pytest.mark.slow)])
 def test_rows_that_share_their_beginning_equal_runs_of_their_own(fail: str) -> None:
-    comparing = Comparing(changed(fail=fail), ("tol-fl", "sbt", "fl", "batch", "ifca", "fedgroup", "fesem"))
-    finished(comparing)
+    spec = changed(fail=fail)
+    sweep = comparison_sweep(spec, ("tol-fl", "sbt", "fl", "batch", "ifca", "fedgroup", "fesem"))
+    list(sweep)
 
-    for job, row in zip(comparing.jobs, comparing.result.rows, strict=False):
+    for job, row in zip(sweep.jobs, compared(spec, sweep).rows, strict=False):
         summaries = [one.summary for one in run(job.spec)]
-        assert list(row.scores["auroc"].values) == [summary["auroc"] for summary in summaries]
-        assert list(row.scores["auroc_all_models"].values) == [summary["auroc_all_models"] for summary in summaries]
+        for score in ("auroc", "auroc_all_models"):
+            assert row[score]["values"] == [summary[score] for summary in summaries]
 
 
 def test_what_is_shared_is_trained_once() -> None:
-    n_computed: dict[str, int] = {}
-    comparing = Comparing(changed(fail="server@4"), ("tol-fl", "sbt", "fl", "fesem"))
-    for progress in comparing:
-        n_computed[progress.label] = n_computed.get(progress.label, 0) + 1
-
     # FL's freeze trains nothing after the failure, and isolated devices have two more rounds each.
-    assert n_computed == {
+    assert computed_rounds(changed(fail="server@4"), ("tol-fl", "sbt", "fl", "fesem")) == {
         "tol-fl (elect)": 6, "tol-fl (drop)": 3, "sbt (elect)": 3, "fl (isolate)": 3, "fl (freeze)": 1,
         "fl (alone)": 6, "fesem (strict)": 6, "fesem (rehome)": 3,
     }  # fmt: skip
@@ -107,10 +111,7 @@ def test_layouts_of_ones_own_and_deadlines_share_within_a_scheme_only() -> None:
         changed(fail="server@4", topology="1,0|2,3|4,5", clusters=None),
         changed(fail="server@4", deadline_s=9.0),
     ):
-        n_computed: dict[str, int] = {}
-        for progress in Comparing(spec, ("tol-fl", "fl")):
-            n_computed[progress.label] = n_computed.get(progress.label, 0) + 1
-        assert n_computed == {
+        assert computed_rounds(spec, ("tol-fl", "fl")) == {
             "tol-fl (elect)": 6,
             "tol-fl (drop)": 3,
             "fl (isolate)": 6,
@@ -122,15 +123,13 @@ def test_layouts_of_ones_own_and_deadlines_share_within_a_scheme_only() -> None:
 @pytest.mark.parametrize("stops_after", [pytest.param(4, marks=pytest.mark.slow), 9])
 def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, stops_after: int) -> None:
     spec, schemes = changed(fail="server@3", checkpoint_every=2), ("tol-fl", "fl", "ifca")
-    whole = Comparing(spec, schemes, out=tmp_path / "whole")
-    finished(whole)
-    broken = Comparing(spec, schemes, out=tmp_path / "broken")
-    for place, _ in enumerate(broken):
+    finished(spec, schemes, out=tmp_path / "whole")
+    for place, _ in enumerate(comparison_sweep(spec, schemes, out=tmp_path / "broken")):
         if place == stops_after:
             break
-    n_before = stops_after + 1
-    resumed = Comparing(spec, schemes, out=tmp_path / "broken", resume=True)
-    n_after = len(finished(resumed))
+    resumed = comparison_sweep(spec, schemes, out=tmp_path / "broken", resume=True)
+    n_computed = stops_after + 1 + len(list(resumed))
+    compared(spec, resumed)
 
     files = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.json*")}
     for name in files:
@@ -138,59 +137,63 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, stops_af
             assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert len(files) > 10
     # Not more is trained again than what lies between two checkpoints.
-    assert n_before + n_after <= len(finished(Comparing(spec, schemes))) + 2
+    assert n_computed <= sum(computed_rounds(spec, schemes).values()) + 2
 
 
 def test_a_comparison_is_not_resumed_with_other_options(tmp_path: Path) -> None:
-    finished(Comparing(SPEC, ("fl",), out=tmp_path / "x"))
+    finished(SPEC, ("fl",), tmp_path / "x")
 
     with pytest.raises(RunDirectoryError, match="was started with other options"):
-        Comparing(changed(seed=3), ("fl",), out=tmp_path / "x", resume=True)
+        finished(changed(seed=3), ("fl",), tmp_path / "x", resume=True)
     with pytest.raises(RunDirectoryError, match="was started with other options"):
-        Comparing(SPEC, ("fl", "sbt"), out=tmp_path / "x", resume=True)
+        finished(SPEC, ("fl", "sbt"), tmp_path / "x", resume=True)
 
 
 def test_a_torn_file_of_a_comparison_is_named(tmp_path: Path) -> None:
-    finished(Comparing(SPEC, ("fl",), out=tmp_path / "x"))
+    finished(SPEC, ("fl",), tmp_path / "x")
     (tmp_path / "x" / "fl" / "summary.json").write_text("{")
     with pytest.raises(RunDirectoryError, match="delete it to compute it again"):
-        finished(Comparing(SPEC, ("fl",), out=tmp_path / "x", resume=True))
+        finished(SPEC, ("fl",), tmp_path / "x", resume=True)
 
     (tmp_path / "x" / "compare.toml").write_text("schemes = [")
     with pytest.raises(RunDirectoryError, match="no comparison that can be read"):
-        Comparing(SPEC, ("fl",), out=tmp_path / "x", resume=True)
+        finished(SPEC, ("fl",), tmp_path / "x", resume=True)
 
 
-def test_differences_are_taken_seed_by_seed() -> None:
-    a, b = Statistic.of([0.5, 0.7, None]), Statistic.of([0.4, 0.8, 0.3])
+def of_summaries(aurocs: dict[str, list[float | None]]) -> Comparison:
+    """Return the comparison of jobs whose repetitions have these AUROCs; None: it diverged."""
+    spec = changed(fail="server@3")
+    jobs = [job for job in scheme_jobs(spec, ALL) if job.label in aurocs]
+    sweep = Sweep(sorted(jobs, key=lambda job: list(aurocs).index(job.label)))
+    summary = {"data": "blobs", "baselines": {"mean-vector": 0.6}}
+    for job in sweep.jobs:
+        sweep.results[job.key] = [
+            Repetition(one, job.key, None if auroc is None else {**summary, "auroc": auroc})
+            for one, auroc in zip(repetitions_of(job.spec), aurocs[job.label], strict=True)
+        ]
+    return compared(spec, sweep)
 
-    assert a.minus(b).values == pytest.approx((0.1, -0.1, None))
-    assert a.minus(b).mean == pytest.approx(0.0)
-    assert a.minus(b).std == pytest.approx(np.std([0.1, -0.1], ddof=1))
-    assert Statistic.of([None]).mean is None
-    assert Statistic.of([0.5]).std is None
+
+def test_differences_to_the_first_row_of_tol_fl_are_taken_seed_by_seed() -> None:
+    frozen, elect, drop, plain = of_summaries(
+        {"fl (freeze)": [0.7, None], "tol-fl (elect)": [0.8, 0.9], "tol-fl (drop)": [0.5, 0.5]}
+    ).rows
+
+    assert [row["label"] for row in (frozen, elect, drop)] == ["fl (freeze)", "tol-fl (elect)", "tol-fl (drop)"]
+    assert plain["label"] == "mean-vector (plain)"
+    assert frozen["difference_to_reference"]["auroc"]["values"] == pytest.approx([-0.1, None])
+    assert drop["difference_to_reference"]["auroc"]["mean"] == pytest.approx(-0.35)
+    assert drop["difference_to_reference"]["auroc"]["std"] == pytest.approx(0.1 / 2**0.5)
+    alone = of_summaries({"fl (freeze)": [0.7, 0.9]})
+    assert alone.reference is None
+    assert alone.rows[0]["difference_to_reference"] == {}
 
 
-def test_the_reference_is_the_first_row_of_tol_fl_and_plain_rows_follow() -> None:
-    def summary(auroc: float | None) -> dict[str, object]:
-        counts = dict.fromkeys(
-            ("devices_in_last_round", "devices_lost_with_head", "clusters_in_use", "bytes", "stall_s", "train_loss"), 1
-        )
-        return {**dict.fromkeys(SCORES, auroc), **counts, "baselines": {"mean-vector": 0.6}}
+def test_a_scheme_that_diverged_with_every_seed_has_a_row_without_scores() -> None:
+    found = of_summaries({"tol-fl (elect)": [0.8, 0.9], "fl (freeze)": [None, None]})
 
-    runs = [
-        ("fl (freeze)", "fl", "freeze", [summary(0.7), summary(None)]),
-        ("tol-fl (elect)", "tol-fl", "elect", [summary(0.8), summary(0.9)]),
-        ("tol-fl (drop)", "tol-fl", "drop", [summary(0.5), summary(0.5)]),
-    ]
-    rows, reference = compared(runs)
-
-    assert reference == "tol-fl (elect)"
-    assert [row.label for row in rows] == ["fl (freeze)", "tol-fl (elect)", "tol-fl (drop)", "mean-vector (plain)"]
-    assert rows[0].differences["auroc"].values == pytest.approx((-0.1, None))
-    assert rows[3].differences["auroc"].values == pytest.approx((-0.2, -0.3))
-    assert compared(runs[:1])[1] is None
-    assert compared(runs[:1])[0][0].differences == {}
+    assert found["fl (freeze)"]["auroc"] == {"mean": None, "std": None, "values": [None, None]}
+    assert over_seeds([0.5])["std"] is None
 
 
 def test_names_are_read_in_the_order_of_rows() -> None:
@@ -221,7 +224,7 @@ def test_arrays_and_modules_of_ones_own_are_compared() -> None:
 
     assert found.chosen_by == "training loss"
     assert again.chosen_by == "validation loss"
-    assert again["ifca (strict)"].scores["auroc"] == found["ifca (strict)"].scores["auroc"]
+    assert again["ifca (strict)"]["auroc"] == found["ifca (strict)"]["auroc"]
     with pytest.raises(KeyError, match=r"no row 'ifca'; there are tol-fl \(elect\)"):
         again["ifca"]
     with pytest.raises(SpecError, match="not for comparisons"):
@@ -231,18 +234,20 @@ def test_arrays_and_modules_of_ones_own_are_compared() -> None:
 
 
 def test_without_a_test_set_there_is_a_comparison_without_scores(tmp_path: Path) -> None:
-    comparing = Comparing(changed(repetitions=1), ("tol-fl", "ifca"), some_data([4] * 6), ModuleModel(Mean(3)))
-    finished(comparing)
-    comparing.result.plot().savefig(tmp_path / "x.png")
+    spec = changed(repetitions=1)
+    sweep = comparison_sweep(spec, ("tol-fl", "ifca"), some_data([4] * 6), ModuleModel(Mean(3)))
+    list(sweep)
+    found = compared(spec, sweep)
+    found.plot().savefig(tmp_path / "x.png")
 
-    assert [row.scores["auroc"].mean for row in comparing.result.rows] == [None, None]
+    assert [row["auroc"]["mean"] for row in found.rows] == [None, None]
 
 
 def test_the_figure_shows_every_row_and_the_scores_that_differ() -> None:
     found = tolfl.compare(["tol-fl", "fl", "ifca"], changed(fail="server@3"))
     axes = found.plot().axes[0]
 
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == [row.label for row in found.rows]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == [row["label"] for row in found.rows]
     n_points = {container.get_label(): len(container[0].get_xdata()) for container in axes.containers}
     assert n_points == {
         "mean over devices": len(found.rows),

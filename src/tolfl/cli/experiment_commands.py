@@ -70,8 +70,7 @@ def compare(
             raise SpecError("--resume needs --out, the comparison to continue")
         if schemes is not None or not asked.is_empty:
             raise SpecError("--resume goes on as the comparison was started; give --out and --resume alone")
-        stored = read_spec(out)
-        _compare(stored.run, stored.schemes, out, True, format)
+        _compare(*read_spec(out), out, True, format)
         return
     spec = asked.spec().check()
     if spec.on_head_failure:
@@ -82,24 +81,25 @@ def compare(
 def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool, shown: Format) -> None:
     from tolfl.cli.progress import follow
     from tolfl.datasets import check_name
-    from tolfl.experiments.comparison import Comparing, scheme_jobs
+    from tolfl.experiments.comparison import compared, comparison_sweep, scheme_jobs
     from tolfl.learners.layouts import check_scheme
 
     check_name(spec)
     for job in scheme_jobs(spec, schemes):
         check_scheme(job.spec)
     with run_directory(out, "compare", spec.data) as folder:
-        comparing = Comparing(spec, schemes, out=folder, resume=resume)
-        follow(comparing, command=f"tolfl compare --out {folder} --resume")
+        sweep = comparison_sweep(spec, schemes, out=folder, resume=resume)
+        follow(sweep, command=f"tolfl compare --out {folder} --resume")
+        result = compared(spec, sweep)
     figure = folder / "comparison.png"
     try:
-        comparing.result.plot().savefig(figure, dpi=130)
+        result.plot().savefig(figure, dpi=130)
     except OSError as error:
         typer.echo(f"tolfl: {figure} cannot be written ({error.strerror}); all else is there", err=True)
     if shown is Format.JSON:
-        show_json(comparing.result.to_dict())
+        show_json(result)
     else:
-        show_comparison(comparing.result, spec.devices, folder)
+        show_comparison(result, spec.devices, folder)
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------

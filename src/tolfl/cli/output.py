@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tolfl.experiments.comparison import Comparison, ComparisonRow, Statistic
+    from tolfl.experiments.comparison import Comparison
     from tolfl.experiments.results import ExperimentReport
 
 Summary = Mapping[str, Any]
@@ -182,33 +182,32 @@ def _comparison_table(comparison: Comparison) -> Table:
     table.add_column("devices")
     table.add_column("models")
     for row in comparison.rows:
-        single = {score: row.scores[score].mean if score in row.scores else None for score in SCORES}
+        means = {score: row[score]["mean"] for score in SCORES if score in row}
         # One model: the four numbers are one.
-        is_one = row.is_plain or single["auroc_best"] == single["auroc"] == single["auroc_all_models"]
-        others = ["", "", ""] if is_one else [number(single[score]) for score in list(SCORES)[1:]]
-        difference = row.differences.get("auroc")
-        is_reference = row.label == comparison.reference
-        gap = "" if difference is None or is_reference else _with_spread(difference, signed=True)
-        table.add_row(row.label, _with_spread(row.scores["auroc"]), *others, gap, *_in_last_round(row))
+        is_one = row["is_plain"] or means["auroc_best"] == means["auroc"] == means["auroc_all_models"]
+        others = ["", "", ""] if is_one else [number(means[score]) for score in list(SCORES)[1:]]
+        difference = row["difference_to_reference"].get("auroc")
+        is_reference = row["label"] == comparison.reference
+        gap = "" if difference is None or is_reference else _with_spread(difference, "+.3f")
+        table.add_row(row["label"], _with_spread(row["auroc"]), *others, gap, *_in_last_round(row))
     return table
 
 
-def _in_last_round(row: ComparisonRow) -> tuple[str, str]:
-    if row.is_plain:
-        return "", ""
-    devices, models = row.counts["devices_in_last_round"], row.counts["clusters_in_use"]
-    return f"{devices:.3g}", "" if models is None else f"{models:.2g}"
+def _in_last_round(row: Mapping[str, Any]) -> list[str]:
+    """Return how many devices and models were left; nothing for plain rows, and where every seed diverged."""
+    counts = (row.get("devices_in_last_round"), ".3g"), (row.get("clusters_in_use"), ".2g")
+    return ["" if count is None else format(count, form) for count, form in counts]
 
 
-def _with_spread(statistic: Statistic, signed: bool = False) -> str:
-    if statistic.mean is None:
+def _with_spread(over_seeds: Mapping[str, Any], form: str = ".3f") -> str:
+    if over_seeds["mean"] is None:
         return "-"
-    mean = f"{statistic.mean:+.3f}" if signed else f"{statistic.mean:.3f}"
-    return mean if statistic.std is None else f"{mean} ±{statistic.std:.3f}"
+    spread = "" if over_seeds["std"] is None else f" ±{over_seeds['std']:.3f}"
+    return f"{over_seeds['mean']:{form}}{spread}"
 
 
 def _legend(comparison: Comparison) -> list[str]:
-    several = any(row.counts.get("clusters_in_use") is not None or "isolate" in row.policy for row in comparison.rows)
+    several = any(row.get("clusters_in_use") is not None or "isolate" in row["policy"] for row in comparison.rows)
     lines = ["AUROC: mean over devices of the model each uses" + (", ± std over seeds" * (len(comparison.seeds) > 1))]
     if several:
         lines += [

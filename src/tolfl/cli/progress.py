@@ -19,13 +19,12 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from tolfl.experiments.catalogue import RunningExperiment
-    from tolfl.experiments.comparison import Comparing
     from tolfl.experiments.sweep import Sweep
     from tolfl.sim.simulation import Progress, Runs
 
 
 def follow(
-    work: Runs | Sweep | Comparing | RunningExperiment,
+    work: Runs | Sweep | RunningExperiment,
     title: str = "",
     command: str = "",
     on_progress: Callable[[Progress], None] = lambda _: None,

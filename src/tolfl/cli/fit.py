@@ -11,25 +11,26 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format, spec_from_flags
+from tolfl.cli.flags import Format, SpecFlags, spec_from_flags
 from tolfl.cli.output import show_json
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
+from tolfl.detect.detector_spec import SCALINGS, DetectorSpec, check_model
 
 if TYPE_CHECKING:
-    from tolfl.detect import Detector, DetectorSpec
+    from tolfl.detect import Detector
     from tolfl.detect.fitting import Gathered
     from tolfl.signals.captures.known_networks import Networks
 
-#: Flags that are fields of a detector's specification, and those that say which data.
-_DETECTOR = (
-    "model", "cells", "scheme", "clusters", "rounds", "fail", "on_head_failure", "contamination", "false_alarm_rate",
-    "alarms_per_day", "windows_per_day", "trim", "seed",
-)  # fmt: skip
+#: Flags that say which data, and those that are fields of a detector's specification.
 _DATA = (
-    "data", "data_dir", "partition", "device_column", "label_column", "time_column", "columns", "ignore", "encoding",
-    "window_s", "step_s", "per", "rate", "centre", "without_bursts", "devices", "seed",
-)  # fmt: skip
+    "data_dir partition device_column label_column time_column columns ignore encoding window_s step_s per rate centre "
+    "without_bursts devices fail seed"
+)
+_DETECTOR = (
+    "model cells scheme clusters rounds on_head_failure contamination false_alarm_rate alarms_per_day "
+    "windows_per_day trim"
+)
 
 FillMissing = Annotated[
     bool, typer.Option("--fill-missing", help="Take a missing value as the usual value of its column.")
@@ -42,60 +43,14 @@ Typical = Annotated[
 ]
 
 
+@flags.spec_flags(_DATA, has_file=False, of_other=(_DETECTOR, DetectorSpec()))
 def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+    asked: SpecFlags,
     data: Annotated[
         str, typer.Argument(help="A table, capture or recording, a folder with one per device, a data set, or -.")
     ],
-    device_column: flags.DeviceColumn = None,
-    label_column: flags.LabelColumn = None,
-    time_column: flags.TimeColumn = None,
-    columns: flags.Columns = None,
-    ignore: flags.Ignore = None,
-    encoding: flags.Encoding = None,
-    window_s: Annotated[
-        float | None, typer.Option("--window", help="Seconds in a window of a capture. (default: 1)")
-    ] = None,
-    step_s: Annotated[
-        float | None, typer.Option("--step", help="Seconds from one window to the next. (default: the window's)")
-    ] = None,
-    per: Annotated[
-        str | None, typer.Option(help="Of 802.11 captures, a row for each: bssid or channel. (default: one for all)")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option(help="Samples a second of .cu8 and the like, where names do not say it: 250k.")
-    ] = None,
-    centre: Annotated[
-        str | None, typer.Option(help="What frequencies of receivers count from: 433.92M. (default: their tuning)")
-    ] = None,
-    without_bursts: Annotated[
-        bool | None, typer.Option("--without-bursts", help="Leave out seconds of 802.11 that look like an attack.")
-    ] = None,
     typical: Typical = None,
-    data_dir: flags.DataDir = None,
-    devices: Annotated[
-        int | None, typer.Option("--devices", "-n", help="How many devices. (default: as the table has; else 10)")
-    ] = None,
-    partition: flags.Partition = None,
-    model: Annotated[str | None, typer.Option(help="cells, mahalanobis, autoencoder or pca. (default: cells)")] = None,
-    cells: Annotated[int | None, typer.Option(help="At most so many cells. (default: 32)")] = None,
-    scheme: Annotated[str | None, typer.Option(help="How devices train together. (default: tol-fl)")] = None,
-    clusters: flags.Clusters = None,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds of the autoencoder. (default: 100)")] = None,
-    fail: flags.Fail = None,
-    on_head_failure: Annotated[str | None, typer.Option(help="elect, drop, ... (default: by scheme)")] = None,
-    contamination: Annotated[
-        str | None, typer.Option(help="auto, or the share of training rows that is to be anomalous. (default: auto)")
-    ] = None,
-    false_alarm_rate: Annotated[
-        float | None, typer.Option(help="Share of typical rows that may raise an alarm. (default: 0.01)")
-    ] = None,
-    alarms_per_day: Annotated[float | None, typer.Option(help="In its place: so many false alarms a day ...")] = None,
-    windows_per_day: Annotated[float | None, typer.Option(help="... of so many rows a day.")] = None,
-    trim: Annotated[
-        float | None, typer.Option(help="Share of rows that may be anomalous, to be left out of cells. (default: 0)")
-    ] = None,
     fill_missing: FillMissing = False,
-    seed: flags.Seed = None,
     continue_from: Annotated[
         Path | None, typer.Option("--continue", help="A detector of cells to go on from, with new typical rows.")
     ] = None,
@@ -103,7 +58,6 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     track: flags.Track = None,
     track_to: flags.TrackTo = None,
-    settings: flags.Set = None,
     format: flags.HowShown = Format.TABLE,
 ) -> None:
     """Train a detector on typical rows, by devices that share parameters and keep their rows, and save it.
@@ -122,7 +76,6 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl fit router.pcap --window 10 --out model
     """
-    asked = dict(locals())
     from tolfl.detect import Detector
     from tolfl.detect.fitting import gather
     from tolfl.tables import spooled
@@ -130,8 +83,8 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     before = None if continue_from is None else Detector.load(continue_from)
     target = _target(out, data, force)
     with spooled(data) as source:
-        detector_spec, data_spec = _specs({**asked, "data": source})
-        gathered = gather(data_spec, devices, fill_missing)
+        detector_spec, data_spec = _specs(asked, source, typical or [])
+        gathered = gather(data_spec, asked.given.get("devices"), fill_missing)
     for note in gathered.notes:
         typer.echo(f"tolfl: {note}", err=True)
     detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem), before)
@@ -169,17 +122,12 @@ def _target(out: Path | None, data: str, force: bool) -> Path:
     return target
 
 
-def _specs(asked: dict[str, Any]) -> tuple[DetectorSpec, RunSpec]:
+def _specs(asked: SpecFlags, data: str, typical: list[str]) -> tuple[DetectorSpec, RunSpec]:
     """Return what was asked of the detector and of the data; --set goes to the one that has the field."""
-    from tolfl.detect import DetectorSpec
-    from tolfl.detect.detector_spec import SCALINGS, check_model
-
-    fields = msgspec.to_builtins(DetectorSpec())
-    fields |= {name: asked[name] for name in _DETECTOR if asked[name] is not None}
-    if asked["alarms_per_day"] is None and asked["false_alarm_rate"] is not None:
-        fields |= {"alarms_per_day": None, "windows_per_day": None}
+    given = asked.given
+    fields: dict[str, Any] = {name: given[name] for name in [*_DETECTOR.split(), "fail", "seed"] if name in given}
     of_data = []
-    for setting in asked["settings"] or []:
+    for setting in asked.settings:
         name, _, text = setting.partition("=")
         if name.strip() in DetectorSpec.__struct_fields__:
             fields[name.strip()] = _value(text)
@@ -188,22 +136,20 @@ def _specs(asked: dict[str, Any]) -> tuple[DetectorSpec, RunSpec]:
         else:
             known = ", ".join(DetectorSpec.__struct_fields__)
             raise SpecError(f"--set {setting!r}: a detector has no such field; it has {known}")
-    if fields["contamination"] != "auto":
-        fields["contamination"] = _value(str(fields["contamination"]))
-    check_model(str(fields["model"]))
-    if fields["scaling"] not in SCALINGS:
+    if isinstance(fields.get("contamination"), str):
+        fields["contamination"] = _value(fields["contamination"])
+    check_model(str(fields.get("model", "cells")))
+    if fields.get("scaling", "none") not in SCALINGS:
         raise UnknownNameError("scaling", str(fields["scaling"]), list(SCALINGS))
     try:
         spec = msgspec.convert(fields, DetectorSpec).check()
     except msgspec.ValidationError as error:
         raise SpecError(f"a setting of the detector is wrong: {error}") from None
-    given = {name: asked[name] for name in _DATA if asked[name] is not None}
-    data = spec_from_flags(RunSpec(), given, of_data)
-    if asked["typical"]:
-        data = msgspec.structs.replace(
-            data, dataset=msgspec.structs.replace(data.dataset, typical=tuple(asked["typical"]))
-        )
-    return spec, data.check()
+    of_run = {name: given[name] for name in _DATA.split() if name in given and name != "fail"}
+    run = spec_from_flags(RunSpec(), {**of_run, "data": data}, of_data)
+    if typical:
+        run = msgspec.structs.replace(run, dataset=msgspec.structs.replace(run.dataset, typical=tuple(typical)))
+    return spec, run.check()
 
 
 def _value(text: str) -> object:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import reduce
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
@@ -59,19 +59,24 @@ _PATHS |= {"learn": "learn.what", "data_dir": "dataset.dir"}
 _SHORT = {"devices": "-n", "clusters": "-k"}
 
 
-def flag(parameter: str, usual: RunSpec | None = None) -> Any:
+def flag(parameter: str, usual: msgspec.Struct | None = None) -> Any:
     """Return the flag of a field: named after it without its unit, with the field's own words and default.
 
     >>> flag("rounds").help
     'How many rounds. (default: 100)'
     """
-    steps = _PATHS.get(parameter, parameter).split(".")
-    said: str = title(type_at(RunSpec, steps))
-    default: object = reduce(getattr, steps, usual or RunSpec())
-    if "(default:" not in said and default not in (None, "", ()):
+    start, steps = usual or RunSpec(), _steps(parameter, usual)
+    said: str = title(type_at(type(start), steps))
+    default: object = reduce(getattr, steps, start)
+    if "(default:" not in said and default not in (None, "", ()) and default is not False:
         said = f"{said} (default: {f'{default:g}' if isinstance(default, float) else default})"
     spelled = re.sub(r"^n_|_(s|bps)$", "", parameter).replace("_", "-")
     return typer.Option(*filter(None, (f"--{spelled}", _SHORT.get(parameter))), help=said)
+
+
+def _steps(parameter: str, of: msgspec.Struct | None) -> list[str]:
+    """Return where the field of a parameter is; only a run's specification has sections."""
+    return (_PATHS.get(parameter, parameter) if of is None or isinstance(of, RunSpec) else parameter).split(".")
 
 
 DataDir = Annotated[str | None, flag("data_dir")]
@@ -155,12 +160,20 @@ class SpecFlags:
 
 
 def spec_flags(
-    names: str, usual: RunSpec | None = None, has_file: bool = True
+    names: str, usual: RunSpec | None = None, has_file: bool = True, of_other: tuple[str, msgspec.Struct] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a flag for each of these fields, and --set; it gets them as `SpecFlags`, its own by name."""
+    """Give a command a flag for each of these fields, and --set; it gets them as `SpecFlags`, its own by name.
+
+    `of_other`: names of fields of another specification that the command also has, and its defaults.
+    """
     start = usual or RunSpec()
     types: dict[str, Any] = {"spec": Spec} if has_file else {}
-    types |= {name: _LEARNED.get(name) or Annotated[_flag_type(name), flag(name, start)] for name in names.split()}
+    types |= {
+        name: _LEARNED.get(name) or Annotated[_flag_type(name, start), flag(name, start)] for name in names.split()
+    }
+    if of_other is not None:
+        own, other = of_other
+        types |= {name: Annotated[_flag_type(name, other), flag(name, other)] for name in own.split()}
     types["settings"] = Set
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
@@ -184,12 +197,12 @@ def spec_flags(
     return give
 
 
-def _flag_type(parameter: str) -> Any:
+def _flag_type(parameter: str, of: msgspec.Struct) -> Any:
     """Return what a flag takes; what its value may be is checked where the specification is made."""
-    kind = type_at(RunSpec, _PATHS.get(parameter, parameter).split("."))
+    kind = type_at(type(of), _steps(parameter, of))
     while get_origin(kind) is Annotated or NoneType in get_args(kind):
         kind = get_args(kind)[0]
-    return (str if get_origin(kind) in (Literal, tuple) else kind) | None
+    return (str if get_origin(kind) else kind) | None
 
 
 def spec_from_flags(spec: RunSpec, given: Mapping[str, Any], settings: list[str] | None = None) -> RunSpec:

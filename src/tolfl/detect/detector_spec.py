@@ -1,14 +1,17 @@
-"""Everything that training a detector depends on; stored with every detector."""
+"""Everything that training a detector depends on; stored with every detector.
+
+What a field with a title says of itself is the help of its flag in `tolfl fit`, which imports this file to start.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.learners.layouts import SCHEMES
 
 MODELS = ("cells", "mahalanobis", "autoencoder", "pca")
 #: Models that are a distance to cells; `mahalanobis` has one cell.
@@ -28,25 +31,31 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     True
     """
 
-    model: Literal["cells", "mahalanobis", "autoencoder", "pca"] = "cells"
-    cells: int | None = None  #: at most so many; None: 32, and never more than one for ten rows
+    model: Annotated[
+        Literal["cells", "mahalanobis", "autoencoder", "pca"], Meta(title="cells, mahalanobis, autoencoder or pca.")
+    ] = "cells"
+    cells: Annotated[
+        int | None, Meta(title="At most so many cells; never more than one for ten rows. (default: 32)")
+    ] = None
     n_components: int | None = None  #: of PCA; None: as many as explain 90 % of the variance
     hidden: tuple[int, ...] = (128, 64)  #: of the autoencoder, as the three below
     code: int = 32
     dropout: float = 0.2
     lr: float | None = None  #: None: by the number of features, and smaller if training diverges
-    scheme: str = "tol-fl"
-    clusters: int | None = None  #: k; None: 5, or one per device where there are fewer
-    rounds: int | None = None  #: of the autoencoder; None: 100
+    scheme: Annotated[str, Meta(title="How devices train together.")] = "tol-fl"
+    clusters: Annotated[int | None, Meta(title="How many clusters. (default: 5, or fewer devices)")] = None
+    rounds: Annotated[int | None, Meta(title="How many rounds of the autoencoder. (default: 100)")] = None
     fail: str = ""  #: a failure plan over the rounds of all stages; devices are numbered in the order of their names
-    on_head_failure: str = ""  #: empty: the scheme's default
+    on_head_failure: Annotated[str, Meta(title="elect, drop, ... (default: by scheme)")] = ""
     scaling: Literal["min-max", "standard", "none"] = "min-max"  #: of the autoencoder and PCA; cells have their own
     held_back: float = 0.2  #: share of each device's samples that nobody trains on: for thresholds
-    trim: float = 0.0  #: share of all samples that may be anomalous, and that cells are to leave out
-    false_alarm_rate: float = 0.01  #: of typical samples
-    alarms_per_day: float | None = None  #: with `windows_per_day`, in place of `false_alarm_rate`
-    windows_per_day: float | None = None
-    contamination: float | Literal["auto"] = "auto"  #: a share: of the training samples themselves, as in scikit-learn
+    trim: Annotated[float, Meta(title="Share of rows that may be anomalous, to be left out of cells.")] = 0.0
+    false_alarm_rate: Annotated[float, Meta(title="Share of typical rows that may raise an alarm.")] = 0.01
+    alarms_per_day: Annotated[float | None, Meta(title="In its place: so many false alarms a day ...")] = None
+    windows_per_day: Annotated[float | None, Meta(title="... of so many rows a day.")] = None
+    contamination: Annotated[  # as in scikit-learn
+        float | Literal["auto"], Meta(title="auto, or the share of training rows that is to be anomalous.")
+    ] = "auto"
     seed: int = 0
 
     @property
@@ -63,6 +72,8 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> DetectorSpec:
         """Return the specification itself, or say in one sentence what is wrong with it."""
+        from tolfl.learners.layouts import SCHEMES  # noqa: PLC0415  (the help of a command needs no learners)
+
         check_model(self.model)
         _one_of("scaling", self.scaling, SCALINGS)
         _one_of("scheme", self.scheme, tuple(SCHEMES))

@@ -164,7 +164,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if auroc_from not in (None, "paper"):
         raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a pilot run on --data")
     made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
-    _show_plan(made, out or new_directory("plan", made.aurocs.data), format)
+    _show_plan(made, out or new_directory("plan", made.data), spec.timing, format)
 
 
 def _planned(
@@ -179,14 +179,14 @@ def _planned(
     """Rehearse, showing how far it is, or take the paper's AUROCs; then weigh the layouts."""
     from tolfl.cli.progress import follow
     from tolfl.datasets import check_name
-    from tolfl.experiments.planning import aurocs_of_paper, aurocs_of_pilot, layouts_of, make_plan, pilot_jobs
+    from tolfl.experiments.planning import layouts_of, make_plan, paper_rows, pilot_jobs, pilot_rows
     from tolfl.experiments.sweep import Sweep
     from tolfl.sim.simulation import datasets_of
 
     if pilot_rounds is None:
         from tolfl.experiments.paper.published import published
 
-        aurocs = aurocs_of_paper(spec.data)
+        aurocs = paper_rows(spec.data)
         shape = published()["data_sets"][spec.data]["shape"]
         sizes, known_features = [size or _USUAL_SAMPLES] * spec.devices, math.prod(shape)
     else:
@@ -195,7 +195,7 @@ def _planned(
         jobs, data = pilot_jobs(pilot, layouts_of(clusters)), datasets_of(pilot)
         sweep = Sweep(jobs, data=data)
         follow(sweep)
-        aurocs = aurocs_of_pilot(pilot, sweep)
+        aurocs = pilot_rows(sweep)
         sizes = [size or data[0].n_samples(device) for device in range(spec.devices)]
         known_features = data[0].n_features
     return make_plan(spec, rates, aurocs, clusters, sizes, n_features or known_features, deadline_s)
@@ -246,18 +246,18 @@ def _numbers(name: str, text: str, whole: bool = False) -> list[float]:
         raise SpecError(f"--{name} {text!r}: give {kind}, separated by commas") from None
 
 
-def _show_plan(made: LayoutPlan, out: Path, shown: Format) -> None:
+def _show_plan(made: LayoutPlan, out: Path, timing: str, shown: Format) -> None:
     from tolfl.runs.directory import write_file
 
-    write_file(out, "plan.json", indented_json(made.to_dict()))
+    write_file(out, "plan.json", indented_json(made))
     if shown is Format.JSON:
-        show_json(made.to_dict())
+        show_json(made)
         return
     console = console_for_tables()
     console.print(
-        f"{made.aurocs.data}: {made.spec.devices} devices, {made.spec.rounds} rounds; a model has "
-        f"{made.model_bytes / 1e6:.3g} MB, training takes up to {made.train_s:.3g} s per round, a crash is "
-        f"noticed after {Timing.preset(made.spec.timing).crash_detection_s:g} s",
+        f"{made.data}: {made.devices} devices, {made.rounds} rounds; a model has {made.model_bytes / 1e6:.3g} MB, "
+        f"training takes up to {made.train_s:.3g} s per round, a crash is noticed after "
+        f"{Timing.preset(timing).crash_detection_s:g} s",
         soft_wrap=True,
     )
     console.print(_plan_table(made))
@@ -274,13 +274,13 @@ def _plan_table(made: LayoutPlan) -> Table:
     for column in ("", "k", *aurocs, *costs, *["in time"] * (made.deadline_s is not None)):
         table.add_column(column, no_wrap=not column)
     for row in made.rows:
-        mark = " <" if row is made.recommended else ""
-        cells = [f"{row.layout.scheme} ({row.layout.policy})", str(row.layout.clusters)]
-        cells += [number(row.auroc[scenario]) for scenario in ("none", "client", "server")]
-        cells += [number(row.expected_auroc, 4) + mark, f"{row.odds.server:.3g}", f"{row.rounds_lost:.3g}"]
-        cells += [f"{row.costs.n_bytes / 1e6:.3g}", *(f"{s:.3g}" for s in row.costs.round_s.values())]
+        mark = " <" if made.recommended == {name: row[name] for name in made.recommended} else ""
+        cells = [f"{row['scheme']} ({row['policy']})", str(row["clusters"])]
+        cells += [number(row["auroc"][scenario]) for scenario in ("none", "client", "server")]
+        cells += [number(row["expected_auroc"], 4) + mark, f"{row['odds']['server']:.3g}", f"{row['rounds_lost']:.3g}"]
+        cells += [f"{row['bytes_per_round'] / 1e6:.3g}", *(f"{s:.3g}" for s in row["round_s"].values())]
         if made.deadline_s is not None:
-            cells.append("yes" if made.meets_deadline(row) else "no")
+            cells.append("yes" if row["meets_deadline"][made.uplink] else "no")
         table.add_row(*cells)
     return table
 

@@ -1,7 +1,7 @@
 """Which number of clusters, and what to do when a head fails: expected AUROC, rounds lost, bytes and time by layout.
 
 The expected AUROC is the mean over exclusive scenarios, sum of p_s J_s: the probabilities p_s depend on k (k of the
-devices are heads), the AUROC J_s on k and on the policy. AUROCs come from short pilot runs or from the paper; what a
+devices are heads), the AUROC J_s on k and on the policy. AUROCs are rows, of short pilot runs or of the paper; what a
 round costs is found by playing the protocol, without training.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from tolfl.core.deferred_sum import deferred_merge
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import ModelSpec, RunSpec, Timing
 from tolfl.experiments.paper.published import published
+from tolfl.experiments.result_rows import Row, named, rows_of, where
 from tolfl.experiments.sweep import Job, Sweep
 from tolfl.learners.layouts import failure_plan, layout, protocol_policy, wiring
 from tolfl.protocol.device import Rules
@@ -81,31 +83,14 @@ def usual_clusters(n_devices: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Odds:
-    """The probability of each scenario, and how many devices of each role are lost on average."""
-
-    none: float
-    client: float
-    server: float
-    clients_lost: float
-    heads_lost: float
-    several: float = 0.0  #: the probability of more than one failure; their scenario is that of the worst one
-
-    @property
-    def of_scenarios(self) -> dict[str, float]:
-        """The probabilities by scenario."""
-        return {"none": self.none, "client": self.client, "server": self.server}
-
-
-@dataclass(frozen=True)
 class FailureRates:
     """How likely members and heads fail, said in one of four ways.
 
-    >>> FailureRates(given=(0.90, 0.08, 0.02)).odds(10, 5, 0.0).server  # the paper's reading: the same for every k
+    >>> FailureRates(given=(0.90, 0.08, 0.02)).failures(10, 5, 0.0)["server"]  # the paper's reading, for every k
     0.02
-    >>> FailureRates(is_one_of_n=True).odds(n_devices=10, n_clusters=3, training_s=0.0).server
+    >>> FailureRates(is_one_of_n=True).failures(n_devices=10, n_clusters=3, training_s=0.0)["server"]
     0.3
-    >>> round(FailureRates(mtbf_h=(1.0, 1.0)).odds(1, 1, training_s=3600.0).server, 4)  # 1 - 1/e
+    >>> round(FailureRates(mtbf_h=(1.0, 1.0)).failures(1, 1, training_s=3600.0)["server"], 4)  # 1 - 1/e
     0.6321
     """
 
@@ -142,23 +127,35 @@ class FailureRates:
             return f"each device fails every {one:g} h on average{heads}, a training being rounds x time per round"
         return f"each device fails during the training with probability {one:g}{heads}"
 
-    def odds(self, n_devices: int, n_clusters: int, training_s: float) -> Odds:
-        """Return the odds of a layout whose training takes so long."""
-        if self.given is not None:
-            return Odds(*self.given, *self.given[1:])
-        if self.is_one_of_n:
-            head = n_clusters / n_devices
-            return Odds(0.0, 1.0 - head, head, 1.0 - head, head)
-        client, head = self.each
-        if self.mtbf_h is not None:
-            client, head = (-math.expm1(-training_s / 3600 / hours) for hours in self.mtbf_h)
+    def failures(self, n_devices: int, n_clusters: int, training_s: float) -> dict[str, float]:
+        """Return the probability of each scenario and of several failures, and how many devices are lost on average.
+
+        Several failures belong to the scenario of the worst one.
+        """
         n_clients = n_devices - n_clusters
-        clients_stay, heads_stay = (1 - client) ** n_clients, (1 - head) ** n_clusters
-        none = clients_stay * heads_stay
-        one_client = n_clients * client * (1 - client) ** max(0, n_clients - 1) * heads_stay
-        one_head = n_clusters * head * (1 - head) ** (n_clusters - 1) * clients_stay
-        several = max(0.0, 1.0 - none - one_client - one_head)
-        return Odds(none, heads_stay - none, 1.0 - heads_stay, n_clients * client, n_clusters * head, several)
+        if self.given is not None or self.is_one_of_n:
+            head = n_clusters / n_devices
+            none, client, head = self.given or (0.0, 1.0 - head, head)
+            several, clients_lost, heads_lost = 0.0, client, head
+        else:
+            p, q = self.each  # of a client and of a head
+            if self.mtbf_h is not None:
+                p, q = (-math.expm1(-training_s / 3600 / hours) for hours in self.mtbf_h)
+            clients_stay, heads_stay = (1 - p) ** n_clients, (1 - q) ** n_clusters
+            none, head = clients_stay * heads_stay, 1.0 - heads_stay
+            client = heads_stay - none
+            one_client = n_clients * p * (1 - p) ** max(0, n_clients - 1) * heads_stay
+            one_head = n_clusters * q * (1 - q) ** (n_clusters - 1) * clients_stay
+            several = max(0.0, 1.0 - none - one_client - one_head)
+            clients_lost, heads_lost = n_clients * p, n_clusters * q
+        return {
+            "none": none,
+            "client": client,
+            "server": head,
+            "several": several,
+            "clients_lost": clients_lost,
+            "heads_lost": heads_lost,
+        }
 
 
 # -- what a round costs -----------------------------------------------------------------------------------------------
@@ -177,7 +174,10 @@ class Costs:
 
 def layout_costs(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> Costs:
     """Return seconds, bytes and messages per round and the stall after a failure, by playing; nothing is trained."""
-    plays = {uplink: _play(_with_links(spec, uplink), sizes, model_bytes) for uplink in UPLINKS}
+    plays = {}
+    for uplink in UPLINKS:
+        links = msgspec.structs.replace(spec.links, uplink=uplink)
+        plays[uplink] = _play(msgspec.structs.replace(spec, links=links), sizes, model_bytes)
     round_s = {uplink: closed[-1].time_s - closed[-2].time_s for uplink, (closed, _) in plays.items()}
     _, ledger = plays[spec.links.uplink]
     heads = [head for head, *_ in layout(spec).clusters]
@@ -190,10 +190,6 @@ def layout_costs(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> Costs
         _stall_s(spec, f"device:{members[0]}@1/report", sizes, model_bytes) if members else 0.0,
         statistics.fmean(_stall_s(spec, f"device:{head}@1/chain", sizes, model_bytes) for head in sampled),
     )
-
-
-def _with_links(spec: RunSpec, uplink: str) -> RunSpec:
-    return msgspec.structs.replace(spec, links=msgspec.structs.replace(spec.links, uplink=uplink))
 
 
 def _stall_s(spec: RunSpec, fail: str, sizes: Sequence[int], model_bytes: int) -> float:
@@ -231,58 +227,10 @@ def model_bytes_of(n_features: int, model: ModelSpec) -> int:
     return 4 * sum(before * after + after for before, after in pairwise(widths))
 
 
-# -- what a layout is worth -------------------------------------------------------------------------------------------
+# -- AUROCs, a row per scheme, policy, number of clusters, scenario and repetition -----------------------------------
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """AUROCs of one scheme in one scenario, by repetition; runs with the same repetition had the same data."""
-
-    scheme: str
-    policy: str
-    scenario: str
-    clusters: int | None  #: None: it is not known, so it stands for every k
-    by_repetition: Mapping[str, float]
-    error: float = 0.0  #: the standard error of a mean over repetitions that are not known one by one
-
-
-@dataclass(frozen=True)
-class Aurocs:
-    """What was measured of layouts, and where it comes from."""
-
-    source: str  #: a sentence for the reader
-    data: str
-    measured: Sequence[Measurement]
-    pilot_rounds: int | None = None  #: None: not from pilot runs
-
-    def find(self, layout: ClusterLayout, n_devices: int, scenario: str) -> tuple[Measurement, str] | None:
-        """Return an AUROC of a layout, its own or one that is known to be equal, and why that may be used."""
-        k, is_chain = layout.clusters, layout.clusters == n_devices
-        own = [one for one in self._of(scenario, layout.scheme) if one.clusters in (k, None)]
-        clients = [*self._of("client", layout.scheme), *self._of("client")]
-        if scenario != "server":
-            same = [*self._of(scenario, layout.scheme), *self._of(scenario)]
-            rules = [(own, ""), (same, "while all heads live, no layout changes the model")]
-        elif layout.policy == "elect":
-            elected = [one for one in self._of("server") if one.policy == "elect"]
-            rules = [
-                ([one for one in own if one.policy == "elect"], ""),
-                (elected, "with elect, k changes nothing"),
-                (clients, "with elect, a lost head costs what a lost client costs"),
-            ]
-        elif layout.policy == "drop" and is_chain:
-            # Its own measurement must be of this very k: one of unknown k is of clusters with members.
-            exact = [one for one in own if one.clusters == k]
-            rules = [(exact, ""), (clients, "a cluster of one loses nobody but its head")]
-        else:
-            rules = [([one for one in own if one.policy == layout.policy], "")]
-        return next(((found[0], reason) for found, reason in rules if found), None)
-
-    def _of(self, scenario: str, scheme: str = "") -> list[Measurement]:
-        return [one for one in self.measured if one.scenario == scenario and scheme in ("", one.scheme)]
-
-
-def aurocs_of_paper(data: str) -> Aurocs:
+def paper_rows(data: str) -> list[Row]:
     """Return the paper's AUROCs, means over ten repetitions; it names neither N nor k.
 
     Its FL isolates its devices when the server is lost, its Tol-FL drops the cluster of a lost head.
@@ -290,13 +238,14 @@ def aurocs_of_paper(data: str) -> Aurocs:
     tables = published()["auroc"]
     if data not in tables["none"]:
         raise UnknownNameError("data set of the paper", data, sorted(tables["none"]))
-    found = []
+    found: list[Row] = []
     for scenario, by_data in tables.items():
         for scheme, policy in {"fl": "isolate", "tol-fl": "drop"}.items():
             mean, spread = by_data[data][scheme]
+            what = {"data": data, "scenario": scenario, "scheme": scheme, "policy": policy, "clusters": None}
             error = spread / math.sqrt(_PAPERS_REPETITIONS)
-            found.append(Measurement(scheme, policy, scenario, None, {"paper": mean}, error))
-    return Aurocs(f"the paper's tables for {data}, one number for every N and k", data, found)
+            found.append({**what, "rounds": None, "seed": "paper", "auroc": mean, "error": error})
+    return found
 
 
 def pilot_jobs(spec: RunSpec, layouts: Sequence[ClusterLayout]) -> list[Job]:
@@ -327,116 +276,76 @@ def pilot_jobs(spec: RunSpec, layouts: Sequence[ClusterLayout]) -> list[Job]:
     return found
 
 
-def aurocs_of_pilot(spec: RunSpec, sweep: Sweep) -> Aurocs:
-    """Return what pilot runs found."""
-    found = []
+def pilot_rows(sweep: Sweep) -> list[Row]:
+    """Return the rows of finished pilot runs; without a score a layout cannot be weighed."""
+    found: list[Row] = []
     for job in sweep.jobs:
-        by_repetition = {}
-        for one in sweep.results[job.key]:
-            if one.summary is None or one.summary["auroc"] is None:
+        repetitions = sweep.results[job.key]
+        for row, one in zip(rows_of(job, repetitions), repetitions, strict=True):
+            if row["auroc"] is None:
                 why = "a run diverged; take a smaller train.lr" if one.summary is None else "without a test set"
                 raise SpecError(
-                    f"data {spec.data}: {why}, nobody knows what a model is worth; name the column with the classes, "
-                    "or take --auroc-from paper"
+                    f"data {job.spec.data}: {why}, nobody knows what a model is worth; name the column with the "
+                    "classes, or take --auroc-from paper"
                 )
-            by_repetition[f"seed {one.spec.seed}"] = float(one.summary["auroc"])
-        policy, k = job.spec.on_head_failure, job.spec.clusters
-        found.append(Measurement(job.spec.scheme, policy, job.tags["scenario"], k, by_repetition))
-    n = spec.repetitions
-    half = f"{spec.rounds} rounds with the failure after {spec.rounds // 2}"
-    return Aurocs(f"a pilot run on {spec.data}: {half}, {n} seed{'s' * (n != 1)}", spec.data, found, spec.rounds)
+            found.append(row)
+    return found
+
+
+def rows_for(rows: Sequence[Row], one: ClusterLayout, n_devices: int, scenario: str) -> tuple[list[Row], str]:
+    """Return a layout's rows, its own or those that are known to be equal, and why these may be used."""
+    k, is_chain = one.clusters, one.clusters == n_devices
+    in_scenario = where(rows, scenario=scenario)
+    own = [row for row in where(in_scenario, scheme=one.scheme) if row["clusters"] in (k, None)]
+    clients = [*where(rows, scenario="client", scheme=one.scheme), *where(rows, scenario="client")]
+    if scenario != "server":
+        same = [*where(in_scenario, scheme=one.scheme), *in_scenario]
+        rules = [(own, ""), (same, "while all heads live, no layout changes the model")]
+    elif one.policy == "elect":
+        rules = [
+            (where(own, policy="elect"), ""),
+            (where(in_scenario, policy="elect"), "with elect, k changes nothing"),
+            (clients, "with elect, a lost head costs what a lost client costs"),
+        ]
+    elif one.policy == "drop" and is_chain:
+        # Its own rows must be of this very k: those of unknown k are of clusters with members.
+        rules = [(where(own, clusters=k), ""), (clients, "a cluster of one loses nobody but its head")]
+    else:
+        rules = [(where(own, policy=one.policy), "")]
+    found, reason = next(((found, reason) for found, reason in rules if found), ([], ""))
+    alike = {name: found[0][name] for name in ("scheme", "policy", "clusters")} if found else {}
+    return where(found, **alike), reason
+
+
+def source_of(rows: Sequence[Row]) -> str:
+    """Return where AUROCs come from, in a sentence."""
+    data, rounds, n_seeds = rows[0]["data"], rows[0]["rounds"], len(named(rows, "seed"))
+    if rounds is None:
+        return f"the paper's tables for {data}, one number for every N and k"
+    seeds = f"{n_seeds} seed{'s' * (n_seeds != 1)}"
+    return f"a pilot run on {data}: {rounds} rounds with the failure after {rounds // 2}, {seeds}"
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlanRow:
-    """What to expect of one layout."""
+class LayoutPlan(msgspec.Struct, frozen=True):
+    """Layouts side by side, and the one to take, as `--format json` shows it."""
 
-    layout: ClusterLayout
-    odds: Odds
-    costs: Costs
-    auroc: dict[str, float]  #: mean by scenario
-    expected_auroc: float
-    by_repetition: dict[str, float]  #: expected AUROC of every repetition that has all scenarios
-    error: float  #: of the expected AUROC, where repetitions are not known one by one
-    substituted: dict[str, str]  #: by scenario, why another layout's AUROC is right
-    rounds_waited: float  #: expected, until a failure is detected and repaired
-    rounds_cut_off: float  #: expected, per survivor, without the fleet because a head is gone for good
-
-    @property
-    def rounds_lost(self) -> float:
-        """Expected rounds lost of a survivor: waited and cut off."""
-        return self.rounds_waited + self.rounds_cut_off
-
-
-@dataclass(frozen=True)
-class LayoutPlan:
-    """Layouts side by side, and the one to take."""
-
-    spec: RunSpec
-    rates: FailureRates
-    aurocs: Aurocs
-    model_bytes: int
+    data: str
+    devices: int
+    rounds: int
     train_s: float  #: of the slowest device, per round
+    uplink: str
     deadline_s: float | None
-    rows: tuple[PlanRow, ...]
-    left_out: tuple[ClusterLayout, ...]  #: nobody has measured what they are worth
-    recommended: PlanRow = field(init=False)
-    reason: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        row, reason = _recommended(self)
-        object.__setattr__(self, "recommended", row)
-        object.__setattr__(self, "reason", reason)
-
-    def meets_deadline(self, row: PlanRow, uplink: str = "") -> bool:
-        """Tell whether a round of a layout is over in time."""
-        return self.deadline_s is None or row.costs.round_s[uplink or self.spec.links.uplink] <= self.deadline_s
-
-    @property
-    def notes(self) -> list[str]:
-        """What must be known to read the numbers, most important first."""
-        return list(_notes(self))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as `--format json` shows them."""
-        best = self.recommended.layout
-        return {
-            "data": self.aurocs.data,
-            "devices": self.spec.devices,
-            "rounds": self.spec.rounds,
-            "train_s": self.train_s,
-            "uplink": self.spec.links.uplink,
-            "deadline_s": self.deadline_s,
-            "model_bytes": self.model_bytes,
-            "failures": str(self.rates),
-            "auroc_from": self.aurocs.source,
-            "recommended": {"clusters": best.clusters, "policy": best.policy},
-            "reason": self.reason,
-            "notes": self.notes,
-            "not_measured": [{"clusters": one.clusters, "policy": one.policy} for one in self.left_out],
-            "rows": [self._fields(row) for row in self.rows],
-        }
-
-    def _fields(self, row: PlanRow) -> dict[str, Any]:
-        return {
-            "scheme": row.layout.scheme,
-            "clusters": row.layout.clusters,
-            "policy": row.layout.policy,
-            "expected_auroc": row.expected_auroc,
-            "auroc": row.auroc,
-            "substituted": row.substituted,
-            "odds": {**row.odds.of_scenarios, "several": row.odds.several},
-            "rounds_lost": row.rounds_lost,
-            "rounds_waited": row.rounds_waited,
-            "rounds_cut_off": row.rounds_cut_off,
-            "bytes_per_round": row.costs.n_bytes,
-            "messages_per_round": row.costs.messages,
-            "round_s": row.costs.round_s,
-            "meets_deadline": {uplink: self.meets_deadline(row, uplink) for uplink in UPLINKS},
-        }
+    model_bytes: int
+    failures: str
+    auroc_from: str
+    recommended: dict[str, Any]  #: clusters and policy
+    reason: str
+    notes: list[str]  #: what must be known to read the numbers, most important first
+    not_measured: list[dict[str, Any]]  #: clusters and policy of layouts that nobody has measured
+    rows: list[dict[str, Any]]  #: one per layout
 
 
 def check_plan(spec: RunSpec, clusters: Sequence[int], deadline_s: float | None) -> None:
@@ -457,153 +366,176 @@ def check_plan(spec: RunSpec, clusters: Sequence[int], deadline_s: float | None)
 def make_plan(
     spec: RunSpec,
     rates: FailureRates,
-    aurocs: Aurocs,
+    aurocs: Sequence[Row],
     clusters: Sequence[int],
     sizes: Sequence[int],
     n_features: int,
     deadline_s: float | None = None,
 ) -> LayoutPlan:
     """Weigh layouts for a fleet whose devices have so many samples each."""
-    check_plan(spec, clusters, deadline_s)
-    n_bytes = model_bytes_of(n_features, spec.model)
+    n_bytes, source = model_bytes_of(n_features, spec.model), source_of(aurocs)
     rows, left_out = [], []
     for one in layouts_of(clusters):
-        found = {scenario: aurocs.find(one, spec.devices, scenario) for scenario in SCENARIOS}
-        known = {scenario: match for scenario, match in found.items() if match is not None}
-        if len(known) < len(SCENARIOS):
-            left_out.append(one)
+        known = {scenario: rows_for(aurocs, one, spec.devices, scenario) for scenario in SCENARIOS}
+        if all(found for found, _ in known.values()):
+            own = msgspec.structs.replace(
+                spec, scheme=one.scheme, clusters=one.clusters, on_head_failure=one.policy, fail=""
+            )
+            rows.append(_plan_row(own, rates, known, layout_costs(own, sizes, n_bytes), deadline_s))
         else:
-            rows.append(_row(spec, rates, one, known, sizes, n_bytes))
+            left_out.append(one)
     if not rows:
-        raise SpecError(f"{aurocs.source}: no layout has an AUROC for every scenario; leave out --auroc-from")
-    train_s = max(sizes) * spec.links.seconds_per_sample * spec.train.epochs
-    return LayoutPlan(spec, rates, aurocs, n_bytes, train_s, deadline_s, tuple(rows), tuple(left_out))
-
-
-def _row(
-    spec: RunSpec,
-    rates: FailureRates,
-    one: ClusterLayout,
-    known: Mapping[str, tuple[Measurement, str]],
-    sizes: Sequence[int],
-    n_bytes: int,
-) -> PlanRow:
-    n, k = spec.devices, one.clusters
-    own = msgspec.structs.replace(spec, scheme=one.scheme, clusters=k, on_head_failure=one.policy, fail="")
-    costs = layout_costs(own, sizes, n_bytes)
-    pace_s = costs.round_s[spec.links.uplink]
-    odds = rates.odds(n, k, spec.rounds * pace_s)
-    p = odds.of_scenarios
-    values = {scenario: measured.by_repetition for scenario, (measured, _) in known.items()}
-    means = {scenario: statistics.fmean(of_scenario.values()) for scenario, of_scenario in values.items()}
-    common = [one for one in values["none"] if all(one in of_scenario for of_scenario in values.values())]
-    waited_s = odds.clients_lost * costs.client_stall_s + odds.heads_lost * costs.head_stall_s
-    # A star has one head to lose; of several clusters each may lose its own. On average that is at half time.
-    heads_lost = odds.heads_lost if one.policy == "drop" else odds.server
-    cut_off = 0.0 if one.policy == "elect" else (n / k - 1) / (n - 1)
-    return PlanRow(
-        one,
-        odds,
-        costs,
-        means,
-        math.fsum(p[scenario] * means[scenario] for scenario in SCENARIOS),
-        {name: math.fsum(p[scenario] * values[scenario][name] for scenario in SCENARIOS) for name in common},
-        math.hypot(*(p[scenario] * measured.error for scenario, (measured, _) in known.items())),
-        {scenario: reason for scenario, (_, reason) in known.items() if reason},
-        waited_s / pace_s,
-        min(1.0, heads_lost * cut_off) * spec.rounds / 2,
+        raise SpecError(f"{source}: no layout has an AUROC for every scenario; leave out --auroc-from")
+    chosen, reason = _recommended(rows, spec.links.uplink, deadline_s)
+    return LayoutPlan(
+        data=spec.data,
+        devices=spec.devices,
+        rounds=spec.rounds,
+        train_s=max(sizes) * spec.links.seconds_per_sample * spec.train.epochs,
+        uplink=spec.links.uplink,
+        deadline_s=deadline_s,
+        model_bytes=n_bytes,
+        failures=str(rates),
+        auroc_from=source,
+        recommended={"clusters": chosen["clusters"], "policy": chosen["policy"]},
+        reason=reason,
+        notes=[f"AUROC: from {source}", f"failures: {rates}", *_notes(spec, aurocs, rows, left_out)],
+        not_measured=[{"clusters": one.clusters, "policy": one.policy} for one in left_out],
+        rows=rows,
     )
 
 
-def _recommended(plan: LayoutPlan) -> tuple[PlanRow, str]:
-    """Return the layout to take and why.
+def _plan_row(
+    spec: RunSpec,
+    rates: FailureRates,
+    known: Mapping[str, tuple[Sequence[Row], str]],
+    costs: Costs,
+    deadline_s: float | None,
+) -> dict[str, Any]:
+    """Return what to expect of one layout."""
+    n, k, policy = spec.devices, spec.clusters or 1, spec.on_head_failure
+    pace_s = costs.round_s[spec.links.uplink]
+    p = rates.failures(n, k, spec.rounds * pace_s)
+    by_seed = {scenario: {row["seed"]: row["auroc"] for row in found} for scenario, (found, _) in known.items()}
+    means = {scenario: statistics.fmean(values.values()) for scenario, values in by_seed.items()}
+    paired = [seed for seed in by_seed["none"] if all(seed in values for values in by_seed.values())]
+    errors = [p[scenario] * found[0].get("error", 0.0) for scenario, (found, _) in known.items()]
+    waited_s = p["clients_lost"] * costs.client_stall_s + p["heads_lost"] * costs.head_stall_s
+    # A star has one head to lose; of several clusters each may lose its own. On average that is at half time.
+    heads_lost = p["heads_lost" if policy == "drop" else "server"]
+    cut_off = 0.0 if policy == "elect" else (n / k - 1) / (n - 1) * heads_lost
+    rounds_waited, rounds_cut_off = waited_s / pace_s, min(1.0, cut_off) * spec.rounds / 2
+    return {
+        "scheme": spec.scheme,
+        "clusters": k,
+        "policy": policy,
+        "expected_auroc": math.fsum(p[scenario] * means[scenario] for scenario in SCENARIOS),
+        "by_seed": {seed: math.fsum(p[name] * by_seed[name][seed] for name in SCENARIOS) for seed in paired},
+        "error": math.hypot(*errors),
+        "auroc": means,
+        "substituted": {scenario: reason for scenario, (_, reason) in known.items() if reason},
+        "odds": p,
+        "rounds_lost": rounds_waited + rounds_cut_off,
+        "rounds_waited": rounds_waited,
+        "rounds_cut_off": rounds_cut_off,
+        "bytes_per_round": costs.n_bytes,
+        "messages_per_round": costs.messages,
+        "round_s": costs.round_s,
+        "meets_deadline": {name: deadline_s is None or value <= deadline_s for name, value in costs.round_s.items()},
+    }
+
+
+def _recommended(rows: Sequence[dict[str, Any]], uplink: str, deadline_s: float | None) -> tuple[dict[str, Any], str]:
+    """Return the row of the layout to take and why.
 
     Of those that meet the deadline, the one with the highest expected AUROC; of those that cannot be told from it, the
     quickest round, then fewer bytes, then fewer rounds lost.
     """
-    uplink = plan.spec.links.uplink
 
-    def costs(row: PlanRow) -> tuple[float, int, float, int]:
-        preference = _PREFERENCE.index(row.layout.policy)
-        return round(row.costs.round_s[uplink], 9), row.costs.n_bytes, round(row.rounds_lost, 9), preference
+    def costs(row: Row) -> tuple[float, int, float, int]:
+        preference = _PREFERENCE.index(row["policy"])
+        return round(row["round_s"][uplink], 9), row["bytes_per_round"], round(row["rounds_lost"], 9), preference
 
-    in_time = [row for row in plan.rows if plan.meets_deadline(row)]
+    in_time = [row for row in rows if row["meets_deadline"][uplink]]
     if not in_time:
-        fastest = min(plan.rows, key=costs)
-        needs = f"the fastest, {fastest.layout}, needs {fastest.costs.round_s[uplink]:.3g} s"
-        return fastest, f"no layout meets the deadline of {plan.deadline_s:.3g} s with {uplink} uplinks; {needs}."
-    best = max(in_time, key=lambda row: row.expected_auroc)
-    equal = [row for row in in_time if cannot_be_told_apart(best, row)]
+        fastest = min(rows, key=costs)
+        needs = f"the fastest, {layout_of(fastest)}, needs {fastest['round_s'][uplink]:.3g} s"
+        return fastest, f"no layout meets the deadline of {deadline_s:.3g} s with {uplink} uplinks; {needs}."
+    best = max(in_time, key=itemgetter("expected_auroc"))
+    equal = [row for row in in_time if _cannot_be_told_apart(best, row)]
     chosen = min(equal, key=costs)
-    text = f"{chosen.layout}: expected AUROC {chosen.expected_auroc:.4f}"
+    text = f"{layout_of(chosen)}: expected AUROC {chosen['expected_auroc']:.4f}"
     if len(equal) > 1:
-        gap = best.expected_auroc - chosen.expected_auroc
+        gap = best["expected_auroc"] - chosen["expected_auroc"]
         place = f"{gap:.4f} below the highest" if gap >= 5e-5 else "the highest"
-        pace = f"{chosen.costs.round_s[uplink]:.3g} s with {uplink} uplinks"
+        pace = f"{chosen['round_s'][uplink]:.3g} s with {uplink} uplinks"
         text += f" ({place}); of the {len(equal)} layouts that cannot be told apart its round is the quickest ({pace})"
     else:
         text += ", the highest"
-    outside = [row for row in in_time if row not in equal]
-    if outside:
-        following = max(outside, key=lambda row: row.expected_auroc)
-        text += f"; the next is {following.layout} with {following.expected_auroc:.4f}"
-    if plan.deadline_s is not None:
-        text += f"; {len(in_time)} layouts meet the deadline of {plan.deadline_s:.3g} s"
-    return chosen, f"{text}.{_why_not_elect(chosen, plan.rows)}"
+    if others := [row for row in in_time if row not in equal]:
+        following = max(others, key=itemgetter("expected_auroc"))
+        text += f"; the next is {layout_of(following)} with {following['expected_auroc']:.4f}"
+    if deadline_s is not None:
+        text += f"; {len(in_time)} layouts meet the deadline of {deadline_s:.3g} s"
+    return chosen, f"{text}.{_why_not_elect(chosen, rows)}"
 
 
-def cannot_be_told_apart(best: PlanRow, other: PlanRow) -> bool:
+def layout_of(row: Row) -> ClusterLayout:
+    """Return the layout that a row of a plan is about."""
+    return ClusterLayout(row["clusters"], row["policy"])
+
+
+def _cannot_be_told_apart(best: Row, other: Row) -> bool:
     """Tell whether two expected AUROCs differ by less than 0.001, or than two standard errors of their difference.
 
-    Differences are taken repetition by repetition: both have trained on the same data from the same start. Where
-    repetitions are not known one by one, the errors of both are added up as if they had nothing in common.
+    Differences are taken seed by seed: both have trained on the same data from the same start. Where repetitions are
+    not known one by one, the errors of both are added up as if they had nothing in common.
     """
-    common = [one for one in best.by_repetition if one in other.by_repetition]
-    gaps = [best.by_repetition[one] - other.by_repetition[one] for one in common]
-    error = math.hypot(best.error, other.error)
+    gaps = [value - other["by_seed"][seed] for seed, value in best["by_seed"].items() if seed in other["by_seed"]]
+    error = math.hypot(best["error"], other["error"])
     if len(gaps) > 1:
         error = statistics.stdev(gaps) / math.sqrt(len(gaps))
     # The last bits of a sum are no difference.
-    return best.expected_auroc - other.expected_auroc <= max(_TIE, 2 * error) + 1e-12
+    return bool(best["expected_auroc"] - other["expected_auroc"] <= max(_TIE, 2 * error) + 1e-12)
 
 
-def _why_not_elect(chosen: PlanRow, rows: Sequence[PlanRow]) -> str:
+def _why_not_elect(chosen: Row, rows: Sequence[Row]) -> str:
     """Say why a layout is recommended in which a lost head costs more than itself."""
-    if chosen.layout.policy == "elect":
+    if chosen["policy"] == "elect":
         return ""
-    elect = [row for row in rows if row.layout == ClusterLayout(chosen.layout.clusters, "elect")]
+    elect = where(rows, clusters=chosen["clusters"], policy="elect")
     if not elect:
         return " This layout does not replace a lost head; elect was not among those looked at."
     return (
-        f" It does not replace a lost head: when one is lost, {chosen.layout.policy} was worth "
-        f"{chosen.auroc['server']:.4f} and elect {elect[0].auroc['server']:.4f}."
+        f" It does not replace a lost head: when one is lost, {chosen['policy']} was worth "
+        f"{chosen['auroc']['server']:.4f} and elect {elect[0]['auroc']['server']:.4f}."
     )
 
 
-def _notes(plan: LayoutPlan) -> Iterator[str]:
-    yield f"AUROC: from {plan.aurocs.source}"
-    yield f"failures: {plan.rates}"
-    pilot = plan.aurocs.pilot_rounds
-    if pilot is not None and pilot < plan.spec.rounds:
+def _notes(
+    spec: RunSpec, aurocs: Sequence[Row], rows: Sequence[Row], left_out: Sequence[ClusterLayout]
+) -> Iterator[str]:
+    pilot_rounds = aurocs[0]["rounds"]
+    if pilot_rounds is not None and pilot_rounds < spec.rounds:
         yield (
-            f"the pilot run has {pilot} of {plan.spec.rounds} rounds: its models are not finished, and those that a "
+            f"the pilot run has {pilot_rounds} of {spec.rounds} rounds: its models are not finished, and those that a "
             "failure stops early are furthest behind; --pilot-rounds for a longer one"
         )
-    several = max(row.odds.several for row in plan.rows)
+    several = max(row["odds"]["several"] for row in rows)
     if several > 0:
-        most = max(row.odds.clients_lost + row.odds.heads_lost for row in plan.rows)
+        most = max(row["odds"]["clients_lost"] + row["odds"]["heads_lost"] for row in rows)
         yield (
             f"more than one failure (probability up to {several:.2g}; {most:.2g} failures on average) is counted as "
             "one, of a head if there is a head among them: an optimistic reading"
         )
     users: dict[str, dict[str, None]] = {}
-    for row in plan.rows:
-        for scenario, reason in row.substituted.items():
-            users.setdefault(reason, {})[f"{row.layout.policy}, {SCENARIOS[scenario]}"] = None
+    for row in rows:
+        for scenario, reason in row["substituted"].items():
+            users.setdefault(reason, {})[f"{row['policy']}, {SCENARIOS[scenario]}"] = None
     for reason, who in users.items():
         yield f"substituted ({'; '.join(who)}): {reason}"
-    if plan.left_out:
-        yield f"not shown, because nobody has measured them: {'; '.join(map(str, plan.left_out))}"
+    if left_out:
+        yield f"not shown, because nobody has measured them: {'; '.join(map(str, left_out))}"
     yield (
         "rounds lost: what a survivor must expect to lose, waiting until a failure is detected and repaired (a head "
         "that fails with its cluster's contributions in hand) and training without the fleet once its head is gone for "

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.detectors import run
-from tolfl.detect import FederatedDetector
+from tolfl.detect import Detector, FederatedDetector
 from tolfl.tables import blocks
 
 N = 80
@@ -236,6 +236,45 @@ def test_three_countries_write_one_table_and_get_the_same_scores(
 
     assert len(found[0]) == N
     assert all(one == found[0] for one in found)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_whoever_makes_a_detector_it_reads_a_table_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    start = dt.datetime(2024, 1, 1, 9, 5, tzinfo=dt.UTC)
+    table = columns() | {
+        "when": [(start + row * dt.timedelta(hours=5)).strftime("%d.%m.%Y %H:%M") for row in range(N)],
+        "serial": list(range(6000, 6000 + N)),
+    }
+    text = comma_in_numbers(lines(table, ";"))
+    Path("table.csv").write_text(text.replace("warm", "warm [C]", 1))
+    # What the new file leaves open: 1,999 may be a thousand, 2/3/2024 the third of February.
+    Path("new.csv").write_text(
+        "warm;flow;mode;on;site;when;serial\n" + "20,021;40,040;eco;True;s1;02/03/2024 9:05;1\n" * 3
+    )
+    roles = ("--device-column", "site", "--time-column", "when")
+    fleet = ("--learn", "detector", "--data", "table.csv", *roles, "--devices", "2", "--clusters", "2")
+    for command in (
+        ("fit", "table.csv", *roles, "--out", "fit"),
+        ("simulate", *fleet, "--out", "sim"),
+        ("up", *fleet, "--out", "up"),
+    ):
+        subprocess.run([sys.executable, "-m", "tolfl", *command], capture_output=True, check=True)
+    assert run("export", "fit", "--to", "scorer", "--out", "m.pyz").code == 0
+    made = [Path("fit"), Path("sim/detector.tolfl"), *Path("up/devices").glob("*/detector.tolfl")]
+    said = [run("score", one, "new.csv", "--format", "csv") for one in made]
+    exported = subprocess.run(
+        [sys.executable, "m.pyz", "new.csv", "--format", "csv"], capture_output=True, text=True, check=True
+    )
+    frame = as_frame(Path("table.csv"), "").drop_columns(["when"])
+    score = FederatedDetector().fit(frame, devices="site").anomaly_score(as_frame(Path("new.csv"), ""), devices="site")
+
+    assert len(made) == 4
+    assert [Detector.load(one).schema for one in made] == 4 * [Detector.load(made[0]).schema]
+    assert len({one.read_bytes() for one in made[1:]}) == 1
+    assert {(one.code, one.out, one.err) for one in said} == {(0, exported.stdout, exported.stderr)}
+    assert [float(line.split(",")[3]) for line in exported.stdout.splitlines()[1:]] == score.tolist()
 
 
 def comma_in_numbers(text: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
+from tolfl.core.spec import RunSpec
 from tolfl.datasets.catalog import _load_raw
 
 TINY = ("--set", "comms_ml.windows_per_region=30")
@@ -57,6 +58,17 @@ def test_a_table_of_ones_own_is_described_and_trained_on(tolfl: Command, tmp_pat
     assert (tmp_path / "pictures" / "readings.png").is_file()
     assert code == 0
     assert json.loads(run)["auroc"] is not None
+
+
+def test_the_columns_of_a_table_are_written_for_the_specification_of_a_fleet(tolfl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "kiln.csv"
+    rows = [f'{20 + row % 7},{row % 5:03d};{row};"{"eco" if row % 2 else "off"}"' for row in range(60)]
+    path.write_text("\n".join(["warm [C];serial;mode", *rows]))
+    _, out, _ = tolfl("data", "describe", str(path), "--columns", "--time-column", "serial")
+    run = RunSpec.from_toml(out + 'what = "detector"\n')
+
+    assert run.learn["columns"][:2] == ["warm [C]", "mode (hash 0)"]
+    assert run.learn["schema"] == {"decimal": ",", "roles": {"device": "", "label": "", "time": "serial"}}
 
 
 def test_generated_samples_are_the_same_again_and_go_straight_in(tolfl: Command, tmp_path: Path) -> None:

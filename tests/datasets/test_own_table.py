@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tolfl.core.errors import DataError, TolFLError
+from tolfl.core.errors import DataError, SpecError, TolFLError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load_raw
 from tolfl.datasets.own_table import columns_of, own_rows, table_spec
@@ -74,6 +74,23 @@ def test_the_columns_of_one_table_are_what_a_fleet_can_agree_on(tmp_path: Path) 
     raw = load_raw(table_spec(RunSpec(), str(path)))
 
     assert columns_of(raw) == ("warm", *WORDS)
+
+
+def test_what_a_table_leaves_open_is_read_as_the_fleet_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("warm;flow\n1.234;2\n")  # with points: 1.234, or a thousand
+
+    def warm(**learn: object) -> float:
+        fields = {"learn": {"what": "detector", "columns": ["warm", "flow"], **learn}}
+        spec = table_spec(RunSpec.from_fields(fields), str(path))
+        return float(own_rows(load_raw(spec), spec, ("warm", "flow"))[0, 0])
+
+    assert [warm(), warm(schema={"decimal": ","})] == pytest.approx([1.234, 1234.0])
+    path.write_text("warm;flow\n1,5;2\n")
+    assert warm(schema={}) == 1.5
+    for wrong in ({"decimal": "x"}, {"mark": ","}, ","):
+        with pytest.raises(SpecError, match=r"learn.schema: .*; tolfl data describe TABLE --columns writes it"):
+            warm(schema=wrong)
 
 
 # -- all tables in one place: the simulator and `tolfl up` ------------------------------------------------------------

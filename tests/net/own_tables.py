@@ -27,6 +27,9 @@ from tolfl.net.storage import read_round, round_path
 
 COLUMNS = ("warm", "flow", "load", *(f"mode (hash {place})" for place in range(32)), "mode (rarity)")
 
+#: How their tables are written, and what is not learned from.
+SCHEMA = {"decimal": ",", "left_out": {"serial": "a counter"}}
+
 
 def write_table(path: Path, device: int, n_rows: int = 60) -> None:
     """Write the readings of one device: its columns in an order of its own, and one that the fleet does not use."""
@@ -48,7 +51,11 @@ class OwnTables:
     """Devices that share a specification and nothing else."""
 
     def __init__(self, folder: Path, n_devices: int, learn: Mapping[str, object], **fields: object) -> None:
-        agreed = {"columns": list(COLUMNS), "names": [f"site-{device}" for device in range(n_devices)]}
+        agreed: dict[str, object] = {
+            "columns": list(COLUMNS),
+            "names": [f"site-{device}" for device in range(n_devices)],
+        }
+        agreed["schema"] = SCHEMA
         self.folder, self.devices = folder, list(range(n_devices))
         self.spec = RunSpec(
             devices=n_devices,
@@ -108,7 +115,7 @@ class OwnTables:
         """Return the detector that the records of all lead to, along the history that a survivor holds."""
         record, _ = read_round(round_path(self.state(survivor)))
         chain = chain_to(record.version.history, lines_of_devices(self.folder))
-        learner = scaled_learner_of(Fleet(self.spec, (len(COLUMNS),), COLUMNS, tuple(self.spec.learn["names"])))
+        learner = scaled_learner_of(Fleet(self.spec, (len(COLUMNS),), COLUMNS, self.spec.learn["names"], form=SCHEMA))
         state = state_after(chain, learner, self.spec.seed, self.rows_of, is_exact=True)
         return learner.results(state)["detector"].files()[DETECTOR_FILE]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.cli.test_captures import traffic
 from tests.net.fleet_processes import Fleet, fleet_of, kill_all, running_up, small_spec, wait_until
-from tests.net.own_tables import OwnTables, own_tables
+from tests.net.own_tables import COLUMNS, SCHEMA, OwnTables, own_tables
 from tests.net.replay import lines_of_devices
 from tolfl.core.records import Traffic
 from tolfl.core.spec import DatasetSpec, RunSpec
@@ -163,6 +163,9 @@ def test_tables_of_three_devices_lead_to_one_detector_though_one_is_killed(tolfl
         check_survivors(fleet, 1, tolfl)
 
     assert len(fleet.rows_of(0)) == 60
+    schema = Detector.load(fleet.state(0) / DETECTOR_FILE).schema
+    assert schema is not None
+    assert (schema.form, schema.features) == (SCHEMA, COLUMNS)
 
 
 @pytest.mark.slow

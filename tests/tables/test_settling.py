@@ -72,6 +72,16 @@ def test_what_cannot_be_is_one_sentence(asked: dict[str, object], sentence: str)
         settled(TABLE, **asked)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "decimal"),
+    [(["1,234", "20,500"], ","), (["1,234", "2.5"], "."), (["1.234", "2.500"], "."), (["1.234,5", "7"], ",")],
+)
+def test_the_decimal_mark_follows_from_all_numbers_of_a_table(numbers: list[str], decimal: str) -> None:
+    table = {"a": [1, 2] * 60, **{f"b{place}": [one, "7"] * 60 for place, one in enumerate(numbers)}}
+
+    assert settle(blocks_of(pa.table(table))).decimal == decimal
+
+
 def test_a_schema_is_the_same_whatever_the_blocks() -> None:
     whole = pa.table(TABLE)
     cut = [block for at in range(0, N, 7) for block in blocks_of(whole.slice(at, 7))]

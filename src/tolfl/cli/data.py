@@ -117,8 +117,22 @@ def _write_columns(spec: RunSpec, name: str) -> None:
 
     own = table_spec(spec, name)
     check_name(own)
-    lines = "".join(f"    {msgspec.json.encode(column).decode()},\n" for column in columns_of(load_raw(own)))
+    raw = load_raw(own)
+    lines = "".join(f"    {_quoted(column)},\n" for column in columns_of(raw))
     typer.echo(f"[learn]\ncolumns = [\n{lines}]")
+    if raw.schema is not None:
+        typer.echo(f"schema = {_inline(raw.schema.form)}")
+
+
+def _quoted(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _inline(value: object) -> str:
+    """Return plain values in TOML on one line: what comes behind still belongs to the same table."""
+    if not isinstance(value, dict):
+        return _quoted(value)
+    return "{" + ", ".join(f"{_quoted(key)} = {_inline(one)}" for key, one in value.items()) + "}"
 
 
 def _show(found: Description) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -77,11 +77,10 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     elif columns:
         from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
 
-        schema = Schema.from_features(columns, roles_of(own))
-        if raw.schema is not None:
-            _check_words(schema, raw.schema, raw.name)
-            written = {"decimal": raw.schema.decimal, "is_day_first": raw.schema.is_day_first}
-            schema = msgspec.structs.replace(schema, **written).with_roles(raw.schema.roles)
+        assert raw.schema is not None
+        # What a table says of itself counts first; what it leaves open is as its fleet writes it.
+        schema = Schema.of_fleet(columns, {**(agreed_form(spec) or {}), **raw.schema.form})
+        _check_words(schema, raw.schema, raw.name)
         found = [
             schema.rows(block)
             for block in blocks(spec.data, own.encoding, grid_of_spec(own), per=own.per, tuning=tuning_of_spec(own))
@@ -127,6 +126,17 @@ def agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
     if what == "names" and named and len(named) != spec.devices:
         raise SpecError(f"learn.names: {len(named)} names for {spec.devices} devices; give one each")
     return tuple(named)
+
+
+def agreed_form(spec: RunSpec) -> dict[str, Any] | None:
+    """Return how the tables of a fleet are written, by its specification (see `Schema.form`); None: it does not say."""
+    form = spec.learn.get("schema")
+    try:
+        if form is not None:
+            Schema.of_fleet((), form)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise SpecError(f"learn.schema: {error}; tolfl data describe TABLE --columns writes it") from None
+    return form
 
 
 def as_agreed(data: FederatedDataset, spec: RunSpec) -> FederatedDataset:

@@ -32,6 +32,8 @@ from tolfl.detect.scaling_rounds import Scaling
 from tolfl.detect.statistics_learner import StatisticsRound
 from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
+from tolfl.learners.registry import OF_FLEETS
+from tolfl.tables import Schema
 
 #: What `[learn]` may say; the rest of a detector's specification is that of the run.
 LEARN_KEYS = (
@@ -123,7 +125,15 @@ class DetectorStages(Stages):
         novelty = None if self.prior is None else self.prior.novelty
         if self._novelty is not None:
             novelty = self._novelty.novelty(state, self._names)
-        return Detector(self.spec, self._features, model, thresholds, (*trainings, training), novelty=novelty)
+        return Detector(
+            self.spec,
+            self._features,
+            model,
+            thresholds,
+            (*trainings, training),
+            schema=self._schema,
+            novelty=novelty,
+        )
 
     def model(self, state: State) -> Cells | Reconstruction | None:
         """Return the model that a state holds; None: there is none yet."""
@@ -175,6 +185,10 @@ class DetectorStages(Stages):
         return self.fleet.names or tuple(map(str, range(self.fleet.n_devices)))
 
     @property
+    def _schema(self) -> Schema | None:
+        return None if self.fleet.form is None else Schema.of_fleet(self.fleet.columns, self.fleet.form)
+
+    @property
     def _features(self) -> Features:
         return Features.named(self.fleet.columns or [f"x{place}" for place in range(self.fleet.n_features)])
 
@@ -215,7 +229,7 @@ detector_learner.fewest_rows = FEWEST_ROWS  # type: ignore[attr-defined]
 
 def spec_for_run(run: RunSpec) -> DetectorSpec:
     """Return a detector's specification: settings from `[learn]`, the rest from the run, without its failure plan."""
-    settings = {key: value for key, value in run.learn.items() if key not in {"what", "columns", "names"}}
+    settings = {key: value for key, value in run.learn.items() if key not in OF_FLEETS}
     for key in settings:
         if key not in LEARN_KEYS:
             near = did_you_mean(key, LEARN_KEYS)

@@ -45,6 +45,7 @@ class Fleet:
     columns: tuple[str, ...] = ()  #: names of a row's numbers, where they have any
     names: tuple[str, ...] = ()  #: of the devices, where they have any but their numbers
     usual_rows: int = 0  #: the median number of rows of a device; 0: nobody knows, each has a table of its own
+    form: Mapping[str, Any] | None = None  #: how its tables are written, in plain values; None: nobody knows
     folder: Path | None = None  #: where this device may keep what only it knows; None: nowhere, as in a simulation
 
     @property

@@ -33,6 +33,8 @@ from tolfl.learners.training import LocalTraining, Model
 GROUP = "tolfl.learners"
 #: Schemes that are a learner of their own, by their names; all others run any learner.
 _OWN_LEARNER = ("batch", "batch-small", "fedgroup", "ifca", "fesem")
+#: What `[learn]` says of the fleet itself, whatever it learns.
+OF_FLEETS = frozenset({"what", "columns", "names", "schema"})
 BUILT_IN = ("autoencoder", *_OWN_LEARNER)
 
 
@@ -134,7 +136,7 @@ def settings_of(fleet: Fleet, kind: type[msgspec.Struct]) -> msgspec.Struct:
 
 def settings_from(spec: RunSpec, kind: type[msgspec.Struct]) -> msgspec.Struct:
     """Return what `[learn]` of a specification says, decoded as a learner's own settings."""
-    given = {key: value for key, value in spec.learn.items() if key not in {"what", "columns", "names"}}
+    given = {key: value for key, value in spec.learn.items() if key not in OF_FLEETS}
     known, what = kind.__struct_encode_fields__, what_of(spec)
     if unknown := sorted(set(given) - set(known)):
         raise SpecError(f"learn: unknown key {unknown[0]!r}; {what} takes {', '.join(known)}")
@@ -191,7 +193,7 @@ def _with(training: LocalTraining, settings: TrainSettings) -> LocalTraining:
 
 
 def _no_settings(spec: RunSpec, what: str) -> None:
-    if others := sorted(set(spec.learn) - {"what", "columns", "names"}):
+    if others := sorted(set(spec.learn) - OF_FLEETS):
         raise SpecError(f"learn.{others[0]}: {what} has no settings there; see train and model")
 
 

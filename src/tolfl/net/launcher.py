@@ -177,12 +177,13 @@ class Launcher:
         self._started_unix = started
 
     def _settled_learn(self) -> dict[str, Any]:
-        """Return what devices learn, with the columns and names of all, and where a learner's file is."""
+        """Return what devices learn: with columns, names, the form of tables, and where a learner's file is."""
         learn = dict(self.spec.learn)
         if "what" in learn:
             learn["what"] = located(str(learn["what"]))
         agreed = {"columns": list(self.data.feature_names), "names": list(self.data.names)}
-        return {**{what: names for what, names in agreed.items() if names}, **learn}
+        form = {} if self.data.schema is None else {"schema": self.data.schema.form}
+        return {**{what: names for what, names in agreed.items() if names}, **form, **learn}
 
     def _forget_ends(self) -> None:
         config = NodeConfig.from_file(self.processes[0].folder / "node.toml")

@@ -15,7 +15,7 @@ from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import check_name, load_raw
 from tolfl.datasets.federated import Samples
-from tolfl.datasets.own_table import agreed, own_rows, table_spec
+from tolfl.datasets.own_table import agreed, agreed_form, own_rows, table_spec
 from tolfl.learners import Fleet, Learner, State
 from tolfl.learners.averaging import Averaging
 from tolfl.learners.layouts import PLAIN, SCHEMES, failure_plan, layout, policy, wiring
@@ -156,8 +156,8 @@ def _remember_revocations(credentials: Credentials, state: Path) -> None:
 def _rows(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, Fleet, str]:
     """Return this device's rows, what it knows of the fleet, and the name of the data."""
     if config.data:
-        rows, columns, name = _own_table(config, spec, state)
-        return rows, Fleet(spec, rows.shape[1:], columns, agreed(spec, "names")), name
+        rows, name = _own_table(config, spec, state)
+        return rows, _fleet(spec, rows), name
     if not config.samples:
         data = data_for(spec)
         return data.slice_of(config.device), fleet_of(spec, data), data.name
@@ -165,10 +165,15 @@ def _rows(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, Flee
         rows = np.load(config.samples, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"the samples of device {config.device}, {config.samples}, cannot be read ({error})") from None
-    return rows, Fleet(spec, rows.shape[1:], agreed(spec, "columns"), agreed(spec, "names")), spec.data
+    return rows, _fleet(spec, rows), spec.data
 
 
-def _own_table(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, tuple[str, ...], str]:
+def _fleet(spec: RunSpec, rows: Samples) -> Fleet:
+    """Return what a device that has its own rows alone knows of the fleet."""
+    return Fleet(spec, rows.shape[1:], agreed(spec, "columns"), agreed(spec, "names"), form=agreed_form(spec))
+
+
+def _own_table(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, str]:
     own = table_spec(spec, config.data)
     check_name(own)
     raw = load_raw(own)
@@ -180,7 +185,7 @@ def _own_table(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples,
             f"device {config.device} has a table of its own, and the specification does not say which columns the "
             f"fleet has; write them into it: tolfl data describe {config.data} --columns"
         )
-    return own_rows(raw, own, columns), columns, raw.name
+    return own_rows(raw, own, columns), raw.name
 
 
 def _kept(config: NodeConfig, spec: RunSpec, columns: tuple[str, ...], rows: Samples) -> tuple[Samples, Fleet, str]:
@@ -190,7 +195,7 @@ def _kept(config: NodeConfig, spec: RunSpec, columns: tuple[str, ...], rows: Sam
             f"device {config.device} has kept rows of other columns than the specification names; write the columns "
             "of the run before into it, or set keep_rows = 0 under [watch] to learn from data"
         )
-    return rows, Fleet(spec, rows.shape[1:], columns, agreed(spec, "names")), "rows that raised no alarm"
+    return rows, _fleet(spec, rows), "rows that raised no alarm"
 
 
 def fleet_name(fleet: Fleet, learner: Learner) -> str:

@@ -16,7 +16,7 @@ from tolfl.core.errors import DataError
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
-from tolfl.datasets.own_table import as_agreed
+from tolfl.datasets.own_table import agreed_form, as_agreed
 from tolfl.datasets.unscaled import fleet_rows
 from tolfl.learners import Fleet, Learner, Scorer, State
 from tolfl.learners.layouts import is_plain
@@ -44,7 +44,10 @@ def data_for(spec: RunSpec) -> FederatedDataset:
 def fleet_of(spec: RunSpec, data: FederatedDataset) -> Fleet:
     """Return what every device knows before the first round, where the rows of all are in one place."""
     sizes = [data.n_samples(device) for device in range(data.n_devices)]
-    return Fleet(spec, data.sample_shape, data.feature_names, data.names, int(statistics.median(sizes)))
+    form = agreed_form(spec)
+    if form is None and data.schema is not None:
+        form = data.schema.form
+    return Fleet(spec, data.sample_shape, data.feature_names, data.names, int(statistics.median(sizes)), form)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -94,6 +94,26 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def n_features(self) -> int:
         """How many numbers a row becomes."""
         return sum(N_HASHES + 1 if column.kind == "words" else 1 for column in self.columns)
+
+    @classmethod
+    def of_fleet(cls, features: Sequence[str], form: Mapping[str, object]) -> Schema:
+        """Return the schema of a fleet's tables, of the features and the form that its specification has.
+
+        >>> Schema.of_fleet(["temp [C]"], {"decimal": ","}) == Schema((Column("temp", unit="C"),), decimal=",")
+        True
+        """
+        columns = msgspec.to_builtins(cls.from_features(features).columns)
+        return msgspec.convert({**form, "columns": columns}, cls)
+
+    @property
+    def form(self) -> dict[str, object]:
+        """How a table is written and what is left out of it, in plain values: for the specification of a fleet.
+
+        >>> Schema((Column("temp"),), decimal=",").form
+        {'decimal': ','}
+        """
+        plain, usual = msgspec.to_builtins(self), msgspec.to_builtins(Schema(self.columns))
+        return {name: value for name, value in plain.items() if value != usual[name]}
 
     def with_roles(self, roles: Roles) -> Schema:
         """Return the schema with other roles, where others are named."""

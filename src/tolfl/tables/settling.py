@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from tolfl.tables.block_reader import Block, check_names
 from tolfl.tables.schema import Column, Roles, Schema, name_and_unit
 from tolfl.tables.values import (
     COMMA_NUMBER,
+    POINT_NUMBER,
     Floats,
     are_times,
     cast,
@@ -46,6 +47,7 @@ class _Seen:
     n_numbers: int = 0
     n_numbers_with_comma: int = 0  #: numbers if 1,234 has three decimals
     n_commas: int = 0  #: numbers with a decimal comma for certain
+    has_point: bool = False  #: whether one has a decimal point
     n_times: int = 0
     n_day_first: int = 0  #: dates with the day before the month for certain
     n_month_first: int = 0
@@ -85,6 +87,7 @@ class _Seen:
         except pa.ArrowInvalid:
             pass
         else:
+            self.has_point = self.has_point or bool(pc.any(pc.match_substring(array, ".")).as_py())
             self._add_numbers(values, most_kept)
             return
         all_text = words(array)
@@ -94,6 +97,7 @@ class _Seen:
         self.n_numbers += len(text) - int(is_bad.sum())
         self.n_numbers_with_comma += len(text) - int(numbers(array, ",")[1].sum())
         self.n_commas += count(pc.match_substring_regex(without_signs(text), COMMA_NUMBER))
+        self.has_point = self.has_point or bool(pc.any(pc.match_substring_regex(text, POINT_NUMBER)).as_py())
         if n_times := count(are_times(text)):
             self.n_times += n_times
             n_day_first, n_month_first = order_of_dates(text)
@@ -171,7 +175,7 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     found = {name: one for name, one in seen.items() if name not in {*roles.columns, *beside, *ignore}}
     if columns:
         found = {name: found[name] for name in columns if name in found}
-    decimal = "," if any(one.n_commas for one in found.values()) else "."
+    decimal = _decimal_of(found.values())
     left_out = dict.fromkeys(ignore, "as asked")
     kept: list[Column] = []
     owners = np.concatenate(devices) if devices else np.zeros(0, int)
@@ -187,6 +191,13 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     if twice := [name for name in plain_names if plain_names.count(name) > 1]:
         raise DataFileError(source, f"there are two columns {twice[0]!r}; give each a name of its own")
     return Schema(tuple(kept), roles, decimal, _is_day_first(seen), encoding, fill_missing, left_out)  # type: ignore[arg-type]
+
+
+def _decimal_of(seen: Collection[_Seen]) -> str:
+    """Return the decimal mark of a table: one program wrote it. 1,234 alone is 1.234 unless there are points, too."""
+    has_comma = any(one.n_commas for one in seen)
+    is_open = not any(one.has_point for one in seen)
+    return "," if has_comma or (is_open and any(one.n_numbers_with_comma > one.n_numbers for one in seen)) else "."
 
 
 def _is_day_first(seen: Mapping[str, _Seen]) -> bool | None:
@@ -243,7 +254,7 @@ def _column(  # noqa: PLR0911  (one per reason)
     is_unique = seen.n_words >= _LEAST_ROWS and len(seen.words) >= _NEARLY_ALL * seen.n_words
     if is_unique and not is_asked:
         return None, "nearly every row has another word: an identifier"
-    return Column(base, "words", unit), ""
+    return Column(base, "words"), ""
 
 
 def _refused(source: str, name: str, why: str, is_asked: bool) -> tuple[None, str]:

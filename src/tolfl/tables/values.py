@@ -24,6 +24,7 @@ MISSING = pa.array(sorted({*_NULLS, "None", "none", "NONE", "-", "?"}))
 _NAMELESS = pa.array(sorted(_NULLS))
 
 NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+POINT_NUMBER = r"^[+-]?[0-9]*[.][0-9]+([eE][+-]?[0-9]+)?$"
 #: With a decimal comma for certain: 1,234 may be a thousand, 0,234 and 1234,5 and 1.234,5 may not.
 COMMA_NUMBER = (
     r"^[+-]?([0-9]{1,3}([. '\x{a0}\x{202f}][0-9]{3})+,[0-9]+|0,[0-9]+|[0-9]{4,},[0-9]+|[0-9]+,([0-9]{1,2}|[0-9]{4,}))$"

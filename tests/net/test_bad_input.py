@@ -276,6 +276,38 @@ def test_a_device_that_learns_something_else_and_knows_seeds_alone_says_so(
     assert any("device 0 answers, but belongs to another fleet or run" in line for line in caplog.messages)
 
 
+def test_one_list_of_seeds_serves_all_devices(tmp_path: Path) -> None:
+    told: list[tuple[str, int]] = []
+
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, small(devices=2, clusters=1, timing="lan")) as fleet:
+            for device in (0, 1):
+                fleet.prepare(device, peers={}, seeds=tuple(fleet.addresses))
+            fleet.launch(0, 1)
+            await fleet.until(lambda: all(node.has_begun for node in fleet.nodes.values()))
+            for device in (0, 1):
+                status = await fleet.status(device)
+                told.append((status.trouble, status.refused.get("stranger", 0)))
+            assert await fleet.ends(0, 1) == ["over"] * 2
+
+    asyncio.run(live())
+    assert told == [("", 0)] * 2
+
+
+def test_a_second_process_with_the_id_of_a_device_is_told_so(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with secure_fleet_of(tmp_path, small(devices=2, clusters=1, timing="lan")) as fleet:
+            fleet.prepare(1, peers={})
+            fleet.launch(1)
+            address, state = free_addresses(1)[0], str(tmp_path / "other")
+            second = prepare(fleet.config(1, peers={}, seeds=(fleet.addresses[1],), listen=address, state=state))
+            fleet.tasks[0] = asyncio.create_task(second.run())
+            await fleet.until(lambda: bool(second.strangers))
+            assert second.strangers[1].startswith("another process is device 1, too: give each device")
+
+    asyncio.run(live())
+
+
 # -- tables ---------------------------------------------------------------------------------------------------------
 
 

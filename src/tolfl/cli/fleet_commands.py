@@ -49,7 +49,7 @@ def node(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
 
-    With a table [watch] in its configuration the device then watches its own source and sends alarms until it is asked
+    With a table 'watch' in its configuration the device then watches its own source and sends alarms until it is asked
     to leave; started again, it watches at once with the newest detector in its state folder.
 
     A line says who joined, fell silent, took over and came back, and once a minute how far the training is.

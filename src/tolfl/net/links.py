@@ -56,6 +56,7 @@ _MAX_DIALS = 8
 _FLUSH_S = 2.0
 _SLOWEST_RETRY_S = 1.0
 _SEED_RETRY_S = 0.5
+_ITSELF = "itself"  #: why a device turns itself away
 
 
 class Host(Receiver, Protocol):
@@ -316,7 +317,15 @@ class Links:
             async with asyncio.timeout(patience_s):
                 writer.write(encode_frame(self._host.hello(peer)))
                 answer = await next_frame(reader)
-            hello = self._welcome(answer, self._credentials.identify(writer), peer)
+            identity = self._credentials.identify(writer)
+            if (
+                isinstance(answer, Rejection)
+                and answer.kind == _ITSELF
+                and (identity is None or identity.device == self._host.id)
+            ):
+                protocol.abort()
+                return self._host.id
+            hello = self._welcome(answer, identity, peer)
             one = self._peer(hello.device)
             one.reached, one.dialled_s = (address, hello.process), self._loop.time()
             self._lengthen_pause(one)
@@ -426,6 +435,9 @@ class Links:
             raise RefusedMessageError("revoked", "this certificate was revoked", proof)
         self._meter.count(None if identity is None else identity.device)
         match first:
+            case Hello(to=None) if first.process == self._host.hello(None).process:  # one list of seeds serves all
+                writer.write(encode_frame(Rejection(_ITSELF, "this is the device that dialled")))
+                await self._part(writer)
             case Hello():
                 self._check_hello(first, identity, None)
                 writer.write(encode_frame(self._host.hello(first.device)))

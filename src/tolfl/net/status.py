@@ -43,6 +43,10 @@ def role_of(node: Node) -> str:
 
 def stranger_sentence(own: int, peer: int, kind: str) -> str:
     """Return what an operator should know of a peer that does not count this device among its own."""
+    if peer == own:
+        return (
+            f"another process is device {own}, too: give each device an id, a certificate and a state folder of its own"
+        )
     if kind == "taken":
         return (
             f"device {peer} answers, but is connected to another process that is device {own}, too: give each device "

@@ -22,12 +22,11 @@ from tolfl.core.plot_style import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw
 from tolfl.core.records import Evaluated, RoundClosed
 from tolfl.core.spec import BlobsSpec, DatasetSpec, LinkModel, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
-from tolfl.experiments.result_rows import Row, mean_sd, named, scheme_label
+from tolfl.experiments.result_rows import Row, mean_sd, named, scheme_label, where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LAYOUTS = (("batch", 1), ("fl", 1), ("tol-fl", 3), ("tol-fl", 5), ("sbt", 10))
@@ -94,60 +93,44 @@ def timing_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, A
     ]
 
 
-class Timings:
-    """The rows, asked as the tables ask."""
+# -- what the rows say ----------------------------------------------------------------------------------------------
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._losses = [row for row in rows if row["kind"] == "loss"]
-        self.clocks = [row for row in rows if row["kind"] == "time"]
-        self.trainings = named(self._losses, "training")
-        self.rounds = len(self._losses[0]["losses"])
 
-    @property
-    def first(self) -> Row:
-        """Any row of losses, for what all have in common."""
-        return self._losses[0]
+def _losses(rows: Sequence[Row], training: str) -> list[list[float]]:
+    """Return the loss of each round of a training, seed by seed."""
+    return [row["losses"] for row in where(rows, kind="loss", training=training)]
 
-    def losses(self, training: str) -> list[list[float]]:
-        """Return the loss of each round, seed by seed."""
-        return [row["losses"] for row in self._losses if row["training"] == training]
 
-    def targets(self) -> list[float]:
-        """Return 5 % above the least loss of batch, seed by seed."""
-        return [WITHIN * min(losses) for losses in self.losses(BATCH)]
+def _clocks(rows: Sequence[Row], **values: object) -> list[Row]:
+    """Return when the rounds of layouts are closed, under some conditions."""
+    return where(rows, kind="time", **values)
 
-    def rounds_to_target(self, training: str) -> list[int | None]:
-        """Return how many rounds it takes each seed; None where it does not get there."""
-        pairs = zip(self.losses(training), self.targets(), strict=True)
-        return [first_within(losses, target) for losses, target in pairs]
 
-    def seconds_to_target(self, clock: Row, training: str) -> list[float]:
-        """Return the virtual time until the target, over the seeds that reach it."""
-        needed = self.rounds_to_target(training)
-        return [clock["times_s"][rounds - 1] for rounds in needed if rounds is not None]
+def _averagings(rows: Sequence[Row]) -> list[str]:
+    """Return the trainings of FL, SBT and Tol-FL."""
+    return [name for name in named(where(rows, kind="loss"), "training") if name != BATCH]
 
-    def training_of(self, clock: Row, averaging: str) -> str:
-        """Return which training's rounds a layout plays."""
-        return BATCH if clock["scheme"] == "batch" else averaging
 
-    @property
-    def averagings(self) -> list[str]:
-        """The trainings of FL, SBT and Tol-FL."""
-        return [name for name in self.trainings if name != BATCH]
+def _targets(rows: Sequence[Row]) -> list[float]:
+    """Return 5 % above the least loss of batch, seed by seed."""
+    return [WITHIN * min(losses) for losses in _losses(rows, BATCH)]
 
-    def speeds(self) -> list[float]:
-        """Return the training times per sample."""
-        return sorted({clock["seconds_per_sample"] for clock in self.clocks})
 
-    def uplinks(self) -> list[str]:
-        """Return the models of uplinks."""
-        return named(self.clocks, "uplink")
+def _rounds_to_target(rows: Sequence[Row], training: str) -> list[int | None]:
+    """Return how many rounds it takes each seed; None where it does not get there."""
+    pairs = zip(_losses(rows, training), _targets(rows), strict=True)
+    return [first_within(losses, target) for losses, target in pairs]
 
-    def at(self, uplink: str, per_sample: float) -> list[Row]:
-        """Return the clocks of one condition, a layout each."""
-        return [
-            clock for clock in self.clocks if (clock["uplink"], clock["seconds_per_sample"]) == (uplink, per_sample)
-        ]
+
+def _seconds_to_target(rows: Sequence[Row], clock: Row, averaging: str) -> list[float]:
+    """Return the virtual time of a layout until the target, over the seeds that reach it."""
+    needed = _rounds_to_target(rows, _training_of(clock, averaging))
+    return [clock["times_s"][rounds - 1] for rounds in needed if rounds is not None]
+
+
+def _training_of(clock: Row, averaging: str) -> str:
+    """Return which training's rounds a layout plays."""
+    return BATCH if clock["scheme"] == BATCH else averaging
 
 
 def first_within(losses: Sequence[float], target: float) -> int | None:
@@ -165,65 +148,61 @@ def round_s(clock: Row) -> float:
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else times[0]
 
 
+# -- the report -----------------------------------------------------------------------------------------------------
+
+
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    timings = Timings(rows)
+    averagings = _averagings(rows)
     figures = {
-        "timing": lambda: _plot(timings, timings.averagings[0]),
-        "timing-at-random": lambda: _plot(timings, timings.averagings[1]),
+        "timing": lambda: _plot(rows, averagings[0]),
+        "timing-at-random": lambda: _plot(rows, averagings[1]),
     }
-    title = f"Timing: until the loss is within 5 % of batch's, {timings.first['data']}"
-    return ExperimentReport("timing", title, rows, [_rounds(timings), _seconds(timings)], _verdicts(timings), figures)
+    title = f"Timing: until the loss is within 5 % of batch's, {rows[0]['data']}"
+    return ExperimentReport("timing", title, rows, [_rounds(rows), _seconds(rows)], _verdicts(rows), figures)
 
 
-def _rounds(timings: Timings) -> Table:
-    shown = []
-    for name in timings.trainings:
-        needed = timings.rounds_to_target(name)
-        reached = [rounds for rounds in needed if rounds is not None]
-        last = [losses[-1] for losses in timings.losses(name)]
-        rounds = mean_sd(needed, ".1f") if reached else f"not reached in {timings.rounds}"
-        row = (name, f"{len(reached)} of {len(needed)}", rounds, mean_sd(last))
-        shown.append(row)
-    lately = [1 - losses[-1] / losses[-1 - len(losses) // 10] for losses in timings.losses(BATCH)]
-    n_seeds, n_samples = len(lately), timings.first["n_samples"]
+def _rounds(rows: Sequence[Row]) -> Table:
+    batch = _losses(rows, BATCH)
+    n_rounds, lines = len(batch[0]), []
+    for name in (BATCH, *_averagings(rows)):
+        needed = _rounds_to_target(rows, name)
+        n_reached = sum(rounds is not None for rounds in needed)
+        taken = mean_sd(needed, ".1f") if n_reached else f"not reached in {n_rounds}"
+        last = mean_sd([losses[-1] for losses in _losses(rows, name)])
+        lines.append((name, f"{n_reached} of {len(needed)}", taken, last))
+    lately = [1 - losses[-1] / losses[-1 - n_rounds // 10] for losses in batch]
     notes = (
-        f"Loss: mean of J over all {n_samples:,} typical training samples, dropout off; mean and standard deviation "
-        f"over {n_seeds} seeds.",
-        f"The target is 1.05 times the least loss of batch within {timings.rounds} rounds, seed by seed; over the last "
+        f"Loss: mean of J over all {rows[0]['n_samples']:,} typical training samples, dropout off; mean and standard "
+        f"deviation over {len(batch)} seeds.",
+        f"The target is 1.05 times the least loss of batch within {n_rounds} rounds, seed by seed; over the last "
         f"tenth of them it still fell by {100 * float(np.mean(lately)):.1f} %.",
         "FL, SBT and Tol-FL compute the same model round by round: trained once, their rounds are the same.",
     )
-    columns = ("training", "seeds that get there", "rounds", f"loss after {timings.rounds} rounds")
-    return Table("Rounds until the loss is within 5 % of batch's", columns, tuple(shown), notes)
+    columns = ("training", "seeds that get there", "rounds", f"loss after {n_rounds} rounds")
+    return Table("Rounds until the loss is within 5 % of batch's", columns, tuple(lines), notes)
 
 
-def _seconds(timings: Timings) -> Table:
-    shown = []
-    for per_sample in timings.speeds():
-        for uplink in timings.uplinks():
-            for clock in timings.at(uplink, per_sample):
-                if clock["scheme"] == "batch" and uplink != timings.uplinks()[0]:
-                    continue  # it sends nothing: the same again
-                until = [timings.seconds_to_target(clock, timings.training_of(clock, a)) for a in timings.averagings]
-                sent = "-" if clock["scheme"] == "batch" else uplink
-                cells = (
-                    f"{1000 * per_sample:g}",
-                    sent,
-                    scheme_label(clock),
-                    f"{round_s(clock):.3f}",
-                )
-                shown.append((*cells, *(mean_sd(seconds, ".1f") for seconds in until)))
-    mbit = timings.clocks[0]["bandwidth_bps"] / 1e6
+def _seconds(rows: Sequence[Row]) -> Table:
+    averagings, lines = _averagings(rows), []
+    clocks = sorted(_clocks(rows), key=lambda clock: (clock["seconds_per_sample"], _UPLINKS.index(clock["uplink"])))
+    for clock in clocks:
+        is_batch = clock["scheme"] == BATCH
+        if is_batch and clock["uplink"] != _UPLINKS[0]:
+            continue  # it sends nothing: the same again
+        until = [mean_sd(_seconds_to_target(rows, clock, averaging), ".1f") for averaging in averagings]
+        how = (f"{1000 * clock['seconds_per_sample']:g}", "-" if is_batch else clock["uplink"])
+        lines.append((*how, scheme_label(clock), f"{round_s(clock):.3f}", *until))
     notes = (
         "The clock is virtual: these are seconds of the simulator, computed from samples, bytes and links; none of "
-        f"them was measured. Links have {mbit:g} Mbit/s; a round ends when its model is closed, and a device starts "
-        "the next one when the model is there. serial: a receiver takes one model at a time; parallel: all at once.",
+        f"them was measured. Links have {clocks[0]['bandwidth_bps'] / 1e6:g} Mbit/s; a round ends when its model is "
+        "closed, and a device starts the next one when the model is there. serial: a receiver takes one model at a "
+        "time; parallel: all at once.",
         "Times of the seeds that get there; a dash: none does.",
     )
-    placed = (f"s, {_placing(averaging)}" for averaging in timings.averagings)
+    placed = (f"s, {_placing(averaging)}" for averaging in averagings)
     columns = ("training, ms per sample", "uplink", "scheme", "s per round", *placed)
-    return Table("Virtual seconds until the loss is within 5 % of batch's", columns, tuple(shown), notes)
+    return Table("Virtual seconds until the loss is within 5 % of batch's", columns, tuple(lines), notes)
 
 
 def _placing(averaging: str) -> str:
@@ -231,51 +210,41 @@ def _placing(averaging: str) -> str:
     return averaging.removeprefix("averaging, ")
 
 
-def _verdicts(timings: Timings) -> list[Verdict]:
-    verdicts = [_gets_there(timings, averaging) for averaging in timings.averagings]
-    verdicts += [_order(timings, uplink) for uplink in timings.uplinks()]
-    verdicts += [
-        _faster_than_batch(timings, averaging, per_sample)
-        for averaging in timings.averagings
-        for per_sample in timings.speeds()
-    ]
+def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    averagings, speeds = _averagings(rows), named(_clocks(rows), "seconds_per_sample")
+    verdicts = [_gets_there(rows, averaging) for averaging in averagings]
+    verdicts += [_order(_clocks(rows, uplink=uplink, seconds_per_sample=speeds[0])) for uplink in _UPLINKS]
+    verdicts += [_faster_than_batch(rows, averaging, speed) for averaging in averagings for speed in speeds]
     return verdicts
 
 
-def _gets_there(timings: Timings, averaging: str) -> Verdict:
-    needed = timings.rounds_to_target(averaging)
+def _gets_there(rows: Sequence[Row], averaging: str) -> Verdict:
+    needed, n_rounds = _rounds_to_target(rows, averaging), len(_losses(rows, BATCH)[0])
     n_reached = sum(rounds is not None for rounds in needed)
-    ends = [float(np.mean([losses[-1] for losses in timings.losses(name)])) for name in (averaging, BATCH)]
-    evidence = (
-        f"{n_reached} of {len(needed)} seeds within {timings.rounds} rounds; loss in the end {ends[0]:.2f}, "
-        f"batch {ends[1]:.2f}"
-    )
-    return Verdict(
-        f"FL, SBT and Tol-FL come within 5 % of batch ({_placing(averaging)})", n_reached == len(needed), evidence
-    )
+    ends = [float(np.mean([losses[-1] for losses in _losses(rows, name)])) for name in (averaging, BATCH)]
+    claim = f"FL, SBT and Tol-FL come within 5 % of batch ({_placing(averaging)})"
+    seeds = f"{n_reached} of {len(needed)} seeds within {n_rounds} rounds"
+    return Verdict(claim, n_reached == len(needed), f"{seeds}; loss in the end {ends[0]:.2f}, batch {ends[1]:.2f}")
 
 
-def _order(timings: Timings, uplink: str) -> Verdict:
+def _order(clocks: Sequence[Row]) -> Verdict:
     """Compare the length of rounds, for their number is the same: the order does not depend on the target."""
-    clocks = timings.at(uplink, timings.speeds()[0])
-    seconds = {scheme_label(clock): round_s(clock) for clock in clocks if clock["scheme"] != "batch"}
+    seconds = {scheme_label(clock): round_s(clock) for clock in clocks if clock["scheme"] != BATCH}
     between = [time for label, time in seconds.items() if label.startswith("Tol-FL")]
-    held = all(seconds["FL"] < time < seconds["SBT"] for time in between)
+    is_so = all(seconds["FL"] < time < seconds["SBT"] for time in between)
     evidence = ", ".join(f"{label} {time:.3f}" for label, time in seconds.items()) + " s per round"
-    return Verdict(f"FL is fastest, Tol-FL between, SBT slowest ({uplink} uplinks)", held, evidence)
+    return Verdict(f"FL is fastest, Tol-FL between, SBT slowest ({clocks[0]['uplink']} uplinks)", is_so, evidence)
 
 
-def _faster_than_batch(timings: Timings, averaging: str, per_sample: float) -> Verdict:
+def _faster_than_batch(rows: Sequence[Row], averaging: str, per_sample: float) -> Verdict:
     """Compare means of seconds; where a seed does not get there, nothing can be said of its time."""
     claim = f"Each takes less time than batch (training {1000 * per_sample:g} ms per sample; {_placing(averaging)})"
-    if None in timings.rounds_to_target(averaging):
-        return Verdict(claim, None, f"not every seed gets within 5 % in {timings.rounds} rounds")
-    clocks = [clock for clock in timings.clocks if clock["seconds_per_sample"] == per_sample]
+    if None in _rounds_to_target(rows, averaging):
+        n_rounds = len(_losses(rows, BATCH)[0])
+        return Verdict(claim, None, f"not every seed gets within 5 % in {n_rounds} rounds")
     means = {
-        f"{scheme_label(clock)}, {clock['uplink']}": statistics.fmean(
-            timings.seconds_to_target(clock, timings.training_of(clock, averaging))
-        )
-        for clock in clocks
+        f"{scheme_label(clock)}, {clock['uplink']}": statistics.fmean(_seconds_to_target(rows, clock, averaging))
+        for clock in _clocks(rows, seconds_per_sample=per_sample)
     }
     batch = max(mean for label, mean in means.items() if label.startswith(BATCH))
     others = {label: mean for label, mean in means.items() if not label.startswith(BATCH)}
@@ -284,34 +253,30 @@ def _faster_than_batch(timings: Timings, averaging: str, per_sample: float) -> V
     return Verdict(claim, others[slowest] < batch, evidence)
 
 
-def _plot(timings: Timings, averaging: str) -> Figure:
+def _plot(rows: Sequence[Row], averaging: str) -> Figure:
     """Return the loss over virtual time, a panel for every uplink and speed of training."""
-    uplinks, speeds = timings.uplinks(), timings.speeds()
+    speeds = named(_clocks(rows), "seconds_per_sample")
     figure = new_figure(7, 2.3 * len(speeds) + 0.5)
-    grid = figure.subplots(len(speeds), len(uplinks), sharey=True, sharex="row", squeeze=False)
+    grid = figure.subplots(len(speeds), len(_UPLINKS), sharey=True, sharex="row", squeeze=False)
     for axes_row, per_sample in zip(grid, speeds, strict=True):
-        for axes, uplink in zip(axes_row, uplinks, strict=True):
-            _panel(axes, timings, averaging, uplink, per_sample)
+        for axes, uplink in zip(axes_row, _UPLINKS, strict=True):
+            for clock in _clocks(rows, uplink=uplink, seconds_per_sample=per_sample):
+                label = scheme_label(clock)
+                colour, line = _STYLES.get(label, (SKY, "-"))
+                curves = _losses(rows, _training_of(clock, averaging))
+                draw_band(axes, clock["times_s"], curves, colour, label, line)
+            target = float(np.mean(_targets(rows)))
+            axes.axhline(target, color="0.4", linewidth=0.9, label="batch's least + 5 %")
+            axes.set_xscale("log")
             axes.set_title(f"{uplink} uplinks, training {1000 * per_sample:g} ms per sample", fontsize=8.5)
+            bare(axes)
         axes_row[0].set_ylabel("loss J, mean", fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("virtual time (s)", fontsize=9)
-    figure.suptitle(f"{timings.first['data']}, {_placing(averaging)}", fontsize=9.5)
+    figure.suptitle(f"{rows[0]['data']}, {_placing(averaging)}", fontsize=9.5)
     marks, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(marks, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8, columnspacing=1.2)
     return figure
-
-
-def _panel(axes: Axes, timings: Timings, averaging: str, uplink: str, per_sample: float) -> None:
-    for clock in timings.at(uplink, per_sample):
-        label = scheme_label(clock)
-        colour, line = _STYLES.get(label, (SKY, "-"))
-        curves = timings.losses(timings.training_of(clock, averaging))
-        draw_band(axes, clock["times_s"], curves, colour, label, line)
-    target = float(np.mean(timings.targets()))
-    axes.axhline(target, color="0.4", linewidth=0.9, label="batch's least + 5 %")
-    axes.set_xscale("log")
-    bare(axes)
 
 
 EXPERIMENT = Experiment(

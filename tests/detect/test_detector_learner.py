@@ -21,8 +21,6 @@ from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector_learner import DetectorResult, DetectorStages
 from tolfl.detect.detector_stage import split
 from tolfl.detect.feature_names import Features
-from tolfl.detect.fitting import one_table
-from tolfl.detect.model_file import to_bytes
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
 
@@ -255,13 +253,3 @@ def test_another_seed_or_device_holds_back_other_rows() -> None:
 
     assert len(one & other_seed) < 100
     assert len(one & other_device) < 100
-
-
-def test_tables_that_are_parts_of_one_are_trained_on_as_they_are() -> None:
-    rows = near_a_plane(200).astype(np.float32)
-    parts, copies = [{"a": rows[:120], "b": rows[120:]}, {"a": rows[:120].copy(), "b": rows[120:].copy()}]
-
-    assert to_bytes(fit_detector(parts, DetectorSpec())) == to_bytes(fit_detector(copies, DetectorSpec()))
-    assert np.shares_memory(one_table(list(parts.values())), rows)
-    assert not np.shares_memory(one_table([rows[120:], rows[:120]]), rows)
-    np.testing.assert_array_equal(one_table([rows[:7], rows[9:11]]), rows[[*range(7), 9, 10]])

@@ -12,6 +12,7 @@ import pytest
 import tolfl
 from tolfl.core.errors import DataError
 from tolfl.detect import FederatedDetector
+from tolfl.tables.values import plain
 
 N = 120
 
@@ -46,6 +47,29 @@ def test_words_flags_dates_holes_and_devices_are_taken_from_a_frame(detector: Fe
     assert detector.detector_.schema is not None
     assert set(detector.detector_.schema.left_out) == {"serial", "day"}
     assert detector.detector_.features.n == 3 + 33
+
+
+def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
+    polars = pytest.importorskip("polars")
+    rows = polars.from_arrow(frame())
+    rows = rows.with_columns(mode=polars.col("mode").cast(polars.Categorical), on=polars.col("on").cast(polars.Int8))
+    detector = FederatedDetector().fit(rows, devices="site")
+
+    assert (
+        detector.anomaly_score(rows).tolist()
+        == FederatedDetector().fit(frame(), devices="site").anomaly_score(frame()).tolist()
+    )
+    with pytest.raises(DataError, match=r"X is a lazy frame, which has no rows yet; give X.collect\(\)"):
+        detector.predict(rows.lazy())
+
+
+def test_text_of_any_encoding_of_arrow_is_words() -> None:
+    views = pa.array(["eco", "boost"], pa.string_view())
+    modes = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint32()), views)
+    chunks = pa.chunked_array([modes, modes.slice(1)])
+
+    assert plain(chunks).to_pylist() == ["eco", "boost", None, "boost", None]
+    assert plain(chunks.slice(0, 0)).to_pylist() == []
 
 
 def test_columns_are_found_by_name_and_further_ones_change_nothing(detector: FederatedDetector) -> None:

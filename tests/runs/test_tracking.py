@@ -6,22 +6,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.detect.rows import fleet
-from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import UnknownNameError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.datasets import FederatedDataset
-from tolfl.detect.fitting import Seen, watched, watched_by
-from tolfl.learners import State
-from tolfl.learners.autoencoder import Autoencoder
-from tolfl.learners.registry import learner_of
-from tolfl.runs.outcome import fleet_of
+from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect.model_file import to_bytes
 from tolfl.runs.tracking import TrackingError, tracker_for
-from tolfl.sim.simulation import Runs, Simulation
+from tolfl.sim.simulation import Runs
 
 SPEC = RunSpec(
     data="blobs", devices=4, clusters=2, rounds=6, fail="server@2;device:3@4", evaluate_every=2,
@@ -58,23 +52,16 @@ def test_a_run_can_be_watched_in_tensorboard_while_it_goes_on(tmp_path: Path) ->
     assert said == ["device 0 died (train)", "device 3 died (train)"]
 
 
-def test_who_watches_a_training_hears_each_record_once() -> None:
-    data = FederatedDataset.from_arrays(list(fleet((30, 30, 30)).values()))
-    spec = RunSpec(data=data.name, devices=3, clusters=3, rounds=5, fail="device:1@2")
-    seen: list[Seen] = []
-    with watched_by(seen.append):
-        result = watched(Simulation(spec, data, learner_of(fleet_of(spec, data), Autoencoder(6, (4,), 2))))
-    unwatched = watched(Simulation(spec, data, learner_of(fleet_of(spec, data), Autoencoder(6, (4,), 2))))
+def test_who_watches_a_training_is_told_after_each_round() -> None:
+    spec = DetectorSpec(model="autoencoder", rounds=2, hidden=(4,), code=2, fail="device:1@2")
+    seen: list[tuple[int, int]] = []
+    watched = fit_detector(
+        fleet((30, 30, 30)), spec, on_round=lambda one: seen.append((one.rounds_done, len(one.records)))
+    )
 
-    assert [record for one in seen for record in one.records] == result.records == unwatched.records
-    assert [one.progress.rounds_done for one in seen] == [1, 2, 3, 4, 5, 5]
-    assert np.array_equal(state_of(result)[GLOBAL], state_of(unwatched)[GLOBAL])
-
-
-def state_of(simulation: Simulation) -> State:
-    state = simulation.outcome().state
-    assert state is not None
-    return state
+    assert [n_rounds for n_rounds, _ in seen] == [1, 2, 3, 4, 5, 5]
+    assert [n_records for _, n_records in seen] == sorted(n_records for _, n_records in seen)
+    assert to_bytes(watched) == to_bytes(fit_detector(fleet((30, 30, 30)), spec))
 
 
 def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:

@@ -117,16 +117,15 @@ def _judged_table(
 
 def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
-    from tolfl.detect.fitting import gather
+    from tolfl.datasets.unscaled import unscaled
     from tolfl.detect.quality import LabelledScores
 
     given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})
-    gathered = gather(spec_from_flags(RunSpec(), given, settings).check())
-    if gathered.test is None:
+    found, _ = unscaled(spec_from_flags(RunSpec(), given, settings).check())
+    if found.test is None or found.is_anomalous is None:
         raise DataError(f"{name} has no anomalous rows to test with; choose classes with --set dataset.anomalous")
-    rows, truth = gathered.test
-    scores = detector.scores_of(detector.features.check(rows)).astype(float)
-    return LabelledScores(scores, scores > detector.thresholds.threshold, truth)
+    scores = detector.scores_of(detector.features.check(found.test)).astype(float)
+    return LabelledScores(scores, scores > detector.thresholds.threshold, found.is_anomalous)
 
 
 def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +17,10 @@ from tolfl.core.spec import RunSpec
 from tolfl.detect.detector_spec import SCALINGS, DetectorSpec, check_model
 
 if TYPE_CHECKING:
+    from tolfl.datasets import FederatedDataset
     from tolfl.detect import Detector
-    from tolfl.detect.fitting import Gathered
     from tolfl.signals.captures.known_networks import Networks
+    from tolfl.sim.simulation import Simulation
 
 #: Flags that say which data, and those that are fields of a detector's specification.
 _DATA = (
@@ -77,19 +77,19 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl fit router.pcap --window 10 --out model
     """
     from tolfl.detect import Detector
-    from tolfl.detect.fitting import gather
+    from tolfl.detect.fitting import load_training_rows
     from tolfl.tables import spooled
 
     before = None if continue_from is None else Detector.load(continue_from)
     target = _target(out, data, force)
     with spooled(data) as source:
         detector_spec, data_spec = _specs(asked, source, typical or [])
-        gathered = gather(data_spec, asked.given.get("devices"), fill_missing)
-    for note in gathered.notes:
+        rows, notes = load_training_rows(data_spec, asked.given.get("devices"), fill_missing)
+    for note in notes:
         typer.echo(f"tolfl: {note}", err=True)
-    detector, quality = _trained(gathered, detector_spec, (track, track_to, target.stem), before)
-    _keep_networks(gathered.networks, target, continue_from)
-    replace(detector, schema=gathered.schema).save(target)
+    detector, quality = _trained(rows, detector_spec, (track, track_to, target.stem), before)
+    _keep_networks(rows.networks, target, continue_from)
+    detector.save(target)
     _show(detector, target, quality, format)
 
 
@@ -160,37 +160,37 @@ def _value(text: str) -> object:
 
 
 def _trained(
-    gathered: Gathered, spec: DetectorSpec, track: tuple[str | None, str | None, str], before: Detector | None = None
+    data: FederatedDataset,
+    spec: DetectorSpec,
+    track: tuple[str | None, str | None, str],
+    before: Detector | None = None,
 ) -> tuple[Detector, dict[str, float]]:
     """Train, showing and tracking what happens; return the detector and how good it is, where that can be known."""
     from contextlib import nullcontext
 
     from tolfl.cli.progress import progress_bar, show
     from tolfl.core.metrics import auroc, average_precision
-    from tolfl.detect import fit_detector, fit_more
-    from tolfl.detect.fitting import Seen, watched_by
+    from tolfl.detect import Features, fit_detector, fit_more
     from tolfl.runs.tracking import tracker_for
 
     kind, where, name = track
-    tracking = nullcontext(None) if kind is None else tracker_for(kind, name, where or "", list(gathered.slices))
+    tracking = nullcontext(None) if kind is None else tracker_for(kind, name, where or "", list(data.names))
     with tracking as tracker, progress_bar() as bar:
         task = bar.add_task("training", total=None, loss="")
 
-        def watch(seen: Seen) -> None:
-            show(bar, task, seen.progress, "training")
+        def on_round(simulation: Simulation) -> None:
+            show(bar, task, simulation.progress, "training")
             if tracker is not None:
-                tracker.add(seen.records)
+                tracker.add_new(simulation.records)
 
-        with watched_by(watch):
-            if before is None:
-                detector = fit_detector(gathered.slices, spec, gathered.features)
-            else:
-                before.features.check_same(gathered.features)
-                detector = fit_more(before, gathered.slices, spec)
+        if before is None:
+            detector = fit_detector(data, spec, on_round=on_round)
+        else:
+            before.features.check_same(Features.named(data.feature_names))
+            detector = fit_more(before, data, spec, on_round)
         quality: dict[str, float] = {}
-        if gathered.test is not None:
-            rows, truth = gathered.test
-            scores = detector.scores_of(rows).astype(float)
+        if data.test is not None and data.is_anomalous is not None:
+            scores, truth = detector.scores_of(data.test).astype(float), data.is_anomalous
             quality = {"auroc": auroc(scores, truth), "average_precision": average_precision(scores, truth)}
         if tracker is not None:
             tracker.result(quality)

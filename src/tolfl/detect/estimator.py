@@ -287,6 +287,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 return _Input(np.empty((0, self._fitted().features.n), np.float32), None)
         if is_frame(X):
             return self._of_frame(X, devices, reset)
+        if hasattr(X, "collect"):
+            raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
         if isinstance(devices, str):
             raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
         if not reset and self._schema is not None and any(one.kind == "words" for one in self._schema.columns):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, SpecError, TolFLError
-from tolfl.core.records import AnyRecord, RunEnded
+from tolfl.core.records import RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.datasets.unscaled import unscaled
-from tolfl.detect.cells import Cells
+from tolfl.detect.cells import Cells, CellScaling
 from tolfl.detect.detector import Detector
 from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages, learn_of, spec_for_run
 from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec
@@ -27,8 +24,7 @@ from tolfl.detect.thresholds import limit_for_share
 from tolfl.learners.layouts import check_scheme
 from tolfl.runs.outcome import fleet_of
 from tolfl.sim.batch_trainer import BatchTrainer
-from tolfl.sim.simulation import Progress, Simulation
-from tolfl.tables import Schema
+from tolfl.sim.simulation import Simulation
 from tolfl.tables.schema import word_column
 
 
@@ -52,35 +48,28 @@ class DriftWarning(UserWarning):
     """Samples that should be typical no longer score as they did at calibration."""
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """Typical rows of each device, and rows with known truth that nobody trains on, where the data have any."""
-
-    slices: dict[str, Rows]
-    features: Features
-    schema: Schema | None = None
-    test: tuple[Rows, NDArray[np.bool_]] | None = None
-    notes: tuple[str, ...] = field(default=())
-    networks: NDArray[np.uint64] | None = None  #: in captures of 802.11; they are not to leave the device
+OnRound = Callable[[Simulation], None]
 
 
-def gather(spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False) -> Gathered:
-    """Return the rows that a new detector trains on; the arguments are those of `unscaled`."""
+def load_training_rows(
+    spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False
+) -> tuple[FederatedDataset, tuple[str, ...]]:
+    """Return the rows that a new detector trains on, by device, and what a person should know of them.
+
+    The arguments are those of `unscaled`.
+    """
     data, notes = unscaled(spec, n_devices, fill_missing)
-    test = None if data.test is None or data.is_anomalous is None else (data.test, data.is_anomalous)
-    slices = {name: data.slice_of(device) for device, name in enumerate(data.names)}
-    features = Features.named(data.feature_names)
-    schema = data.schema if data.schema is None else msgspec.structs.replace(data.schema, fill_missing=fill_missing)
-    told = (*notes, *_constant(list(slices.values()), features))
-    return Gathered(slices, features, schema, test, told, data.networks)
+    if data.schema is not None:
+        data = replace(data, schema=msgspec.structs.replace(data.schema, fill_missing=fill_missing))
+    return data, (*notes, *_constant(data))
 
 
-def _constant(slices: Sequence[Rows], features: Features) -> list[str]:
-    if sum(map(len, slices)) < FEWEST_ROWS:  # there will be no detector, and another sentence
+def _constant(data: FederatedDataset) -> list[str]:
+    """Say which columns do not move, so that whatever moves them is no surprise."""
+    if len(data.pool) < FEWEST_ROWS:  # there will be no detector, and another sentence
         return []
-    low = np.fmin.reduce([np.fmin.reduce(own) for own in slices if len(own)])
-    high = np.fmax.reduce([np.fmax.reduce(own) for own in slices if len(own)])
-    is_told = (low == high) & (measures_of(features.full) == 0)
+    features = Features.named(data.feature_names)
+    is_told = (np.fmin.reduce(data.pool) == np.fmax.reduce(data.pool)) & (measures_of(features.full) == 0)
     names = [features.names[place] for place in np.flatnonzero(is_told) if not word_column(features.names[place])]
     if not names or len(names) > features.n // 2:  # the edges of pictures are no news
         return []
@@ -88,52 +77,13 @@ def _constant(slices: Sequence[Rows], features: Features) -> list[str]:
     return [f"constant in all training rows, so that any other value is anomalous: {shown}"]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """How far a training is, and what has happened since the last time."""
-
-    progress: Progress
-    records: Sequence[AnyRecord]
-
-
-Watcher = Callable[[Seen], None]
-
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-
-
-@contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Tell `watcher` about every round that is trained inside the context."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
-
-
-def watched(simulation: Simulation) -> Simulation:
-    """Compute a simulation to its end, telling whoever watches; return it."""
-    watcher, trainer, n_told = _watcher.get(), BatchTrainer(), 0
-    while works := simulation.next_works():
-        trainer.compute(works)
-        simulation.collect()
-        if watcher is not None:
-            watcher(Seen(_progress(simulation), simulation.records[n_told:]))
-        n_told = len(simulation.records)
-    simulation.collect()
-    if watcher is not None:
-        watcher(Seen(_progress(simulation), simulation.records[n_told:]))
-    return simulation
-
-
-def _progress(simulation: Simulation) -> Progress:
-    learner, done = simulation.learner, simulation.rounds_done
-    loss = simulation.accounts[-1].loss if simulation.accounts else None
-    return Progress(done, learner.rounds, loss, learner.all_stages())
-
-
-def fit_detector(slices: Mapping[str, object], spec: DetectorSpec, features: Features | None = None) -> Detector:
-    """Train a detector on typical rows, one table per device.
+def fit_detector(
+    slices: Mapping[str, object] | FederatedDataset,
+    spec: DetectorSpec,
+    features: Features | None = None,
+    on_round: OnRound = lambda _: None,
+) -> Detector:
+    """Train a detector on typical rows, one table per device; `on_round` gets the simulation after each round.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -144,26 +94,31 @@ def fit_detector(slices: Mapping[str, object], spec: DetectorSpec, features: Fea
     """
     spec.check()
     features = features or _features_of(slices)
-    rows = _checked(slices, features)
-    if (n_rows := sum(map(len, rows.values()))) < FEWEST_ROWS:
+    data = _data(slices, features)
+    if (n_rows := data.bounds[-1]) < FEWEST_ROWS:
         raise DataError(
             f"n_samples={n_rows}: too few rows to train on; a detector takes at least {FEWEST_ROWS} typical ones"
         )
-    detector = _learned(rows, spec, features)
+    detector = _learned(data, spec, features, on_round)
     if spec.contamination == "auto":
         return detector
-    scores = {name: detector.scores_of(own) for name, own in rows.items()}
+    scores = {name: detector.scores_of(data.slice_of(device)) for device, name in enumerate(data.names)}
     return replace(detector, thresholds=limit_for_share(scores, spec.contamination))
 
 
 def _learned(
-    rows: Mapping[str, Rows], spec: DetectorSpec, features: Features, prior: Detector | None = None
+    data: FederatedDataset, spec: DetectorSpec, features: Features, on_round: OnRound, prior: Detector | None = None
 ) -> Detector:
-    data = _data(rows, features)
     run = run_spec(spec, data.n_devices).check()
     check_scheme(run)
     learner = DetectorStages(fleet_of(run, data), spec_for_run(run), prior)
-    simulation = watched(Simulation(run, data, learner))
+    simulation, trainer = Simulation(run, data, learner), BatchTrainer()
+    while works := simulation.next_works():
+        trainer.compute(works)
+        simulation.collect()
+        on_round(simulation)
+    simulation.collect()
+    on_round(simulation)
     detector = _left(learner, simulation)
     if detector is None:
         raise NoModelError(_ending(simulation))
@@ -185,7 +140,12 @@ def run_spec(spec: DetectorSpec, n_devices: int) -> RunSpec:
     )
 
 
-def fit_more(detector: Detector, slices: Mapping[str, object], spec: DetectorSpec | None = None) -> Detector:
+def fit_more(
+    detector: Detector,
+    slices: Mapping[str, object] | FederatedDataset,
+    spec: DetectorSpec | None = None,
+    on_round: OnRound = lambda _: None,
+) -> Detector:
     """Go on from a detector with new typical rows: its cells move, and thresholds follow the new rows.
 
     Scaling and number of cells stay. Each cell goes on from its count and sum, the covariance from its scatter, as if
@@ -196,58 +156,35 @@ def fit_more(detector: Detector, slices: Mapping[str, object], spec: DetectorSpe
     spec = msgspec.structs.replace(
         spec or detector.spec, model=detector.spec.model, cells=detector.spec.cells, trim=0.0
     )
-    rows = _checked(slices, detector.features)
-    _warn_of_columns_that_move(detector, rows)
-    found = _learned(rows, spec.check(), detector.features, detector)
-    return replace(found, own_cells={name: own for name, own in detector.own_cells.items() if name not in rows})
+    data = _data(slices, detector.features)
+    _warn_of_columns_that_move(detector, detector.model.scaling, data.pool)
+    found = _learned(data, spec.check(), detector.features, on_round, detector)
+    own_cells = {name: own for name, own in detector.own_cells.items() if name not in data.names}
+    return replace(found, own_cells=own_cells)
 
 
-def _warn_of_columns_that_move(detector: Detector, rows: Mapping[str, Rows]) -> None:
-    assert isinstance(detector.model, Cells)
-    scaling = detector.model.scaling
-    has_moved = np.any([(scaling(own)[:, scaling.is_constant] != 0).any(axis=0) for own in rows.values()], axis=0)
-    if names := [name for name, moves in zip(_constant_names(detector), has_moved, strict=True) if moves]:
+def _warn_of_columns_that_move(detector: Detector, scaling: CellScaling, rows: Rows) -> None:
+    constant = np.flatnonzero(scaling.is_constant)
+    z = scaling(rows) if len(constant) else rows
+    if moved := [detector.features.names[place] for place in constant if z[:, place].any()]:
         warnings.warn(
-            f"column {names[0]!r} was constant in training, and is not now; to learn from it, fit anew",
+            f"column {moved[0]!r} was constant in training, and is not now; to learn from it, fit anew",
             DriftWarning,
             stacklevel=3,
         )
 
 
-def _constant_names(detector: Detector) -> list[str]:
-    assert isinstance(detector.model, Cells)
-    return [detector.features.names[place] for place in np.flatnonzero(detector.model.scaling.is_constant)]
-
-
-def _data(rows: Mapping[str, Rows], features: Features) -> FederatedDataset:
-    bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, rows.values())]))
-    return FederatedDataset(
-        "arrays", one_table(list(rows.values())), bounds, feature_names=features.full, names=tuple(rows)
-    )
-
-
-def one_table(tables: Sequence[Rows]) -> Rows:
-    """Return all rows as one array: without a copy if the tables are neighbouring parts of one."""
-    whole = tables[0].base
-    if len(tables) == 1:
-        return tables[0]
-    if isinstance(whole, np.ndarray) and whole.ndim == 2 and whole.flags.c_contiguous:
-        first = (_address(tables[0]) - _address(whole)) // max(whole.strides[0], 1)
-        found = whole[first : first + sum(map(len, tables))]
-        bounds = np.cumsum([0, *map(len, tables[:-1])]).tolist()
-        if all(_is_part(own, found[bound : bound + len(own)]) for own, bound in zip(tables, bounds, strict=True)):
-            return found
-    return np.concatenate(tables)
-
-
-def _is_part(rows: Rows, part: Rows) -> bool:
-    is_alike = (rows.dtype, rows.shape, rows.strides) == (part.dtype, part.shape, part.strides)
-    return is_alike and (not len(rows) or _address(rows) == _address(part))
-
-
-def _address(rows: Rows) -> int:
-    address: int = rows.__array_interface__["data"][0]
-    return address
+def _data(slices: Mapping[str, object] | FederatedDataset, features: Features) -> FederatedDataset:
+    """Return the rows of all devices, checked."""
+    if isinstance(slices, FederatedDataset):
+        features.check(slices.pool)
+        return slices
+    rows = [features.check(X) for X in slices.values()]
+    bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, rows)]))
+    if not bounds[-1]:
+        raise DataError("no device has a single row to train on")
+    pool = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    return FederatedDataset("arrays", pool, bounds, feature_names=features.full, names=tuple(slices))
 
 
 def _left(learner: DetectorStages, simulation: Simulation) -> Detector | None:
@@ -264,14 +201,9 @@ def _ending(simulation: Simulation) -> str:
     return ending.reason if isinstance(ending, RunEnded) else ""
 
 
-def _features_of(slices: Mapping[str, object]) -> Features:
+def _features_of(slices: Mapping[str, object] | FederatedDataset) -> Features:
+    if isinstance(slices, FederatedDataset):
+        return Features.named(slices.feature_names)
     for X in slices.values():
         return Features.of(X, as_rows(X).shape[1])
     raise DataError("no device has data; give at least one table")
-
-
-def _checked(slices: Mapping[str, object], features: Features) -> dict[str, Rows]:
-    checked = {name: features.check(X) for name, X in slices.items()}
-    if not any(map(len, checked.values())):
-        raise DataError("no device has a single row to train on")
-    return checked

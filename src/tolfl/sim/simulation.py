@@ -72,6 +72,12 @@ class Simulation:
         self.records: list[AnyRecord] = []
         self.rounds_done = 0
 
+    @property
+    def progress(self) -> Progress:
+        """How far the run is."""
+        loss = self.accounts[-1].loss if self.accounts else None
+        return Progress(self.rounds_done, self.learner.rounds, loss, self.learner.all_stages())
+
     def _started(self) -> RunStarted:
         return RunStarted(
             time_s=0.0,
@@ -366,10 +372,8 @@ class Runs:
                 directory.append(lines)
 
     def _progress(self) -> Progress:
-        accounts = [simulation.accounts[-1] for simulation in self.simulations if simulation.accounts]
         done = min(simulation.rounds_done for simulation in self.simulations)
-        learner = self.simulations[0].learner
-        return Progress(done, learner.rounds, accounts[0].loss if accounts else None, learner.all_stages())
+        return replace(self.simulations[0].progress, rounds_done=done)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return what must be known to go on from here; also the common prefix of runs that differ only later."""

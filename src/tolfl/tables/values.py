@@ -72,9 +72,11 @@ def is_number(kind: pa.DataType) -> bool:
 
 def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column as one array, without the encodings that only save space."""
+    if pa.types.is_dictionary(column.type):  # a cast lacks the kinds of text that polars has
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        decoded = [plain(chunk.dictionary).take(chunk.indices) for chunk in chunks]
+        return pa.concat_arrays(decoded) if decoded else pa.array([], pa.string())
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(array.type):
-        return plain(array.cast(array.type.value_type))
     return array.cast(pa.string()) if is_text(array.type) and not pa.types.is_string(array.type) else array
 
 

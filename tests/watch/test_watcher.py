@@ -77,6 +77,21 @@ def test_a_flood_is_one_group_and_its_rows_are_not_learned_from(tmp_path: Path, 
     assert 'tolfl_watch_alarms_total{device="x"} 3' in watch_page(first, {"device": "x"})
 
 
+def test_rows_are_kept_before_an_alarm_after_them_is_stored(tmp_path: Path, model: Path) -> None:
+    kept_at_alarms: list[bool] = []
+    (tmp_path / "now.pcap").write_bytes(pcap([*seconds(100, 20, 20), *seconds(120, 3, 400)]))
+    watcher = Watcher(
+        str(tmp_path / "now.pcap"), tmp_path, [], keeps=1000,
+        on_event=lambda _: kept_at_alarms.append(kept_rows(tmp_path) is not None),
+    )  # fmt: skip
+    watcher.load(model)
+    watcher.run()
+    watcher.close()
+
+    assert kept_at_alarms
+    assert all(kept_at_alarms)
+
+
 def test_a_clock_that_is_set_back_is_said_and_watching_goes_on(
     tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -132,6 +134,11 @@ def _watching(
     found = rows_to_learn(Path(config.state), config.watch, spec.run)
     names = spec.learn.get("names") or [str(config.device)] * spec.devices
     watching = FleetWatch(config, spec.run, str(names[config.device]), uses_previous=uses_previous)
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, leave)  # until the device listens, and answers it itself
     try:
         tell(watching.start())
         if found is not None:
@@ -139,6 +146,7 @@ def _watching(
         yield watching, None if found is None else found[:2]
     finally:
         watching.close()
+        signal.signal(signal.SIGTERM, before)
 
 
 # -- status -----------------------------------------------------------------------------------------------------

@@ -168,14 +168,19 @@ class Watcher:
             for block in found:
                 self.is_up, self.counts, self._trouble = True, block.tally, ""
                 self._say_steps(block.tally)
-                for window in self._judged(scorer, block, groups):
-                    if n_known > 0 or (known_s is not None and window.start_s <= known_s):
-                        n_known -= 1
-                        self.n_known += 1
-                        continue
-                    known_s = None
-                    self._take(groups, window)
-                self.queue.retry(self.source, groups.memory)
+                events: list[AlarmEvent] = []
+                try:
+                    for window in self._judged(scorer, block, groups):
+                        if n_known > 0 or (known_s is not None and window.start_s <= known_s):
+                            n_known -= 1
+                            self.n_known += 1
+                            continue
+                        known_s = None
+                        self._count(window)
+                        events += groups.take(window)
+                finally:
+                    # Calm rows are kept by now: a kill before the events are stored has the whole block judged again.
+                    self._put(groups, events)
                 if self._closing.is_set():
                     return False
                 if self._detector is not in_use:
@@ -183,8 +188,7 @@ class Watcher:
                     scorer, groups.model = self._scorer(in_use), in_use.model
                     if (scorer.grid, scorer.per) != (grid, per) or not are_same(known, in_use.known):
                         return True
-            if events := groups.close():
-                self._put(groups, events)
+            self._put(groups, groups.close())
             return False
 
     def _say_steps(self, counts: Tally | None) -> None:
@@ -245,15 +249,16 @@ class Watcher:
                 ),
             )
 
-    def _take(self, groups: EventGroups, window: ScoredWindow) -> None:
+    def _count(self, window: ScoredWindow) -> None:
         self.n_rows += 1
         self.n_alarms += window.ratio > 1
         self.last_s = window.start_s + window.window_s if window.when else 0.0
-        if events := groups.take(window):
-            self._put(groups, events)
 
     def _put(self, groups: EventGroups, events: list[AlarmEvent]) -> None:
-        self.queue.put(events, self.source, groups.memory)
+        if events:
+            self.queue.put(events, self.source, groups.memory)
+        else:
+            self.queue.retry(self.source, groups.memory)
         self.n_events += len(events)
         for event in events:
             _LOG.info("tolfl: %s", sentence(event))

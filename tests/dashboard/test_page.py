@@ -88,7 +88,7 @@ def test_a_recorded_run_is_told_to_its_end(run: Path) -> None:
     assert [line.pop("text") for line in lines] == [describe(line) for line in lost_head()]
     assert {line.pop("tone") for line in lines} == {"", "good", "bad", "quiet"}
     assert lines == plain(lost_head())
-    assert said[2][2] == [{"over": True, "unreadable": 0, "problem": "", "source": "", "quiet_s": 0}]
+    assert said[2][2] == [{"over": True, "unreadable": 0, "problem": "", "source": "", "clock": "", "quiet_s": 0}]
     assert page.get("/api/runs").json() == {"runs": [{"name": "run", "controls": False}], "follow": False}
 
 

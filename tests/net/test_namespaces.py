@@ -238,7 +238,16 @@ def test_every_folder_alone_tells_the_same_run_after_a_kill(tmp_path: Path, kill
     # Each by its own clock, while it waits itself; nobody has a stall that no failure explains.
     assert min(stalls_s) > 0.0
     assert stalls_s[0] == pytest.approx(stalls_s[1], abs=1.0)
+    # By one clock: all began to train together, whenever their processes were started.
+    begun_s = [FailureHistory.of(run.records).incidents[0].time_s for run in runs.values()]
+    assert begun_s[0] == pytest.approx(begun_s[1], abs=1.0)
     for device, folder in alone.items():
+        shutil.copytree(folder, tmp_path / "together" / str(device))
+    together = read_run(tmp_path / "together")
+    assert what_is_told(together.records, until) == told[others[0]]
+    assert FailureHistory.of(together.records).incidents[0].time_s == pytest.approx(begun_s[0], abs=1.0)
+    for device, folder in alone.items():
+        assert f"times by the clock of device {device}, from " in report_context(runs[device])["subtitle"]
         (reader,) = readers_of(folder, is_following=False)
         assert what_is_told(reader.read(), until) == told[device]
         assert f"device {killed}" in render(report_context(runs[device]), "report.md")

@@ -119,6 +119,7 @@ def test_a_device_found_dead_before_the_model_with_its_samples_came_failed_after
     late = msgspec.structs.replace(first, time_s=first.time_s + 0.1)
     later = msgspec.structs.replace(found, time_s=first.time_s + 0.1, round=1)
     orders: list[list[AnyRecord]] = [[started(), found, late, second], [started(), first, later, second]]
+    orders.append([started(), first, msgspec.structs.replace(later, round=0), second])  # by the folders of both
 
     for lines in orders:
         (incident,) = FailureHistory.of(lines).incidents

@@ -258,6 +258,69 @@ def test_two_runs_of_one_device_in_one_folder_are_refused(tmp_path: Path) -> Non
         read_run(tmp_path)
 
 
+#: Of each device, in each of two runs of one specification.
+FIRST, SECOND = ((0, 0, 70), (1, 0, 71), (2, 0, 72)), ((0, 0, 80), (1, 0, 81), (2, 0, 82))
+
+
+def of_run(device: int, *processes: tuple[int, int, int]) -> list[AnyRecord]:
+    """Return the lines of a device that was connected with these processes when it began; itself is one of them."""
+    begun, *others = own_lines(device)
+    return [msgspec.structs.replace(begun, processes=processes), *others]
+
+
+def test_folders_of_two_runs_of_one_specification_are_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "monday-1", of_run(1, *FIRST))
+    write(tmp_path / "monday-2", of_run(2, *FIRST))
+    write(tmp_path / "tuesday-2", of_run(0, *SECOND))
+
+    with pytest.raises(TolFLError, match=r"two runs \(monday-1; tuesday-2\): device 0 was not the same process; keep"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([FIRST[1], (0, 3, 75)], [FIRST[2], FIRST[0]]),  # 0 was started again before 1 met it, and 2 knows neither
+        ([FIRST[1], FIRST[2]], [(2, 0, 77), FIRST[1]]),  # 2 lost its disk, and began as what it had been before
+        ([FIRST[1], (2, 0, 77)], [FIRST[2], (2, 0, 77)]),  # the same, and its first folder was kept
+        ([], []),  # an older version
+        ([FIRST[1]], [FIRST[2]]),  # they never met
+    ],
+    ids=["restart", "lost-disk", "kept-folder", "older", "apart"],
+)
+def test_folders_that_may_be_of_one_run_are_read_together(
+    one: list[tuple[int, int, int]], other: list[tuple[int, int, int]], tmp_path: Path
+) -> None:
+    write(tmp_path / "a", of_run(1, *one))
+    write(tmp_path / "b", of_run(2, *other))
+
+    assert facts_of(read_run(tmp_path))[1:] == (2, [0], [(1, 0, 0)], 0.5, "100 of 300")
+
+
+def test_a_third_folder_shows_that_two_are_of_one_run(tmp_path: Path) -> None:
+    before, after = (0, 0, 70), (0, 0, 75)
+    write(tmp_path / "a", of_run(1, FIRST[1], before))
+    write(tmp_path / "b", of_run(2, FIRST[2], after))
+    with pytest.raises(TolFLError, match="two runs"):
+        read_run(tmp_path)
+
+    write(tmp_path / "c", of_run(0, after, FIRST[1]))
+    assert read_run(tmp_path).rounds_done == 3
+
+
+def test_times_count_from_the_first_training_and_say_by_whose_clock(tmp_path: Path) -> None:
+    waited = [msgspec.structs.replace(line, time_s=line.time_s + 30.0) for line in own_lines(1, unix_s=86_400.0)]
+    alone = read_run(write(tmp_path / "alone", waited))
+    write(tmp_path / "both" / "1", waited)
+    write(tmp_path / "both" / "2", own_lines(2, unix_s=90_000.0))
+    together = read_run(tmp_path / "both")
+
+    assert alone.clock == together.clock == "times by the clock of device 1, from 1970-01-02 00:00:30 UTC"
+    assert [line.time_s for line in alone.records] == pytest.approx([0.0, 1.0, 2.0, 2.75, 3.0, 3.5, 4.0, 4.1])
+    assert [line.time_s for line in together.records] == pytest.approx([line.time_s for line in alone.records])
+    assert read_run(write(tmp_path / "simulated", lost_head())).clock == ""
+
+
 def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
     second = msgspec.structs.replace(started([[0, 1]]), seed=7)
     with pytest.raises(TolFLError, match=r"two runs \(tol-fl on blobs, seed 0; tol-fl on blobs, seed 7\)"):

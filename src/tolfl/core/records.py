@@ -39,6 +39,8 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
     learn: str = ""  #: what the fleet computes
     stages: tuple[tuple[str, int], ...] = ()  #: of the computation, in order: name and number of rounds
     unix_s: float | None = None  #: the time of the day at which the clock of these lines was 0, where it is a real one
+    #: Device, incarnation and process of the writer and of those it was connected with: no other run has them.
+    processes: tuple[tuple[int, int, int], ...] = ()
 
 
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):

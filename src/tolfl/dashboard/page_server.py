@@ -230,6 +230,7 @@ class Page:
                         "unreadable": run.reader.n_unreadable,
                         "problem": run.problem,
                         "source": self.source(),
+                        "clock": run.reader.clock,
                         "quiet_s": run.quiet_s,
                     }
                     for run in self._runs

@@ -249,6 +249,7 @@ class Node:
         return is_training or self._ended.is_set() or self.device.stopped is not None
 
     def _start(self) -> None:
+        hellos = [self.hello(None), *self.links.connected.values()]
         self.log.started(
             self.now_s,
             RunStarted(
@@ -264,6 +265,7 @@ class Node:
                 learn=what_of(self.spec),
                 stages=self.learner.all_stages(),
                 unix_s=self._started_unix,
+                processes=tuple((one.device, one.incarnation, one.process) for one in hellos),
             ),
         )
         early, self._early = self._early or {}, None

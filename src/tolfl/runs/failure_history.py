@@ -151,6 +151,7 @@ class _HistoryBuilder:
         self._heads: dict[int, int] = {}  #: heads, and the cluster of each
         self._cluster_of: dict[int, int] = {}
         self._included: set[int] = set()  #: whose samples are in the last round of those who train together
+        self._last_round = -1  #: its index
         self._rounds_closed = 0
         self._rounds_at_incident = -1
 
@@ -177,7 +178,7 @@ class _HistoryBuilder:
             self._infer(line)
             self._put_after(line)
             self._lead(line.heads)
-            self._included = set(line.included)
+            self._included, self._last_round = set(line.included), line.round or 0
         self._rounds_closed = max(self._rounds_closed, 1 + (line.round or 0))
 
     def _infer(self, line: RoundClosed) -> None:
@@ -248,6 +249,8 @@ class _HistoryBuilder:
 
     def _begin(self, line: FailureHappened) -> DeviceFailure:
         round_index = self._rounds_closed if line.round is None else line.round
+        if line.by is not None and round_index == self._last_round and line.device in self._included:
+            round_index += 1  # whoever tells of it had not heard of that round's end yet
         if not self.incidents or self._rounds_at_incident != self._rounds_closed:
             self.incidents.append(Incident(round_index, line.time_s))
             self._rounds_at_incident = self._rounds_closed

@@ -11,6 +11,8 @@ import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,7 @@ class RunReader:
         self._files: dict[Path, _RecordFile] = {}
         self._facts = _Facts()
         self.is_over = False  #: whether nothing more will come
-        self._is_of_one_device = False
+        self.clock = ""  #: whose clock the times are by, where devices have one each
 
     @property
     def n_unreadable(self) -> int:
@@ -85,71 +87,49 @@ class RunReader:
         n_before = len(self.news)
         devices, has_one_clock = _device_files(self.path)
         whole = self.path / RECORDS if self.path.is_dir() else self.path
+        fresh = self._new(devices or [whole])
+        if any(isinstance(line, RunStarted) for line in fresh):
+            _check_one_run(self.path, self._files.values())
         if devices and has_one_clock:
-            fresh = _without_known_adoptions(list(self._new([*devices, self.path / LAUNCHER])))
-            own = sorted(fresh, key=lambda line: line.time_s)
-            self._add(line for line in own if not _is_own_end(line))
+            fresh += self._new([self.path / LAUNCHER])
+            self.clock = "times from the start of the processes"
+            self._add(sorted(_without_known_adoptions(fresh), key=lambda line: line.time_s))
             self._add(line for line in self._new([whole]) if isinstance(line, RoundClosed | RunEnded | Scored))
-        elif devices:
-            return self._merge(devices)
+        elif devices or any((begun := _begun(file)) and begun.device is not None for file in self._files.values()):
+            n_before = self._merge([self._files[path] for path in devices or [whole]])
         else:
-            fresh = list(self._new([whole]))
-            self._is_of_one_device = self._is_of_one_device or _is_of_a_device(fresh)
-            if self._is_of_one_device:
-                return self._merge([whole])
             self._add(fresh)
         self.is_over = self.is_over or any(isinstance(line, Scored) for line in self.news[n_before:])
-        self._check_readable()
+        bad = next((file for file in self._files.values() if file.problem), None)
+        if bad is not None and not any(file.lines for file in self._files.values()):  # else bad lines are counted
+            raise RunDirectoryError(self.path, f"{bad.path.name} has no record that can be read ({bad.problem})")
         return self.news[n_before:]
 
-    def _new(self, paths: Sequence[Path]) -> Iterator[AnyRecord]:
-        for path in paths:
-            yield from self._files.setdefault(path, _RecordFile(path)).read()
+    def _new(self, paths: Sequence[Path]) -> list[AnyRecord]:
+        return [line for path in paths for line in self._files.setdefault(path, _RecordFile(path)).read()]
 
     def _add(self, lines: Iterable[AnyRecord]) -> None:
         self.news += filter(None, map(self._facts.take, lines))
 
-    def _merge(self, paths: Sequence[Path]) -> list[AnyRecord]:
-        """Bring files by different clocks together; what was known before may have another time then."""
-        for path in paths:
-            self._files.setdefault(path, _RecordFile(path)).read()
-        self._check_readable()
-        files = _one_per_device(self.path, [self._files[path] for path in paths])
-        found = [line for one in _on_one_clock(files) for line in one]
-        lines = sorted(_without_known_adoptions(found), key=lambda line: line.time_s)
-        facts, before = _Facts(), self.news
-        merged: list[AnyRecord] = list(filter(None, map(facts.take, lines)))
-        merged = [fact for fact in merged if not isinstance(fact, RunEnded)]
+    def _merge(self, files: Sequence[_RecordFile]) -> int:
+        """Bring files by different clocks together; return how many records are as they were known before."""
+        files = _one_per_device(self.path, files)
+        lines, self.clock = _on_one_clock(files)
+        before, self.news = self.news, merged_records(lines)
         endings = [line for file in files if (line := _last_of_run(file.lines))]
         self.is_over = bool(endings) and all(isinstance(line, RunEnded) for line in endings)
         if self.is_over:
             last = [line for line in lines if isinstance(line, RunEnded)][-1]
-            merged.append(msgspec.structs.replace(last, device=None))
-        self.news = merged
-        if merged[: len(before)] == before:
-            return merged[len(before) :]
+            self.news.append(msgspec.structs.replace(last, device=None))
+        if self.news[: len(before)] == before:
+            return len(before)
         self.n_starts += 1
-        return merged
-
-    def _check_readable(self) -> None:
-        """Refuse a folder of which nothing can be read; a line here and there is counted instead."""
-        bad = [file for file in self._files.values() if file.problem and not file.lines]
-        if bad and not any(file.lines for file in self._files.values()):
-            raise RunDirectoryError(self.path, f"{bad[0].path.name} has no record that can be read ({bad[0].problem})")
+        return 0
 
 
 def _last_of_run(lines: Sequence[AnyRecord]) -> AnyRecord | None:
     """Return the last line that is about the run: a device goes on to watch, and to tell of alarms, after it."""
     return next((line for line in reversed(lines) if not isinstance(line, AlarmSent)), None)
-
-
-def _is_own_end(line: AnyRecord) -> bool:
-    """Tell whether a device says of itself that it has ended; the run may go on."""
-    return isinstance(line, RunEnded) and line.device is not None
-
-
-def _is_of_a_device(lines: Iterable[AnyRecord]) -> bool:
-    return any(isinstance(line, RunStarted) and line.device is not None for line in lines)
 
 
 class _RecordFile:
@@ -247,26 +227,86 @@ def _one_per_device(folder: Path, files: Sequence[_RecordFile]) -> list[_RecordF
     return list(found.values())
 
 
-def _on_one_clock(files: Sequence[_RecordFile]) -> list[list[AnyRecord]]:
-    """Return the lines of every file with times of one clock, on which nothing is before 0.
+def _begun(file: _RecordFile) -> RunStarted | None:
+    return next((line for line in file.lines if isinstance(line, RunStarted)), None)
+
+
+def _check_one_run(folder: Path, files: Iterable[_RecordFile]) -> None:
+    """Refuse files of two runs, also of one specification: these differ in which processes were connected.
+
+    Files that know one process in common are of one run, and so are those between which others make a chain. Two that
+    are not, and know one incarnation of a device as different processes, are of two runs.
+    """
+    runs: list[_KnownProcesses] = []
+    for file in files:
+        begun = _begun(file)
+        if begun is None:
+            continue
+        processes = {one for line in file.lines if isinstance(line, RunStarted) for one in line.processes}
+        run = _KnownProcesses(_place(folder, file.path), begun, processes)
+        for other in runs:
+            if _identity(other.begun) != _identity(begun):
+                raise TwoRunsError(f"{other.place}: {_what_of(other.begun)}", f"{run.place}: {_what_of(begun)}")
+        for other in [other for other in runs if other.numbers & run.numbers]:
+            runs.remove(other)
+            run = _KnownProcesses(other.place, other.begun, other.processes | run.processes)
+        runs.append(run)
+    for one, other in combinations(runs, 2):
+        if both := {process[:2] for process in one.processes} & {process[:2] for process in other.processes}:
+            why = f": device {min(both)[0]} was not the same process"
+            raise TwoRunsError(one.place, other.place, why)
+
+
+@dataclass(frozen=True)
+class _KnownProcesses:
+    """The processes that one file knows, or several of one run together."""
+
+    place: str  #: of the first file
+    begun: RunStarted
+    processes: set[tuple[int, int, int]]  #: device, incarnation, and the number that the process has drawn
+
+    @property
+    def numbers(self) -> set[int]:
+        return {number for _, _, number in self.processes}
+
+
+def _place(folder: Path, file: Path) -> str:
+    return str(file.parent.relative_to(folder)) if file != folder else file.name
+
+
+def _on_one_clock(files: Sequence[_RecordFile]) -> tuple[list[AnyRecord], str]:
+    """Return the lines of all files by one clock, in order, and whose clock it is; 0 is when the first device began.
 
     A device counts seconds from its own start, and its clock may be wrong: the rounds that two files have in common say
     by how much they differ. Without any, the time of the day does.
     """
-    timed = [(_without_restarts(file.lines), _unix_s(file.lines)) for file in files]
-    if len(timed) < 2:
-        return [lines for lines, _ in timed]
-    reference, reference_unix_s = max(timed, key=lambda one: len(_moments(one[0])))
-    moments = _moments(reference)
-    shifted = []
-    for lines, unix_s in timed:
-        own = _moments(lines)
+    timed = [_without_restarts(file.lines) for file in files]
+    reference = max(timed, key=lambda lines: len(_moments(lines)), default=[])
+    moments, reference_unix_s = _moments(reference), _unix_s(reference)
+    merged: list[AnyRecord] = []
+    for lines in timed:
+        own, unix_s = _moments(lines), _unix_s(lines)
         gaps = [moments[version] - own[version] for version in own.keys() & moments.keys()]
         by_day_s = 0.0 if unix_s is None or reference_unix_s is None else unix_s - reference_unix_s
-        shift_s = statistics.median(gaps) if gaps else by_day_s
-        shifted.append(_shifted(lines, shift_s))
-    first_s = min((line.time_s for lines in shifted for line in lines), default=0.0)
-    return [_shifted(lines, -min(0.0, first_s)) for lines in shifted]
+        merged += _shifted(lines, statistics.median(gaps) if gaps else by_day_s)
+    merged.sort(key=lambda line: line.time_s)
+    if (begun := next((line for line in reference if isinstance(line, RunStarted)), None)) is None:
+        return merged, ""
+    first_s = next(line.time_s for line in merged if isinstance(line, RunStarted))
+    at = "" if begun.unix_s is None else f", from {_time_of_day(begun.unix_s + first_s)}"
+    return _shifted(merged, -first_s), f"times by the clock of device {begun.device}{at}"
+
+
+def _time_of_day(unix_s: float) -> str:
+    """Return a moment for people.
+
+    >>> _time_of_day(0.0)
+    '1970-01-01 00:00:00 UTC'
+    """
+    try:
+        return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, OSError, ValueError):
+        return "a time that is no date"
 
 
 def _shifted(lines: Sequence[AnyRecord], by_s: float) -> list[AnyRecord]:
@@ -290,9 +330,10 @@ def _without_restarts(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
         if isinstance(line, RunStarted) and found:
             last_s = found[-1].time_s
             began_s = None if line.unix_s is None or first_unix_s is None else line.unix_s - first_unix_s
-            shift_s = began_s if began_s is not None and began_s + line.time_s >= last_s else last_s - line.time_s
-            if line.time_s >= last_s and began_s is None:
+            if began_s is None and line.time_s >= last_s:
                 shift_s = 0.0  # its launcher told it when the run began
+            else:
+                shift_s = last_s - line.time_s if began_s is None else max(began_s, last_s - line.time_s)
         found += _shifted([line], shift_s)
     return found
 
@@ -305,24 +346,24 @@ class _Facts:
 
     def __init__(self) -> None:
         self._started: RunStarted | None = None
-        self._closed_s: dict[str | None, float] = {}  #: rounds, by version
-        self._counted: set[str | None] = set()  #: rounds whose messages are known
-        self._adopted: set[str | None] = set()  #: rounds that only others than their closers have told of
         self._seen: set[object] = set()
+        self._closed_s: dict[str | None, float] = {}  #: rounds, by version
+        self._known: dict[str | None, int] = {}  #: by version: from another than the closer, the closer, counted
         self._failed_s: dict[int | None, float] = {}
 
     def take(self, line: AnyRecord) -> AnyRecord | None:  # noqa: PLR0911  (one per kind)
         """Return a record as a simulation would write it; None: it is known already."""
         match line:
             case RoundAdopted():
-                if line.version in self._closed_s:
-                    return None
-                self._adopted.add(line.version)
-                return self.take(_as_closed(line))
+                return (
+                    self._close(closed, 0) if isinstance(closed := _as_closed(line), RoundClosed) else self.take(closed)
+                )
+            case RoundClosed():
+                return self._close(line, 2 if line.messages else 1)
             case RunStarted():
                 return self._begin(line)
-            case RoundClosed():
-                return self._close(line)
+            case RunEnded() if line.device is not None:
+                return None  # a device says of itself that it has ended; the run may go on
             case RosterChanged():
                 return self._once(line, (RosterChanged, line.version))
             case Joined():
@@ -335,8 +376,7 @@ class _Facts:
                 return self._once(msgspec.structs.replace(line, time_s=time_s), (Evaluated, line.version))
             case FailureHappened() if line.by is not None:
                 before_s, self._failed_s[line.device] = self._failed_s.get(line.device), line.time_s
-                is_new = before_s is None or line.time_s - before_s >= _SAME_FAILURE_S
-                return line if is_new else None
+                return line if before_s is None or line.time_s - before_s >= _SAME_FAILURE_S else None
         return line
 
     def _once(self, line: AnyRecord, key: object) -> AnyRecord | None:
@@ -346,23 +386,18 @@ class _Facts:
 
     def _begin(self, line: RunStarted) -> RunStarted | None:
         if self._started is None:
-            self._started = msgspec.structs.replace(line, device=None)
+            self._started = msgspec.structs.replace(line, device=None, processes=())
             return self._started
         if _identity(line) != _identity(self._started):
-            names = "; ".join(f"{one.scheme} on {one.data}, seed {one.seed}" for one in (self._started, line))
-            raise TwoRunsError(names)
+            raise TwoRunsError(_what_of(self._started), _what_of(line))
         return None
 
-    def _close(self, line: RoundClosed) -> RoundClosed | None:
+    def _close(self, line: RoundClosed, how_well: int) -> RoundClosed | None:
         """Let a round through once, and again when its closer tells of it or its messages are counted."""
-        is_known, is_counted = line.version in self._closed_s, line.version in self._counted
-        is_first_hand = is_known and line.version in self._adopted
         self._closed_s.setdefault(line.version, line.time_s)
-        if line.messages:
-            self._counted.add(line.version)
-        if is_first_hand:
-            self._adopted.discard(line.version)
-        return line if not is_known or is_first_hand or (line.messages and not is_counted) else None
+        is_better = how_well > self._known.get(line.version, -1)
+        self._known[line.version] = max(how_well, self._known.get(line.version, -1))
+        return line if is_better else None
 
 
 def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:
@@ -406,8 +441,12 @@ def _without_known_adoptions(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
 class TwoRunsError(TolFLError, ValueError):
     """Records of different runs lie in one place."""
 
-    def __init__(self, names: str) -> None:
-        super().__init__(f"these records are of two runs ({names}); keep each in a folder of its own")
+    def __init__(self, one: str, other: str, why: str = "") -> None:
+        super().__init__(f"these records are of two runs ({one}; {other}){why}; keep each in a folder of its own")
+
+
+def _what_of(begun: RunStarted) -> str:
+    return f"{begun.scheme} on {begun.data}, seed {begun.seed}"
 
 
 def _identity(line: RunStarted) -> tuple[object, ...]:
@@ -455,6 +494,7 @@ class RunFolder:
     has_spec: bool = True  #: otherwise `spec` is what the records tell of it
     is_over: bool = False
     n_unreadable: int = 0
+    clock: str = ""  #: whose clock the times are by, where devices have one each
 
     @property
     def runs(self) -> Sequence[RunFolder]:
@@ -537,6 +577,7 @@ def _read_one(folder: Path, spec: RunSpec | None = None) -> RunFolder:
         has_spec=spec is not None,
         is_over=reader.is_over or summary is not None,
         n_unreadable=reader.n_unreadable,
+        clock=reader.clock,
     )
 
 

@@ -56,7 +56,7 @@ def report_context(run: RunFolder, failure_free: RunFolder | None = None) -> dic
     rows = _failure_rows(run, histories)
     return {
         "title": f"{spec.scheme} on {spec.data}: {run.name}",
-        "subtitle": f"{kind}{times}; seed {spec.seed}",
+        "subtitle": "; ".join(filter(None, (f"{kind}{times}", f"seed {spec.seed}", run.clock))),
         "notices": _notices(run),
         "leads": _leads(run, histories, failure_free),
         "failure_columns": (["seed"] if spec.repetitions > 1 else []) + list(COLUMNS),

@@ -159,7 +159,7 @@ class Page {
       this.later(false);
     });
     source.addEventListener("state", (event) => {
-      JSON.parse(event.data).forEach(({ over, unreadable, problem, source, quiet_s }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem, source, quietS: quiet_s }));
+      JSON.parse(event.data).forEach(({ over, unreadable, problem, source, clock, quiet_s }, i) => Object.assign(this.runs[i], { isOver: over, unreadable, problem, source, clock, quietS: quiet_s }));
       this.isComplete = true;
       this.later(false);
       say(this.words(follow));
@@ -182,7 +182,8 @@ class Page {
     const bad = this.runs.reduce((sum, run) => sum + run.unreadable, 0);
     const unread = bad ? `; ${bad} lines could not be read` : "";
     const source = this.runs[0].source && !this.runs[0].isOver ? `, ${this.runs[0].source}` : "";
-    return `${isFollowing ? "live" : "recorded"}${source}${unread}`;
+    const clocks = [...new Set(this.runs.map((run) => run.clock))].filter(Boolean).map((clock) => `, ${clock}`).join("");
+    return `${isFollowing ? "live" : "recorded"}${source}${clocks}${unread}`;
   }
 
   /** Draw once per frame, however many lines came. */

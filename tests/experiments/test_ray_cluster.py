@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.experiments.test_sweep import SPEC, changed, jobs, without_clock
@@ -81,9 +82,7 @@ def test_a_worker_that_sends_nothing_is_named() -> None:
 
 
 def test_what_a_worker_sends_has_no_models() -> None:
-    from tolfl.experiments.ray_cluster import _as_json
-
-    files = compute_group([_as_json(Job("one", SPEC))], "")
+    files = compute_group(msgspec.json.encode([Job("one", SPEC)]), "")
     assert {Path(name).suffix for name in files} == {".toml", ".json", ".jsonl"}
 
 

@@ -72,12 +72,6 @@ def test_the_sign_flip_test_agrees_with_scipy() -> None:
     assert sign_flip_p(values.tolist()) == pytest.approx(theirs.pvalue)
 
 
-def test_many_units_are_tested_with_random_patterns() -> None:
-    rng = np.random.default_rng(0)
-    assert sign_flip_p(rng.normal(0.0, 1.0, 40).tolist()) > 0.01
-    assert sign_flip_p(rng.normal(2.0, 1.0, 40).tolist()) < 1e-4
-
-
 def test_no_difference_is_no_evidence() -> None:
     assert sign_flip_p([0.0, 0.0]) == sign_flip_p([]) == 1.0
 

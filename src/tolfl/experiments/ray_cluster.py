@@ -1,6 +1,6 @@
 """A sweep on a Ray cluster, with the same rows as here.
 
-Ray gets one task per group of jobs that share rounds (`sweep.groups`): the specifications as JSON, and the files of
+Ray gets one task per group of jobs that share rounds (`sweep.groups`): the jobs as JSON, and the files of
 finished jobs come back as bytes. Nothing is pickled by us, no shared folder is needed, and a task whose worker dies is
 started again by Ray.
 """
@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import RunSpec
 from tolfl.experiments.sweep import Job, Sweep, groups, read_finished
 from tolfl.runs.directory import write_file
 from tolfl.sim.simulation import Progress
@@ -60,7 +59,7 @@ def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[Progress]:
     try:
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(compute_group)
         data_dir = os.environ.get("TOLFL_DATA", "")
-        waiting = {task.remote([_as_json(job) for job in group], data_dir): group for group in todo}
+        waiting = {task.remote(msgspec.json.encode(group), data_dir): group for group in todo}
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1)
             group = waiting.pop(ready[0])
@@ -72,19 +71,13 @@ def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[Progress]:
             ray.shutdown()
 
 
-def _as_json(job: Job) -> bytes:
-    return msgspec.json.encode({"label": job.label, "folder": job.folder, "spec": job.spec})
-
-
-def compute_group(jobs: list[bytes], data_dir: str) -> dict[str, bytes]:
+def compute_group(jobs: bytes, data_dir: str) -> dict[str, bytes]:
     """Compute jobs in a folder of their own; return what they left, but for models and checkpoints."""
     if data_dir:
         os.environ.setdefault("TOLFL_DATA", data_dir)
-    fields = [msgspec.json.decode(job) for job in jobs]
-    requested = [Job(one["label"], RunSpec.from_fields(one["spec"]), folder=one["folder"]) for one in fields]
     with tempfile.TemporaryDirectory(prefix="tolfl-") as folder:
         store = Path(folder)
-        for _ in Sweep(requested, store):
+        for _ in Sweep(msgspec.json.decode(jobs, type=list[Job]), store):
             pass
         kept = [path for path in sorted(store.rglob("*")) if path.suffix in (".toml", ".jsonl", ".json")]
         return {str(path.relative_to(store)): path.read_bytes() for path in kept}

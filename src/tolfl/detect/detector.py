@@ -22,7 +22,7 @@ from tolfl.detect.feature_names import Features, Rows
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds, calibrate
-from tolfl.tables import Schema
+from tolfl.tables import Roles, Schema
 
 
 class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +90,7 @@ def losses(
 #: Rows of a device from which it makes one cell of its own.
 ROWS_PER_OWN_CELL = 10
 Names = NDArray[np.str_]
+Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
 Flags = NDArray[np.bool_]
 
 
@@ -109,10 +110,16 @@ class Detector:
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def rows(self, X: object, devices: Devices = None) -> tuple[Rows, Names | None]:
+        """Return an array, or a frame whose columns are found by name, as rows to score, and whose they are."""
+        if not is_frame(X):
+            rows = self.features.check(X)
+            return rows, device_labels(devices, len(rows))
+        return rows_of_frame(X, self.schema or Schema.from_features(self.features.names), devices)
+
+    def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row: the higher, the more anomalous. An empty stream has no scores."""
-        rows = self.features.check(X)
-        return self.scores_of(rows, names_of(devices, len(rows))).astype(np.float64)
+        return self.scores_of(*self.rows(X, devices)).astype(np.float64)
 
     def scores_of(self, rows: Rows, devices: Names | None = None) -> Floats32:
         """Return the scores of rows that have been checked; of a device with cells of its own, by those too."""
@@ -135,16 +142,14 @@ class Detector:
         found = {name: np.flatnonzero(devices == name) for name in self.own_cells}
         return {name: rows for name, rows in found.items() if len(rows)}
 
-    def p_values(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.float64]:
+    def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return for each row how likely a typical one is to score as high or higher, by the limit of its row."""
-        rows = self.features.check(X)
-        names = names_of(devices, len(rows))
+        rows, names = self.rows(X, devices)
         return self.thresholds.p_values(self.scores_of(rows, names), names)
 
-    def verdicts(self, X: object, devices: ArrayLike | None = None) -> NDArray[np.bool_]:
+    def verdicts(self, X: object, devices: Devices = None) -> NDArray[np.bool_]:
         """Return which rows raise an alarm: by the fleet's threshold, or by that of each row's device."""
-        rows = self.features.check(X)
-        names = names_of(devices, len(rows))
+        rows, names = self.rows(X, devices)
         return self.alarms_of(rows, self.scores_of(rows, names), names)[0]
 
     def alarms_of(
@@ -165,15 +170,12 @@ class Detector:
         is_alarm = (is_above & is_sure) | (novelty > LIMIT)
         return is_alarm, is_above & ~is_alarm, novelty
 
-    def limits(self, n_rows: int, devices: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return the threshold of each row; a device that is not known has the fleet's."""
-        return self.thresholds.limits(n_rows, names_of(devices, n_rows))
-
     # -- explaining ---------------------------------------------------------------------------------------------
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return why one row scores as it does; with its device, by the threshold that its verdict goes by."""
-        rows = self.features.check(x if np.ndim(x) != 1 else np.asarray(x).reshape(1, -1))  # type: ignore[arg-type]
+        is_flat = not is_frame(x) and np.ndim(x) == 1  # type: ignore[arg-type]
+        rows, _ = self.rows(np.asarray(x).reshape(1, -1) if is_flat else x)
         if len(rows) != 1:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
         names = None if device is None else np.array([str(device)])
@@ -194,7 +196,7 @@ class Detector:
             raise DataError(f"{self.model.kind} has no cells to add to; fit with the model cells")
         own = dict(self.own_cells)
         for name, X in slices.items():
-            rows = self.features.check(X)
+            rows, _ = self.rows(X)
             if len(rows) < ROWS_PER_OWN_CELL:
                 raise DataError(f"device {name}: {len(rows)} rows; give at least {ROWS_PER_OWN_CELL} typical ones")
             own[str(name)] = self.model.own_cells(rows, ROWS_PER_OWN_CELL)
@@ -207,7 +209,7 @@ class Detector:
 
         For a fleet that has changed: name the devices that are left (or new) with their rows.
         """
-        rows = {name: self.features.check(X) for name, X in slices.items()}
+        rows = {name: self.rows(X)[0] for name, X in slices.items()}
         if not sum(map(len, rows.values())):
             raise DataError("no device has a sample to agree on thresholds with")
         scores = {name: self.scores_of(own, np.full(len(own), name)) for name, own in rows.items()}
@@ -248,13 +250,28 @@ class Detector:
         return f"<Detector {self.model.name}: {self.features.n} features, {n_devices} device(s)>"
 
 
-def names_of(devices: ArrayLike | None, n_rows: int) -> Names | None:
+def is_frame(X: object) -> bool:
+    """Tell whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
+    return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
+
+
+def rows_of_frame(X: object, schema: Schema, devices: Devices) -> tuple[Rows, Names | None]:
+    """Return a frame's rows as a schema reads them, and whose they are."""
+    from tolfl.tables import blocks_of  # noqa: PLC0415  (pyarrow is an extra)
+
+    (block,) = blocks_of(X)
+    role = devices if isinstance(devices, str) else ""
+    found = msgspec.structs.replace(schema, roles=Roles(device=role)).rows(block)
+    if found.errors:
+        place = min(found.errors)
+        raise DataError(f"row {place} of X: {found.errors[place]}")
+    return found.values, found.devices if role else device_labels(devices, len(found.values))
+
+
+def device_labels(devices: Devices, n_rows: int) -> Names | None:
     """Return the name of each row's device, as text; None: nobody says."""
-    return None if devices is None else device_labels(devices, n_rows)
-
-
-def device_labels(devices: ArrayLike, n_rows: int) -> Names:
-    """Return the name of each row's device, as text."""
+    if devices is None:
+        return None
     labels = np.asarray(devices)
     if labels.shape != (n_rows,):
         raise DataError(f"devices has shape {labels.shape} for {n_rows} rows; give one device per row")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -18,7 +18,7 @@ from tolfl.core.errors import DataError, SpecError
 from tolfl.datasets.raw import in_order
 from tolfl.datasets.split import is_typical_by_name
 from tolfl.datasets.unscaled import THE_DEVICE
-from tolfl.detect.detector import Detector, device_labels, names_of
+from tolfl.detect.detector import Detector, Devices, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.drift import Drift, drift_of
 from tolfl.detect.explaining import Explanation
@@ -28,7 +28,6 @@ from tolfl.detect.thresholds import Thresholds
 from tolfl.tables import Block, Roles, Schema, blocks_of, settle
 from tolfl.tables.schema import note_of
 
-Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
 _LOG = logging.getLogger(__name__)
 
 
@@ -219,7 +218,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return which features make one row's score; with its device, by the limit of its verdict."""
-        return self._fitted().explain(self._input(x, None).values if is_frame(x) else x, device)
+        return self._fitted().explain(x, device)
 
     def _scores(self, input_: _Input) -> NDArray[np.float64]:
         return self._fitted().scores_of(input_.values, input_.devices).astype(np.float64)
@@ -286,7 +285,9 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             if _is_empty(X):
                 return _Input(np.empty((0, self._fitted().features.n), np.float32), None)
         if is_frame(X):
-            return self._of_frame(X, devices, reset)
+            if reset:
+                self._settle(X, devices)
+            return _Input(*rows_of_frame(X, self._schema or Schema.from_features(self._features.names), devices))
         if hasattr(X, "collect"):
             raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
         if isinstance(devices, str):
@@ -303,30 +304,18 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         with np.errstate(over="ignore"):
             values = rows.astype(np.float32)
         check_not_infinite(values, self._features.names)
-        return _Input(values, names_of(devices, len(values)))
+        return _Input(values, device_labels(devices, len(values)))
 
-    def _of_frame(self, X: object, devices: Devices, reset: bool) -> _Input:
+    def _settle(self, X: object, devices: Devices) -> None:
+        """Find out what the columns of a frame mean."""
         (block,) = blocks_of(X)
         role = devices if isinstance(devices, str) else ""
-        if role and role not in block.table.column_names:
-            raise DataError(
-                f"devices={role!r}: there is no such column; X has {', '.join(block.table.column_names[:30])}"
-            )
-        if reset:
-            self._schema = settle([block], Roles(device=role), fill_missing=True)
-            self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
-            if note := note_of(self._schema):
-                _LOG.warning("%s", note)
-            self.n_features_in_ = block.table.num_columns - bool(role)
-            self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
-        schema = self._schema or Schema.from_features(self._features.names)
-        schema = msgspec.structs.replace(schema, roles=Roles(device=role))
-        rows = schema.rows(block)
-        if rows.errors:
-            place = min(rows.errors)
-            raise DataError(f"row {place} of X: {rows.errors[place]}")
-        names = rows.devices if role else names_of(devices, len(rows.values))
-        return _Input(rows.values, names)
+        self._schema = settle([block], Roles(device=role), fill_missing=True)
+        self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
+        if note := note_of(self._schema):
+            _LOG.warning("%s", note)
+        self.n_features_in_ = block.table.num_columns - bool(role)
+        self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
 
 
 def load(path: str | Path) -> FederatedDetector:
@@ -339,11 +328,6 @@ class _Input(NamedTuple):
 
     values: NDArray[np.float32]
     devices: NDArray[np.str_] | None
-
-
-def is_frame(X: object) -> bool:
-    """Tell whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
-    return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
 
 
 def _typical(y: object) -> NDArray[np.bool_] | None:
@@ -378,11 +362,11 @@ def _units_of(block: Block, schema: Schema) -> tuple[str, ...] | None:
     )
 
 
-def by_device(rows: Rows, devices: ArrayLike | None) -> dict[str, Rows]:
+def by_device(rows: Rows, devices: NDArray[np.str_] | None) -> dict[str, Rows]:
     """Return the rows of each device, devices in the order of their names."""
     if devices is None:
         return {THE_DEVICE: rows}
-    names, whose = np.unique(device_labels(devices, len(rows)), return_inverse=True)
+    names, whose = np.unique(devices, return_inverse=True)
     in_turn = np.split(np.argsort(whose, kind="stable"), np.cumsum(np.bincount(whose))[:-1])
     own = dict(zip(names.tolist(), in_turn, strict=True)) if len(rows) else {}
     return {name: rows[own[name]] for name in in_order(names.tolist())}

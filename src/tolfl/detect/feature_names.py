@@ -1,4 +1,4 @@
-"""What the numbers of a sample are called, in which unit they are, and samples as they come: arrays, frames, Arrow."""
+"""What the numbers of a sample are called, in which unit they are, and samples as arrays."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             raise DataError(f"{len(units)} units for {len(plain)} features; give one each")
         return cls(plain, tuple(units))
 
-    @classmethod
-    def of(cls, X: object, n_features: int, units: Mapping[str, str] | Sequence[str] | None = None) -> Features:
-        """Return the features of a table: its columns' names, and units from Arrow's field metadata."""
-        names = column_names(X) or tuple(f"x{place}" for place in range(n_features))
-        return cls.named(names, units if units is not None else _units_of_fields(X))
-
     @property
     def full(self) -> tuple[str, ...]:
         """The names with units and measures in brackets; just the names where nothing is measured."""
@@ -68,7 +62,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             return np.empty((0, self.n))  # an empty stream has no shape that could be wrong
         if rows.shape[1] != self.n:
             raise DataError(f"X has {rows.shape[1]} features, but the detector was trained on {self.n}")
-        self.check_names(X)
         check_not_infinite(rows, self.names)
         return rows
 
@@ -79,32 +72,10 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         if other.names != self.names:
             raise DataError(f"the new rows have other columns, or another order; the detector has {_some(self.names)}")
 
-    def check_names(self, X: object) -> None:
-        """Say which column of a table is another one than in training; an array has no names."""
-        given = Features.named(column_names(X) or ()).names
-        for place, (name, expected) in enumerate(zip(given, self.names, strict=False)):
-            if name != expected:
-                raise DataError(
-                    f"column {place} of X is {name!r}, but the detector was trained with {expected!r} there; "
-                    "give the same columns in the same order"
-                )
-
-
-def column_names(X: object) -> tuple[str, ...] | None:
-    """Return the names of a table's columns: of an Arrow table, or of anything with `columns` that are words."""
-    names = getattr(X, "column_names", None)  # Arrow
-    if names is None:
-        names = getattr(X, "columns", None)  # pandas, polars
-    if names is None or not all(isinstance(name, str) for name in names):
-        return None
-    return tuple(names)
-
 
 def as_rows(X: object) -> Rows:
     """Return samples as an array of numbers with two axes."""
-    if hasattr(X, "schema") and hasattr(X, "to_pydict"):  # an Arrow table has no two-dimensional array of its own
-        X = np.column_stack([np.asarray(X[name]) for name in column_names(X) or ()])  # type: ignore[index]
-    elif hasattr(X, "to_numpy"):
+    if hasattr(X, "to_numpy"):
         X = X.to_numpy()
     try:
         array = np.asarray(X)
@@ -126,15 +97,6 @@ def check_not_infinite(rows: Rows, names: Sequence[str]) -> None:
     if is_bad.any():
         row, column = (int(place) for place in np.argwhere(is_bad)[0])
         raise DataError(f"Input X contains infinity in column {names[column]!r} (first in row {row}); correct it")
-
-
-def _units_of_fields(X: object) -> tuple[str, ...] | None:
-    schema = getattr(X, "schema", None)
-    if schema is None or not hasattr(schema, "field"):
-        return None
-    fields = [schema.field(place) for place in range(len(schema.names))]
-    units = tuple((field.metadata or {}).get(b"unit", b"").decode() for field in fields)
-    return units if any(units) else None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -205,5 +205,5 @@ def _features_of(slices: Mapping[str, object] | FederatedDataset) -> Features:
     if isinstance(slices, FederatedDataset):
         return Features.named(slices.feature_names)
     for X in slices.values():
-        return Features.of(X, as_rows(X).shape[1])
+        return Features.named([f"x{place}" for place in range(as_rows(X).shape[1])])
     raise DataError("no device has data; give at least one table")

@@ -121,7 +121,7 @@ diagrams: setup ## draw the diagrams of docs/explanation again, from what the pr
 	$(BIN)/python -m docs.generate.diagrams
 
 bench: setup ## measure seconds per round against the usual research loop
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.simulator
 
 bench-flower: $(FLOWER_STAMP) ## the same against Flower's simulation engine, in an environment of its own
 	$(FLOWER_BIN)/python -m benchmarks.flower $(FLOWER)

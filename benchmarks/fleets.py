@@ -1,7 +1,11 @@
-"""A fleet of real processes to measure: started, watched, hurt and cleared away."""
+"""A fleet of real processes to measure: started, watched, hurt and cleared away.
+
+python -m benchmarks.fleets node.toml: a device that writes down how long it trained, `tolfl node` and nothing else
+"""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import subprocess
@@ -9,17 +13,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.timed_node import TRAINING
+from tolfl.core.contribution import Contribution
 from tolfl.core.records import AnyRecord, FailureHappened, RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.net.client import command
 from tolfl.net.launcher import Launcher, Process
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import prepare
+from tolfl.net.trainer import Trainer
 from tolfl.net.wire import CommandRequest
+from tolfl.protocol.history import Version
 
 _LOOK_S = 0.02
+#: Of a timed device, a line for each round: its number and the seconds of local training.
+TRAINING = "training.txt"
 
 
 class TimedLauncher(Launcher):
@@ -29,7 +40,7 @@ class TimedLauncher(Launcher):
         config = process.folder / "node.toml"
         with (process.folder / "log.txt").open("ab") as log:
             process.process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.timed_node", str(config)],
+                [sys.executable, "-m", "benchmarks.fleets", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,3 +153,32 @@ class Fleet:
         rollup = Path(f"/proc/{self.launcher.processes[device].pid}/smaps_rollup").read_text()
         kib = {name: int(rest.split()[0]) for name, _, rest in (row.partition(":") for row in rollup.splitlines()[1:])}
         return kib["Rss"] / 1024, kib["Pss"] / 1024
+
+
+def time_training(log: Path) -> None:
+    """Let every trainer of this process write down the seconds from the start of a training to its end."""
+    untimed = Trainer.start
+
+    def start(trainer: Trainer, version: Version, state: object) -> Future[Contribution]:
+        began = time.perf_counter()
+
+        def note(result: Future[Contribution]) -> None:
+            if not result.cancelled():
+                with log.open("a") as file:
+                    file.write(f"{version.round} {time.perf_counter() - began:.6f}\n")
+
+        training = untimed(trainer, version, state)
+        training.add_done_callback(note)
+        return training
+
+    Trainer.start = start  # type: ignore[method-assign]
+
+
+async def live(config: NodeConfig) -> str:
+    return await prepare(config).run()
+
+
+if __name__ == "__main__":
+    settings = NodeConfig.from_file(Path(sys.argv[1]))
+    time_training(Path(settings.state) / TRAINING)
+    asyncio.run(live(settings))

@@ -25,8 +25,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.__main__ import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, ours, spec_for
 from benchmarks.flower.app import Settings, architecture_of, simulate
+from benchmarks.simulator import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, ours, spec_for
 from tolfl.core.contribution import GLOBAL
 from tolfl.datasets import load
 from tolfl.sim.simulation import run

@@ -31,7 +31,7 @@ from flwr.simulation import run_simulation
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from benchmarks.__main__ import BATCH_SIZE, LR, N_SAMPLES, spec_for
+from benchmarks.simulator import BATCH_SIZE, LR, N_SAMPLES, spec_for
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
 from tolfl.learners.autoencoder import Autoencoder

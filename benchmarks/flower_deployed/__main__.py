@@ -27,10 +27,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.__main__ import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, spec_for
 from benchmarks.flower_deployed import tolfl_side
 from benchmarks.flower_deployed.flower_side import BIN, FlowerFleet
 from benchmarks.flower_deployed.stalls import disturbed_s, lengths
+from benchmarks.simulator import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, spec_for
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load

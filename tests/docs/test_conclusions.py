@@ -140,6 +140,21 @@ def sentences_of_reproduction() -> Iterator[str]:
         for name in clustered
     ]
     yield f"the model that held-back samples choose is within {max(apart):.3f} of Tol-FL"
+    ours = [row for row in rows("client") if row["scenario"] in ("clean", "client")]
+    means = {
+        (row["scenario"], row["scheme"], row["data"], score): mean(
+            by_split(
+                where(ours, scenario=row["scenario"]), Method(row["scheme"], row["policy"], score), data=row["data"]
+            )
+        )
+        for row in ours
+        for score in ("auroc", "auroc_best", "auroc_all_models")
+        if row.get(score) is not None
+    }
+    moved = max(abs(means["clean", *of] - value) for (_, *of), value in means.items() if ("clean", *of) in means)
+    yield f"A client's failure changes no method's mean by more than {moved:.3f}"
+    claims = read_results(ROOT / "results" / "client.json")["verdicts"]
+    assert all(claim["is_supported"] and "costs" in claim["claim"] for claim in claims)
 
 
 @pytest.mark.parametrize(

@@ -171,35 +171,3 @@ def test_what_was_not_understood_is_said_on_standard_error(
 
 def n_packets(path: Path) -> int:
     return read(path)[1].n_packets
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("fit", "empty.pcap"), "empty.pcap: the file is empty"),
-        (("fit", "text.pcapng"), "text.pcapng: is neither pcap nor pcapng"),
-        (("fit", "good.pcap", "--label-column", "y"), "does not say which windows are anomalous"),
-        (("fit", "good.pcap", "--device-column", "y"), "put one capture per device into a folder"),
-        (("fit", "good.pcap", "--time-column", "y"), "the start of a window is called 'time'"),
-        (("fit", "mixed"), "captures and tables are mixed"),
-        (("fit", "twice"), "the same device as a.pcap"),
-        (("evaluate", "model", "good.pcap", "--label-column", "y"), "there is no truth to compare with"),
-        (("evaluate", "model", "good.pcap"), "there is no truth to compare with"),
-    ],
-)
-def test_what_cannot_be_done_with_a_capture_gets_one_sentence(
-    tolfl: Command, tmp_path: Path, arguments: tuple[str, ...], sentence: str
-) -> None:
-    good = traffic(tmp_path / "good.pcap", 1, 60)
-    (tmp_path / "empty.pcap").write_bytes(b"")
-    (tmp_path / "text.pcapng").write_text("no capture")
-    for name in ("mixed/a.pcap", "mixed/b.csv", "twice/a.pcap", "twice/a.pcapng"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(good.read_bytes())
-    if "model" in arguments:
-        assert tolfl("fit", "good.pcap", *FAST, "--out", "model")[0] == 0
-    code, _, err = tolfl(*arguments)
-
-    assert code in (1, 2)
-    assert sentence in err
-    assert "Traceback" not in err

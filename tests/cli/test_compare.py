@@ -51,47 +51,6 @@ def test_with_one_seed_there_is_no_spread(tolfl: Command) -> None:
     assert "difference" not in out  # there is no Tol-FL to compare with
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (("--schemes", "gossip"), 2, "unknown scheme 'gossip'; choose one of: all, tol-fl, sbt"),
-        (("--schemes", ""), 2, "no scheme to compare; name some"),
-        (("--fail", "server@9"), 2, "round 9 never comes"),
-        (("--fail", "random:2"), 2, "write a probability"),
-        (("--data", "nowhere"), 2, "unknown data set 'nowhere'"),
-        (("--clusters", "9"), 2, "9 clusters for 6 devices"),
-        (("--lost-model", "found"), 2, "unknown value 'found'; choose one of: lost, frozen"),
-        (("--set", "ifca.restarts"), 2, "write a field and its value"),
-        (("--set", "ifca.restarts=0"), 2, "ifca restarts 0; use at least 1"),
-        (("--set", "ifca.resets=2"), 2, "ifca: unknown key 'resets'"),
-        (("--set", "nothing.a=2"), 2, "no section 'nothing'"),
-        (("--set", "on_head_failure=drop"), 2, "not for comparisons"),
-        (("--resume",), 2, "--resume needs --out"),
-    ],
-)
-def test_a_wrong_word_gets_one_sentence_and_leaves_no_folder(
-    tolfl: Command, tmp_path: Path, arguments: tuple[str, ...], code: int, sentence: str
-) -> None:
-    got, out, err = tolfl(*SMALL, *arguments)
-
-    assert got == code
-    assert sentence in err
-    assert err.startswith("tolfl: ")
-    assert err.count("\n") == 1
-    assert out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_in_use_and_a_folder_without_a_comparison_are_refused(tolfl: Command, tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "mine.txt").write_text("do not lose me")
-
-    assert "is not empty; choose another --out" in tolfl(*SMALL, "--out", "x")[2]
-    assert "holds no comparison to resume" in tolfl("compare", "--out", "x", "--resume")[2]
-    assert "give --out and --resume alone" in tolfl(*SMALL, "--out", "x", "--resume")[2]
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["mine.txt"]
-
-
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_comparison_goes_on_after_ctrl_c(tmp_path: Path) -> None:

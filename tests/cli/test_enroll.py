@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command
-from tolfl.net.enrolment import Authority
 
 KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{30,}|PRIVATE KEY")
 
@@ -64,54 +62,6 @@ def test_to_revoke_twice_is_to_revoke_once(tolfl: Command, tmp_path: Path) -> No
     assert first == second
     assert first[0] == 0
     assert (tmp_path / "fleet" / "revocations.json").read_bytes() == signed
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, a device, an operator and a device that was revoked."""
-    authority = Authority.create(tmp_path_factory.mktemp("enrolled") / "fleet", "")
-    for name, device in (("three", 3), ("me", None), ("old", 9)):
-        authority.issue(name, device, 365)
-    authority.revoke("old")
-    return authority.folder
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "said"),
-    [
-        ("init", 1, "holds an authority already"),
-        ("init --fleet other --name Plant", 2, "use small letters"),
-        ("init --fleet file/below", 1, "cannot be written"),
-        ("device gateway", 2, "has no id; give one with --id"),
-        ("device Gateway --id 5", 2, "use small letters"),
-        ("device ../x --id 5", 2, "use small letters"),
-        ("device gateway --id -1", 2, "--id"),
-        ("device gateway --id 3", 1, "device 3 is 'three' already"),
-        ("device three --id 5", 1, "'three' is enrolled already"),
-        ("device gateway --id 5 --days 0", 2, "--days"),
-        ("device gateway --id 5 --fleet nowhere", 1, "tolfl enroll init"),
-        ("operator me", 1, "'me' is enrolled already"),
-        ("renew nobody", 1, "'nobody' is not enrolled; enrolled are: me, old, three"),
-        ("renew old", 1, "'old' was revoked"),
-        ("revoke nobody", 1, "'nobody' is not enrolled"),
-        ("revoke me", 1, "is an operator"),
-        ("list --fleet nowhere", 1, "tolfl enroll init"),
-        ("list --format xml", 2, "--format"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_sentence(
-    tolfl: Command, fleet: Path, tmp_path: Path, command: str, code: int, said: str
-) -> None:
-    (tmp_path / "file").touch()
-    shutil.copytree(fleet, tmp_path / "fleet")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    found, out, err = tolfl("enroll", *command.split())
-
-    assert (found, out) == (code, "")
-    assert said in err
-    assert "Traceback" not in err
-    assert err.startswith("tolfl: ") == (not err.startswith("Usage")), err
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("content", ["", "garbage", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])

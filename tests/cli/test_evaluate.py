@@ -79,21 +79,3 @@ def test_a_data_set_is_tested_as_it_was_split(tmp_path: Path, monkeypatch: pytes
     found = json.loads(run("evaluate", "m", "blobs", "--format", "json").out)
 
     assert found["fleet"]["auroc"] == fitted["auroc"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (("truth.csv",), 2, "--label-column says which column has the truth"),
-        (("truth.csv", "--label-column", "verdict"), 2, "no column 'verdict'"),
-        (("truth.csv", "--label-column", "building"), 2, "say which are typical"),
-        (("truth.csv", "--label-column", "state", "--typical", "calm"), 2, "no row has the class 'calm'"),
-        (("nowhere",), 2, "unknown data set 'nowhere'"),
-    ],
-    ids=["no-truth", "no-column", "no-typical-class", "no-such-class", "no-data"],
-)
-def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
-    done = run("evaluate", model, *arguments)
-
-    assert (done.code, done.out) == (code, "")
-    assert sentence in done.err

@@ -83,19 +83,3 @@ def test_the_scorer_refuses_a_bad_source_in_one_sentence(model: Path, tmp_path: 
     assert (done.returncode, done.stdout) == (2, "")
     assert "no column for 5 of 5 columns" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--to", "tflite"), "unknown kind of export 'tflite'; choose one of: scorer, onnx"),
-        (("--to", "onnx", "--label-column", "state"), "--label-column is a column of --data; give both"),
-        (("--data", "truth.csv"), "a scorer is the detector's own code"),
-    ],
-)
-def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    done = run("export", model, *arguments)
-
-    assert (done.code, done.out) == (2, "")
-    assert sentence in done.err
-    assert done.err.count("\n") == 1

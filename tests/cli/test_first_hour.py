@@ -17,7 +17,6 @@ import pytest
 from docs.generate.commands import commands, examples
 from tests.cli.conftest import Command, wait_for
 from tolfl.cli import app
-from tolfl.core.errors import did_you_mean
 
 TINY = ("--data", "blobs", "-n", "4", "-k", "2", "--rounds", "2", "--samples-per-device", "20")
 TOLFL = (sys.executable, "-c", "from tolfl.cli import main; main()")
@@ -39,119 +38,6 @@ def shell(script: str, folder: Path, **environment: str) -> subprocess.Completed
         capture_output=True,
         timeout=100,
     )
-
-
-# -- typos ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("simulat", "simulate"),
-        ("data lst", "list"),
-        ("enrol list", "enroll"),
-        ("simulate --schem fl", "--scheme"),
-        ("simulate --scheme tolfl", "tol-fl"),
-        ("simulate --scheme fed-group", "fedgroup"),
-        ("simulate --data commsml", "comms-ml"),
-        ("simulate --data fashion_mnist", "fashion-mnist"),
-        ("simulate --optimizer adm", "adam"),
-        ("simulate --timing lam", "lan"),
-        ("simulate --set train.lrr=1", "lr"),
-        ("simulate --on-head-failure elekt", "elect"),
-        ("compare --schemes tolfl", "tol-fl"),
-        ("reproduce servr", "server"),
-        ("data get mnsit", "mnist"),
-        ("data describe cifar10", "cifar-10"),
-        ("fit commsml", "comms-ml"),
-        ("fit blobs --model pcaa", "pca"),
-        ("up --scheme tolfl", "tol-fl"),
-    ],
-)
-def test_a_typo_is_answered_with_what_was_probably_meant(
-    tolfl: Command, tmp_path: Path, typed: str, meant: str
-) -> None:
-    code, out, err = tolfl(*typed.split())
-
-    assert (code, out) == (2, "")
-    assert err.startswith("tolfl: ")
-    assert err.count("\n") == 1
-    assert any(f"{ask} {quote}{meant}" in err for ask in ("id you mean", "options:") for quote in ("'", "")), err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_that_is_nowhere_near_gets_no_suggestion() -> None:
-    assert did_you_mean("gossip", ["tol-fl", "fl", "sbt"]) == ""
-    assert did_you_mean("Tol_FL", ["tol-fl", "fl"]) == "; did you mean 'tol-fl'?"
-
-
-# -- wrong things in the right place --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("typed", "code", "sentence"),
-    [
-        ("simulate nowhere.toml", 2, "nowhere.toml: cannot be read (No such file or directory)"),
-        ("simulate folder", 2, "folder: cannot be read (Is a directory)"),
-        ("simulate odd.toml", 2, "unknown key 'devises'; known are: blobs"),
-        ("simulate --data empty.csv", 2, "empty.csv: the file is empty"),
-        ("simulate --data folder", 2, "folder: there is no file in it"),
-        ("simulate --data nowhere.csv", 2, "nowhere.csv: no such file or folder"),
-        ("simulate --data mnist", 2, "fetch it with `tolfl data get mnist`"),
-        ("simulate --data mnist --data-dir nowhere", 2, "nowhere: no such folder"),
-        ("simulate -k 20", 2, "20 clusters for 10 devices; use at most 10"),
-        ("simulate -n -5", 2, "devices -5; use at least 1"),
-        ("simulate --rounds -3", 2, "rounds -3; use at least 1"),
-        ("simulate --lr -1", 2, "lr -1; use a number above 0"),
-        ("simulate --fail server@500", 2, "round 500 never comes"),
-        ("compare -k 20", 2, "20 clusters for 10 devices"),
-        ("plan -k 20", 2, "20 clusters for 10 devices"),
-        ("up -k 20", 2, "20 clusters for 10 devices"),
-        ("up --data empty.csv", 2, "empty.csv: the file is empty"),
-        ("fit empty.csv", 2, "empty.csv: the file is empty"),
-        ("fit empty.csv --out folder", 2, "--out folder is a folder"),
-        ("score folder empty.csv", 2, "detector folder: is a folder"),
-        ("score nowhere empty.csv", 2, "there is no such file; tolfl fit makes one"),
-        ("inspect empty.csv", 2, "is no detector"),
-        ("report nowhere", 1, "run directory nowhere: does not exist"),
-        ("report folder", 1, "holds no run"),
-        ("dashboard nowhere", 1, "run directory nowhere: does not exist"),
-        ("status folder", 2, "folder is no run directory of real devices"),
-        ("status nowhere", 2, "write host:port"),
-        ("node --config nowhere.toml", 2, "nowhere.toml: cannot be read"),
-        ("node", 2, "missing option '--config' / '-c'; see tolfl node --help"),
-        ("enroll device 3", 1, "tolfl enroll init makes one"),
-        ("data describe empty.csv", 2, "empty.csv: the file is empty"),
-        ("simulate --data blobs --rounds 2 --out /proc/x", 1, "/proc/x: cannot be written"),
-        ("demo --out empty.csv", 1, "empty.csv: is not empty"),
-    ],
-)
-def test_a_mistake_gets_one_sentence_and_leaves_nothing_behind(
-    tolfl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, sentence: str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("TOLFL_DATA", raising=False)
-    (tmp_path / "empty.csv").touch()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "odd.toml").write_text("devises = 3\n")
-    before = sorted(tmp_path.rglob("*"))
-    given, out, err = tolfl(*typed.split())
-
-    assert (given, out) == (code, "")
-    assert err.startswith("tolfl: ")
-    assert sentence in err
-    assert err.count("\n") == 1
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_second_run_in_one_folder_is_refused_and_the_first_stays(tolfl: Command, tmp_path: Path) -> None:
-    tolfl("simulate", *TINY, "--out", "mine")
-    before = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
-    code, out, err = tolfl("simulate", *TINY, "--out", "mine", "--seed", "1")
-
-    assert (code, out) == (1, "")
-    assert "is not empty; choose another --out, or continue the run in it with --resume" in err
-    assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
 
 
 def test_letters_of_any_language_are_fine_in_a_path(tolfl: Command, tmp_path: Path) -> None:
@@ -272,12 +158,6 @@ def test_ctrl_c_is_one_sentence(tmp_path: Path) -> None:
 
 
 # -- help, examples, completion -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_help_has_an_example_of_itself(name: str) -> None:
-    assert examples(COMMANDS[name])
-    assert all(f"tolfl {name}" in example for example in examples(COMMANDS[name]))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -143,45 +143,6 @@ def test_odd_but_usable_tables_are_used(folder: Path) -> None:
     assert "constant in all training rows, so that any other value is anomalous: door" in done.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (("nowhere.csv",), 2, "nowhere.csv: no such file"),
-        (("nowhere",), 2, "unknown data set 'nowhere'"),
-        (("typical.csv", "--device-column", "room"), 2, "no column 'room' for the device"),
-        (("one.csv", "--device-column", "site"), 2, "one device, only, which has all the rows"),
-        (("words.csv",), 2, "only words are there; a detector needs at least one column of numbers"),
-        (("typical.csv", *ROLES, "--model", "forest"), 2, "unknown model 'forest'"),
-        (("typical.csv", *ROLES, "--fail", "tomorrow"), 2, "failure plan 'tomorrow'"),
-        (("typical.csv", *ROLES, "--alarms-per-day", "1"), 2, "go together"),
-        (("typical.csv", *ROLES, "--contamination", "2"), 2, "contamination 2"),
-        (("typical.csv", *ROLES, "--contamination", "much"), 2, "setting of the detector is wrong"),
-        (("typical.csv", *ROLES, "--set", "colour=3"), 2, "a detector has no such field"),
-        (("typical.csv", *ROLES, "--clusters", "9", *PCA), 2, "9 clusters for 3 devices"),
-        (("typical.csv", *ROLES, "--continue", "nothing"), 2, "there is no such file; tolfl fit makes one"),
-        (("typical.csv", *ROLES, "--model", "auto"), 2, "model 'auto' is gone"),
-        (("typical.csv", *ROLES, "--out", "typical.csv"), 2, "is there already"),
-        (("typical.csv", *ROLES, "--out", "."), 2, "is a folder"),
-        (("typical.csv", *ROLES, "--out", "typical.csv/x"), 1, "cannot be written"),
-        (("typical.csv", *ROLES, *PCA, "--track", "paper"), 2, "unknown tracker 'paper'"),
-    ],
-    ids=["file", "name", "device", "alone", "words", "model", "fail", "days", "share", "word", "set", "clusters",
-         "continue", "auto", "there", "folder", "below-a-file", "track"],
-)  # fmt: skip
-def test_a_mistake_gets_one_sentence_and_writes_nothing(
-    folder: Path, arguments: tuple[str, ...], code: int, sentence: str
-) -> None:
-    (folder / "words.csv").write_text("a,b\nx,y\nz,w\n")
-    (folder / "one.csv").write_text("a,site\n" + "1,only\n" * 20)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    done = run("fit", *arguments)
-
-    assert done.code == code
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_a_folder_with_one_file_per_device_needs_no_column(folder: Path) -> None:
     (folder / "sites").mkdir()
     for place, name in enumerate(BUILDINGS):

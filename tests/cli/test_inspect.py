@@ -38,12 +38,3 @@ def test_the_same_as_json(tmp_path: Path) -> None:
     assert found["thresholds"]["fleet"]["expected_rate"] == detector.thresholds.fleet.expected_rate
     assert found["features"][2] == {"name": "co2", "unit": "ppm"}
     assert "levels" not in found["thresholds"]["fleet"]
-
-
-def test_what_is_no_detector_gets_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "model").write_text("hello")
-    done = run("inspect", tmp_path / "model")
-
-    assert (done.code, done.out) == (2, "")
-    assert "is no detector" in done.err
-    assert "Example: tolfl inspect" in run("inspect", "--help").out

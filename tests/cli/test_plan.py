@@ -14,7 +14,6 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tolfl.cli.experiment_commands import plan
-from tolfl.core.errors import SpecError, TolFLError
 
 ROOT = Path(__file__).resolve().parents[2]
 Plan: TypeAlias = Callable[..., Result]
@@ -90,58 +89,6 @@ def test_an_mtbf_makes_slow_layouts_riskier(planned: Plan) -> None:
 
     assert result["failures"].startswith("each device fails every 1 h on average (0.5 h as a head)")
     assert [odds for _, odds in by_pace] == sorted((odds for _, odds in by_pace), reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ((*PAPER, "--odds", "0.9,0.08"), "give three, of nobody, a client and a head"),
-        ((*PAPER, "--odds", "0.9,0.08,0.03"), "add up to 1.01"),
-        ((*PAPER, "--odds", "1.2,-0.1,-0.1"), "each must be a probability"),
-        ((*PAPER, "--odds", "a,b,c"), "--odds 'a,b,c': give numbers, separated by commas"),
-        ((*PAPER, "--odds", "1,0,0", "--one-of-n"), "give one of them"),
-        ((*PAPER, "--head-fail-odds", "0.1"), "--head-fail-odds goes with --fail-odds"),
-        ((*PAPER, "--head-mtbf", "0.1"), "--head-mtbf goes with --mtbf"),
-        ((*PAPER, "--fail-odds", "-1"), "fail odds -1"),
-        ((*PAPER, "--mtbf", "0"), "MTBF 0"),
-        ((*PAPER, "--clusters", "11"), "11 clusters for 10 devices"),
-        ((*PAPER, "--clusters", "0"), "0 clusters; at least 1"),
-        ((*PAPER, "--clusters", "two"), "--clusters 'two': give whole numbers"),
-        ((*PAPER, "--devices", "1"), "a plan needs at least 2"),
-        ((*PAPER, "--latency", "-1"), "latency_s -1; use at least 0"),
-        ((*PAPER, "--sizes", "0"), "sizes 0; use at least 1"),
-        ((*PAPER, "--bandwidth", "0"), "bandwidth_bps 0; use a number above 0"),
-        ((*PAPER, "--features", "0"), "features 0; use at least 1"),
-        ((*PAPER, "--deadline", "0"), "deadline 0 s"),
-        ((*PAPER, "--uplink", "radio"), "unknown value 'radio'; choose one of: serial, parallel"),
-        ((*PAPER, "--timing", "mars"), "unknown timing preset 'mars'"),
-        ((*PAPER, "--data", "blobs"), "unknown data set of the paper 'blobs'"),
-        ((*PAPER, "--set", "topology='0,1|2,3'"), "leave it out"),
-        (("--auroc-from", "nowhere.json"), "say paper, or leave it out for a pilot run"),
-        (("--data", "nowhere"), "unknown data set 'nowhere'"),
-        (("--data", "blobs", "--pilot-rounds", "1"), "a pilot run of 1 rounds"),
-        (("--data", "blobs", "--pilot-rounds", "0"), "rounds 0; use at least 1"),
-    ],
-    ids=lambda value: "_".join(value[1:]) if isinstance(value, tuple) else "",
-)
-def test_a_wrong_word_gets_one_sentence_and_leaves_no_folder(
-    planned: Plan, tmp_path: Path, arguments: tuple[str, ...], sentence: str
-) -> None:
-    done = planned(*arguments)
-
-    assert isinstance(done.exception, SpecError)  # which the command line turns into exit code 2
-    assert sentence in str(done.exception)
-    assert "\n" not in str(done.exception)
-    assert done.stdout == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_gets_a_sentence(planned: Plan, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = planned(*PAPER, "--out", "file/below")
-
-    assert isinstance(done.exception, TolFLError)
-    assert "cannot be written" in str(done.exception)
 
 
 def test_the_worked_example_of_the_how_to_gives_what_it_shows(planned: Plan) -> None:

@@ -128,17 +128,6 @@ def test_a_detector_for_recordings_of_ones_own_finds_a_tone(tolfl: Command, tmp_
     assert rows[50]["features"][0]["unit"] in ("dBFS", "dB", "kHz")
 
 
-def test_more_recordings_do_not_go_on_training_a_detector(tolfl: Command, tmp_path: Path) -> None:
-    noise_recording(tmp_path / "first", 0)
-    noise_recording(tmp_path / "second", 1)
-    tolfl("fit", "first.sigmf-meta", "--model", "pca", "--out", "model")
-    code, out, err = tolfl("fit", "second.sigmf-data", "--continue", "model", "--out", "model-2")
-
-    assert (code, out) == (2, "")
-    assert "fit anew" in err
-    assert not (tmp_path / "model-2").exists()
-
-
 def test_a_spectrogram_is_drawn(tolfl: Command, tmp_path: Path) -> None:
     noise_recording(tmp_path / "today", 7, tone_from=10)
     code, out, _ = tolfl("data", "spectrogram", "today.sigmf-meta", "--out", "pictures/all.png")
@@ -152,48 +141,3 @@ def test_a_spectrogram_is_drawn(tolfl: Command, tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "all.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(as_json)["duration_s"] == pytest.approx(0.06144)
     assert (tmp_path / "part.svg").is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("fit", "cut.sigmf-meta", "--out", "m"), "the metadata speak of sample 1500, but there are 1000"),
-        (("fit", "alone.sigmf-meta", "--out", "m"), "alone.sigmf-data is not beside it"),
-        (("fit", "nothing.sigmf-meta", "--out", "m"), "nothing.sigmf-meta: no such file or folder"),
-        (("fit", "good.sigmf-meta", "--device-column", "x", "--out", "m"), "there is no column 'x' for the device"),
-        (("fit", "good.sigmf-meta", "--label-column", "x", "--out", "m"), "there is no column 'x' for the label"),
-        (("fit", "mixed", "--out", "m"), "its columns are not those of mixed/a.sigmf-meta"),
-        (("fit", "broken.sigmf-meta", "--out", "m"), "data row 2: samples of this window are no finite numbers"),
-        (("score", "model", "slow.sigmf-meta"), "no column for 64 of 75 columns"),
-        (("score", "model", "good.sigmf-meta", "--time-column", "when"), "there is no column 'when' for the time"),
-        (("data", "spectrogram", "good.sigmf-meta", "--out", "x.doc"), "a picture ends in one of .png, .svg, .pdf"),
-        (("data", "spectrogram", "good.sigmf-meta", "--from", "9", "--out", "x.png"), "the recording lasts 0.06144 s"),
-        (("data", "spectrogram", "good.csv", "--out", "x.png"), "no recording by its name"),
-        (("data", "generate", "comms-ml", "--iq", "--seconds", "0", "--out", "d", *TINY), "--seconds 0; use a number"),
-    ],
-)  # fmt: skip
-def test_a_wrong_word_or_a_broken_recording_gets_one_sentence(
-    tolfl: Command, tmp_path: Path, arguments: tuple[str, ...], sentence: str
-) -> None:
-    noise_recording(tmp_path / "good", 0)
-    tolfl("fit", "good.sigmf-meta", "--model", "pca", "--out", "model")
-    about = {"core:datatype": "ci8", "core:sample_rate": 1e6, "core:version": "1.0.0"}
-    notes = [{"core:sample_start": 1000, "core:sample_count": 500}]
-    for name in ("cut", "alone"):
-        meta = {"global": about, "captures": [], "annotations": notes}
-        (tmp_path / f"{name}.sigmf-meta").write_text(json.dumps(meta))
-    (tmp_path / "cut.sigmf-data").write_bytes(bytes(2000))
-    broken = np.zeros(4096, np.complex64)
-    broken[1500] = np.inf
-    write_recording(tmp_path / "broken", [broken], rate_hz=1e6, frequency_hz=0.0)
-    write_recording(tmp_path / "slow", [np.zeros(4096, np.complex64)], rate_hz=1e5, frequency_hz=0.0)
-    noise_recording(tmp_path / "mixed" / "a", 0)
-    write_recording(tmp_path / "mixed" / "b", [np.zeros(4096, np.complex64)], rate_hz=1e5, frequency_hz=0.0)
-    code, out, err = tolfl(*arguments)
-
-    assert code in (1, 2)
-    assert sentence in err
-    assert err.count("\n") == 1
-    assert out == ""
-    assert not (tmp_path / "m").exists()
-    assert not (tmp_path / "x.png").exists()

@@ -60,23 +60,3 @@ def test_every_scheme_has_a_report(scheme: str, tolfl: Command, tmp_path: Path) 
 
     assert (code, said) == (0, "")
     check_self_contained((tmp_path / "x" / "report.html").read_text())
-
-
-@pytest.mark.parametrize(
-    ("flags", "code", "sentence"),
-    [
-        (["nowhere"], 1, "run directory nowhere: does not exist"),
-        (["x/spec.toml"], 1, "is a file; name the folder that it is in"),
-        (["x", "--failure-free", "x"], 2, "run x had failures of its own"),
-        (["x", "--failure-free", "x", "--simulate-failure-free"], 2, "use one of them"),
-        (["x", "--out", "x"], 1, "is a folder; name a file with --out"),
-    ],
-    ids=["nowhere", "file", "disturbed", "both", "folder"],
-)
-def test_a_wrong_request_is_one_sentence(flags: list[str], code: int, sentence: str, tolfl: Command) -> None:
-    tolfl("simulate", *SMALL, "--fail", "server@2", "--out", "x")
-    got, told, said = tolfl("report", *flags)
-
-    assert (got, told) == (code, "")
-    assert sentence in said
-    assert len(said.splitlines()) == 1

@@ -106,33 +106,6 @@ def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, tolfl: Comman
     assert len(rows) == 2 * 10  # two repetitions of six schemes, three plain baselines and devices alone
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words", "code"),
-    [
-        (["tables"], "unknown experiment 'tables'; choose one of: clean, client, server", 2),
-        (["clean", "--data", "mars"], "unknown data set of this experiment 'mars'", 2),
-        (
-            ["liars", "--data", "cifar-10"],
-            "unknown data set of this experiment 'cifar-10'; choose one of: all, comms-ml",
-            2,
-        ),
-        (["clean", "--on", "moon"], "say local, ray (this machine) or ray:ADDRESS", 2),
-        (["render", "--out", "nowhere"], "there are no results to render", 2),
-        (["clean", "--quick", "--data", "cifar-100"], "cifar-100", 2),
-    ],
-    ids=["experiment", "data", "not-of-it", "place", "render", "not-at-hand"],
-)
-def test_wrong_words_get_one_sentence(
-    tolfl: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], words: str, code: int
-) -> None:
-    monkeypatch.setenv("TOLFL_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found, shown, said = tolfl("reproduce", *arguments)
-    assert (found, shown) == (code, "")
-    assert words in said
-    assert len(said.strip().splitlines()) == 1
-
-
 def test_a_full_cache_is_not_started_anew(quick: Path, tolfl: Command) -> None:
     code, _, said = tolfl("reproduce", *QUICK, *places(quick), "--no-resume")
     assert (code, "is not empty; choose another --cache" in said) == (1, True)

@@ -160,34 +160,6 @@ def test_words_become_what_they_were_in_training(tmp_path: Path, monkeypatch: py
     assert float(str(odd["score"])) > float(str(usual["score"]))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (("model",), 2, "say what to score"),
-        (("model", "new.csv", "--follow"), 2, "only a capture can be followed"),
-        (("model", "new.csv", "--interface", "lo"), 2, "leave one of them out"),
-        (("model", "new.csv", "--group", "-1"), 2, "--group -1"),
-        (("model", "nowhere.csv"), 2, "nowhere.csv: no such file"),
-        (("model", "blobs"), 2, "not the name of a data set"),
-        (("new.csv", "new.csv"), 2, "is no detector"),
-        (("model", "new.csv", "--device-column", "room"), 2, "no column 'room'"),
-        (("model", "other.csv"), 2, "no column for 5 of 5 columns: 'temp', 'humidity', 'co2', 'fan', 'power'"),
-        (("model", "wide.npz"), 2, "the detector was trained on 5 columns"),
-        (("model", "empty.csv"), 2, "the file is empty"),
-    ],
-    ids=["nothing", "both", "interface", "gap", "file", "name", "model", "device", "columns", "arrays", "empty"],
-)
-def test_a_mistake_gets_one_sentence(model: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
-    Path("other.csv").write_text("a,b\n1,2\n")
-    Path("empty.csv").write_text("")
-    np.savez("wide.npz", X=np.zeros((3, 6)))
-    done = run("score", *arguments)
-
-    assert (done.code, done.out) == (code, "")
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
-
-
 @pytest.mark.parametrize("shown", ["table", "csv", "jsonl", "json"])
 def test_an_empty_stream_is_no_error(model: Path, shown: str) -> None:
     done = run("score", model, "--follow", "--format", shown, stdin="")

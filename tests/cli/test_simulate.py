@@ -98,13 +98,6 @@ class Mean(Learner):
     assert "training loss" not in out
 
 
-def test_a_plan_that_names_no_stage_of_the_run_leaves_no_folder(tolfl: Command, tmp_path: Path) -> None:
-    code, _, err = tolfl("simulate", *SMALL, "--fail", "server@thresholds:2", "--out", "x")
-
-    assert (code, (tmp_path / "x").exists()) == (2, False)
-    assert "no stage 'thresholds', this run has none" in err
-
-
 def test_devices_that_go_on_alone_leave_a_model_each(tolfl: Command, tmp_path: Path) -> None:
     code, out, _ = tolfl("simulate", *SMALL, "--scheme", "fl", "--fail", "server@2", "--out", "x")
 
@@ -161,68 +154,13 @@ def test_plain_baselines_run_on_their_own(tolfl: Command) -> None:
     assert json.loads(out)["auroc"] == json.loads(out)["baselines"]["mean-vector"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence", "code"),
-    [
-        (["--clusters", "11"], "11 clusters for 10 devices; use at most 10", 2),
-        (["--devices", "0"], "devices 0; use at least 1", 2),
-        (["--scheme", "nope"], "unknown scheme 'nope'; choose one of:", 2),
-        (["--data", "nope"], "unknown data set 'nope'; choose one of: comms-ml", 2),
-        (["--fail", "device:99@3"], "failure plan 'device:99@3': there is no device 99; ids go from 0 to 9", 2),
-        (["--fail", "nonsense"], "failure plan 'nonsense': say when", 2),
-        (["--fail", "server@100"], "round 100 never comes in a run of 100 rounds", 2),
-        (["--on-head-failure", "pray"], "unknown on-head-failure policy 'pray'; choose one of: elect", 2),
-        (["--fail", "server:3@1"], "server takes no id; for another device write device:3", 2),
-        (["--fail", "cut:0|1@1/chain"], "a cut has no phase", 2),
-        (["--fail", "device:3@2-200"], "round 200 never comes in a run of 100 rounds; leave out the return", 2),
-        (["--scheme", "mean-vector", "--fail", "server@999"], "round 999 never comes", 2),
-        (["--seed", "99999999999999999999"], "use a smaller one (below 2**63)", 2),
-        (["--rounds", "1", "--batch-size", "0", "--lr", "1e9"], "is not finite: training diverged", 1),
-        (["--optimizer", "magic"], "train.optimizer: unknown value 'magic'; choose one of: sgd, momentum, adam", 2),
-        (["--topology", "0,1"], "topology '0,1': name each of the 10 devices", 2),
-        (["missing.toml"], "spec missing.toml: cannot be read", 2),
-        (["--resume"], "--resume needs --out", 2),
-        (["--resume", "--out", "nowhere"], "run directory nowhere: holds no run to resume", 1),
-        (["--lr", "50", "--rounds", "3"], "is not finite: training diverged; use a smaller step (--lr", 1),
-    ],
-)
-def test_a_bad_input_gets_one_sentence(tolfl: Command, arguments: list[str], sentence: str, code: int) -> None:
-    got, out, err = tolfl("simulate", *arguments)
+@pytest.mark.parametrize("step", ["--lr 50 --rounds 3", "--rounds 1 --batch-size 0 --lr 1e9"])
+def test_a_training_that_diverges_is_named(tolfl: Command, step: str) -> None:
+    code, out, err = tolfl("simulate", *SMALL, *step.split())
 
-    assert got == code
-    assert out == ""
-    assert err.startswith("tolfl: ")
-    assert sentence in err
-    assert len(err.splitlines()) == 1
-
-
-def test_an_unknown_key_of_a_file_is_named(tolfl: Command, tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text("[train]\nlearning_rate = 3\n")
-
-    code, _, err = tolfl("simulate", "run.toml")
-
-    assert code == 2
-    assert "spec run.toml: train: unknown key 'learning_rate'; known are: batch_size, epochs, lr" in err
-
-
-def test_a_folder_in_use_is_left_alone(tolfl: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("precious")
-
-    code, _, err = tolfl("simulate", *SMALL, "--out", "mine")
-
-    assert code == 1
-    assert "run directory mine: is not empty; choose another --out" in err
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tolfl: Command, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    code, _, err = tolfl("simulate", *SMALL, "--out", "file/below")
-
-    assert code == 1
-    assert "run directory file/below: cannot be written (Not a directory)" in err
+    assert (code, out) == (1, "")
+    assert "is not finite: training diverged; use a smaller step (--lr" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the full disk is Linux's /dev/full")
@@ -263,14 +201,6 @@ def test_a_torn_checkpoint_costs_no_records(tolfl: Command, tmp_path: Path) -> N
     assert (tmp_path / "x" / "records.jsonl").read_bytes() == before
 
 
-def test_another_specification_cannot_be_resumed(tolfl: Command) -> None:
-    tolfl("simulate", *SMALL, "--out", "x")
-    code, _, err = tolfl("simulate", "--out", "x", "--resume", "--seed", "9")
-
-    assert code == 1
-    assert "was started with other options" in err
-
-
 @pytest.mark.processes
 @pytest.mark.slow  # test_first_hour.py has Ctrl-C, tests/sim/test_resume.py going on
 def test_ctrl_c_leaves_a_run_that_resume_continues(tmp_path: Path) -> None:
@@ -290,20 +220,6 @@ def test_ctrl_c_leaves_a_run_that_resume_continues(tmp_path: Path) -> None:
                            cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
     assert json.loads(resumed.stdout)["model_sha256"] == json.loads(whole.stdout)["model_sha256"]
     assert records.read_bytes() == (tmp_path / "y" / "records.jsonl").read_bytes()
-
-
-@pytest.mark.processes
-def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m tolfl simulate {' '.join(SMALL)} --format json | head -c 5"
-    result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
-
-    assert "Traceback" not in result.stderr
-
-
-def test_help_tells_the_defaults(tolfl: Command) -> None:
-    _, out, _ = tolfl("simulate", "--help")
-
-    assert "default: 100" in out
 
 
 def test_a_small_fleet_needs_no_word_about_clusters(tolfl: Command) -> None:

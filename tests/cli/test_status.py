@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.cli.conftest import Command
 from tests.net.nodes import Fleet, fleet_of, free_addresses, held_back, small
@@ -154,38 +153,3 @@ def test_nobody_there_is_an_error_of_one_sentence(tolfl: Command) -> None:
     assert json.loads(out) == [{"address": address, "answers": False}]
     assert err.startswith(f"tolfl: {address}: nobody answers; is a device running there")
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("where", "said"),
-    [
-        ("nonsense", "address 'nonsense'; write host:port"),
-        ("127.0.0.1:99999", "write host:port"),
-        ("127.0.0.1:", "write host:port"),
-        (".", "no run directory of real devices"),
-        ("broken.toml", "device configuration"),
-        ("unknown.toml", "device configuration"),
-        ("binary.toml", "device configuration"),
-    ],
-)
-def test_a_wrong_place_is_named_in_one_sentence(tolfl: Command, tmp_path: Path, where: str, said: str) -> None:
-    (tmp_path / "broken.toml").write_text("device = ")
-    (tmp_path / "unknown.toml").write_text('device = 1\nlisten = "127.0.0.1:1"\nstate = "s"\ncolour = "red"\n')
-    (tmp_path / "devices" / "notes").mkdir(parents=True)  # no device, whatever it is
-    (tmp_path / "devices" / "notes" / "node.toml").write_text("")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    code, out, err = tolfl("status", where)
-
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.startswith("tolfl: ")
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("arguments", [(), ("127.0.0.1:1", "--format", "xml"), ("127.0.0.1:1", "another")])
-def test_asking_the_wrong_way_is_explained(tolfl: Command, arguments: tuple[str, ...]) -> None:
-    code, out, err = tolfl("status", *arguments)
-
-    assert (code, out) == (2, "")
-    assert err.startswith("tolfl: ")
-    assert err.endswith("see tolfl status --help\n")

@@ -125,67 +125,6 @@ def test_a_lost_head_takes_its_cluster_along_where_the_policy_says_so(
         assert real[name] == expected[name], name
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "sentence"),
-    [
-        (["--scheme", "batch"], 2, "runs in the simulator only (tolfl simulate)"),
-        (["--set", "repetitions=3"], 2, "3 repetitions; a real network runs one at a time"),
-        (["--fail", "device:9@3"], 2, "there is no device 9"),
-        (["--fail", "nobody@3"], 2, "start with client, server, device:ID"),
-        (["--clusters", "9"], 2, "9 clusters for 4 devices"),
-        (["--data", "nowhere"], 2, "nowhere"),
-        (["--timing", "slow"], 2, "localhost, lan, wireless"),
-        (["--resume"], 2, "--resume needs --out"),
-    ],
-    ids=["batch", "repetitions", "no-device", "no-grammar", "clusters", "data", "timing", "resume"],
-)
-def test_a_wrong_request_is_one_sentence(
-    flags: list[str], code: int, sentence: str, tolfl: Command, tmp_path: Path
-) -> None:
-    got, told, said = tolfl("up", *SMALL, "--rounds", "5", *flags)
-
-    assert (got, told) == (code, "")
-    assert sentence in said
-    assert len(said.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == [], "nothing was written"
-
-
-def test_flags_of_virtual_time_are_unknown(tolfl: Command) -> None:
-    code, _, said = tolfl("up", "--latency", "0.1")
-
-    assert code == 2
-    assert "--latency" in said
-
-
-def test_a_folder_with_something_in_it_is_not_touched(tolfl: Command, tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "mine.txt").write_text("mine")
-    code, _, said = tolfl("up", *SMALL, "--out", "x")
-
-    assert code == 1
-    assert "is not empty" in said
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["mine.txt"]
-
-
-def test_a_simulated_run_cannot_be_resumed_for_real(tolfl: Command) -> None:
-    tolfl("simulate", *SMALL, "--rounds", "2", "--out", "x")
-    code, _, said = tolfl("up", "--out", "x", "--resume")
-
-    assert code == 1
-    assert "holds no run of real devices to resume" in said
-
-
-def test_a_run_is_resumed_with_its_own_options(tolfl: Command, tmp_path: Path) -> None:
-    tolfl("simulate", *SMALL, "--rounds", "2", "--out", "x")
-    (tmp_path / "x" / "devices").mkdir()
-    (tmp_path / "x" / "devices" / "spec.toml").write_text((tmp_path / "x" / "spec.toml").read_text())
-    for flags in (["--seed", "9"], ["--set", "seed=9"]):
-        code, _, said = tolfl("up", "--out", "x", "--resume", *flags)
-
-        assert code == 1
-        assert "was started with other options" in said
-
-
 @pytest.mark.processes
 def test_a_port_that_is_taken_is_named(tolfl: Command, tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(RunSpec(data="blobs", devices=2, clusters=1, rounds=2).to_toml())

@@ -6,6 +6,7 @@ import codecs
 import os
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import typer
@@ -48,8 +49,11 @@ def run(app: typer.Typer) -> int:
     return code
 
 
+_command = cache(typer.main.get_command)
+
+
 def _invoke(app: typer.Typer) -> int:
-    command = typer.main.get_command(app)
+    command = _command(app)
     if _COMPLETING in os.environ:
         get_completion_inspect_parameters()  # makes typer's own words for the shells known
         return int(command.main(prog_name="tolfl", standalone_mode=False) or 0)

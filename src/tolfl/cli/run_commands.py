@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tolfl.dashboard import AlarmsOfDevice, Page
     from tolfl.net.client import LastAnswer
     from tolfl.runs.run_reader import RunFolder, RunReader
-    from tolfl.sim.simulation import Runs
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
 #: As many as fit side by side on a wide screen, and as many colours as can be told apart.
@@ -83,32 +82,26 @@ def _check_names(spec: RunSpec) -> None:
     check_scheme(spec)
 
 
-def _follow(runs: Runs, out: Path, tracked: Tracked) -> None:
-    """Compute the runs, telling a tracker what happens if one is asked for."""
+def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
+    """Compute the runs, telling a tracker what happens if one is asked for, and show the result."""
     from tolfl.cli.progress import follow
     from tolfl.runs.tracking import tracker_for
-
-    command = f"tolfl simulate --out {out} --resume"
-    title, (kind, where) = f"{runs.spec.scheme} on {Path(shown_data(runs.spec)).stem}", tracked
-    if kind is None:
-        follow(runs, title, command)
-        return
-    with tracker_for(kind, out.name, where) as tracker:
-
-        def tell(records: Sequence[list[AnyRecord]]) -> None:
-            for seed, of_run in enumerate(records, start=runs.spec.seed):
-                tracker.add_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
-
-        follow(runs, title, command, on_progress=lambda _: tell([one.records for one in runs.simulations]))
-        tell([result.records for result in runs.results])
-
-
-def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
     from tolfl.sim.simulation import Runs
 
     tell_of_app(spec)
-    runs = Runs(spec, out=out, resume=resume)
-    _follow(runs, out, tracked)
+    kind, where = tracked
+    with nullcontext(None) if kind is None else tracker_for(kind, out.name, where) as tracker:
+        runs = Runs(spec, out=out, resume=resume)
+
+        def track(records: Sequence[list[AnyRecord]]) -> None:
+            if tracker is not None:
+                for seed, of_run in enumerate(records, start=spec.seed):
+                    tracker.add_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
+
+        title = f"{spec.scheme} on {Path(shown_data(spec)).stem}"
+        command = f"tolfl simulate --out {out} --resume"
+        follow(runs, title, command, on_progress=lambda _: track([one.records for one in runs.simulations]))
+        track([result.records for result in runs.results])
     _draw_rounds(out, [(f"seed {result.spec.seed}", result.records) for result in runs.results])
     show_run(runs.summary, shown, out)
 

@@ -190,7 +190,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Detectors": [
         ("detect.detector_learner", "MAX_FEATURES", ""),
-        ("detect.drift", "SIGNIFICANCE", ""),
+        ("detect.thresholds", "SIGNIFICANCE", ""),
         ("detect.model_file", "FORMAT", ""),
     ],
     "The page of a run": [

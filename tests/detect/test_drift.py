@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from tolfl.core.errors import DataError
-from tolfl.detect.drift import drift_of
-from tolfl.detect.thresholds import calibrate
+from tolfl.detect.thresholds import calibrate, drift_of
 
 
 def scores(seed: int, n: int = 500, factor: float = 1.0) -> np.ndarray:

@@ -11,7 +11,7 @@ from tests.detect.rows import Rows, detector_for, near_a_plane
 from tests.learners.play import Present, play
 from tolfl.core.spec import RunSpec
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.statistics_learner import statistics_of, subspace_of
+from tolfl.detect.reconstruction_learner import statistics_of, subspace_of
 from tolfl.learners.learner import Fleet
 
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tolfl.detect.detector import Detector
     from tolfl.detect.detector_spec import DetectorSpec
-    from tolfl.detect.drift import Drift, drift_of
     from tolfl.detect.estimator import FederatedDetector, load
     from tolfl.detect.explaining import Explanation, FeatureShare
     from tolfl.detect.feature_names import Features
     from tolfl.detect.fitting import DriftWarning, NoFurtherTrainingError, NoModelError, fit_detector, fit_more
     from tolfl.detect.model_file import DetectorFileError
-    from tolfl.detect.thresholds import Limit, Thresholds
+    from tolfl.detect.thresholds import Drift, Limit, Thresholds, drift_of
 
 __all__ = [
     "Detector",
@@ -42,14 +41,13 @@ __all__ = [
 #: Where each name is: scoring must not wait for what only training needs.
 _MODULES = {
     "estimator": ("FederatedDetector", "load"),
-    "drift": ("Drift", "drift_of"),
     "explaining": ("Explanation", "FeatureShare"),
     "feature_names": ("Features",),
     "detector": ("Detector",),
     "fitting": ("DriftWarning", "NoFurtherTrainingError", "NoModelError", "fit_detector", "fit_more"),
     "model_file": ("DetectorFileError",),
     "detector_spec": ("DetectorSpec",),
-    "thresholds": ("Limit", "Thresholds"),
+    "thresholds": ("Drift", "Limit", "Thresholds", "drift_of"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

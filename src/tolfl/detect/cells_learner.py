@@ -8,7 +8,6 @@ Of more than `MOST_ROWS` rows of a fleet, each device takes every so many-th, dr
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +30,6 @@ from tolfl.detect.cells import (
     Floats32,
     Rows,
     full,
-    one_thread,
     prepared,
     root_of,
     scaling_from,
@@ -179,33 +177,6 @@ class CellStage(DetectorStage):
 
         return Pool(self.recall(what, turns, arrays, make), bounds)
 
-    def by_state(self, turns: Sequence[Turn]) -> Iterator[list[int]]:
-        """Yield the places of turns that have one state."""
-        places: dict[int, list[int]] = {}
-        for place, turn in enumerate(turns):
-            places.setdefault(id(turn.state), []).append(place)
-        yield from places.values()
-
-    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
-        """Return what each device adds to its round."""
-        found: list[dict[str, Part]] = [{} for _ in turns]
-        for places in self.by_state(turns):
-            together = [turns[place] for place in places]
-            if self.is_ready(self.part_of(together[0].state)):
-                with one_thread.limit(limits=1):
-                    parts = self.parts(together)
-                for place, own in zip(places, parts, strict=True):
-                    found[place] = own
-        return found
-
-    @abstractmethod
-    def is_ready(self, part: State) -> bool:
-        """Tell whether the stages before have left what this one takes."""
-
-    @abstractmethod
-    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
-        """Return what devices with one state add to a round."""
-
 
 # -- words ----------------------------------------------------------------------------------------------------------
 
@@ -219,21 +190,14 @@ class WordCounts(CellStage):
         """Return the state with no word counted."""
         return self.with_no_words(state)
 
-    def is_ready(self, part: State) -> bool:  # noqa: ARG002
-        """Tell that nothing comes before."""
-        return True
-
-    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
-        """Return the counts of each device."""
-        found = []
-        for turn in turns:
-            hashes = self.rows_of(turn)[:, self.words]
-            counts = [
-                np.bincount(one[np.isfinite(one)].astype(np.int64).clip(0, N_HASHES - 1), minlength=N_HASHES)
-                for one in hashes.T
-            ]
-            found.append({"words": turn.total(np.concatenate(counts))})
-        return found
+    def part(self, turn: Turn) -> dict[str, Part]:
+        """Return the counts of a device."""
+        hashes = self.rows_of(turn)[:, self.words]
+        counts = [
+            np.bincount(one[np.isfinite(one)].astype(np.int64).clip(0, N_HASHES - 1), minlength=N_HASHES)
+            for one in hashes.T
+        ]
+        return {"words": turn.total(np.concatenate(counts))}
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
         """Return the state with the counts."""
@@ -241,7 +205,7 @@ class WordCounts(CellStage):
             return state
         return self.with_part(state, words__counts=total.parts["words"].vector)
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:  # noqa: ARG002
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the counts alone."""
         return {"words": Shape("sum", "i8", len(self.words) * N_HASHES)}
 
@@ -264,9 +228,9 @@ class CellScalingRounds(CellStage):
         state = state if f"{self.prefix}words/counts" in state else self.with_no_words(state)
         return self.with_part(state, prefixes=np.zeros(self.fleet.n_features, np.int64))
 
-    def is_ready(self, part: State) -> bool:
+    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
         """Tell whether columns of words, if any, have been counted."""
-        return "prefixes" in part or "scaling/median" in part
+        return not {"prefixes", "scaling/median"}.isdisjoint(self.part_of(state))
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return counts for the medians; in the last round, what the spread follows from."""
@@ -350,11 +314,8 @@ class CellScalingRounds(CellStage):
             scaling__n=n.max(keepdims=True),
         )
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return counts for medians, or sums and extremes for each column."""
-        return self._shapes(round_index) if self.is_ready(self.part_of(state)) else {}
-
-    def _shapes(self, round_index: int) -> dict[str, Shape]:
         n_features = self.fleet.n_features
         if round_index < _MEDIAN_ROUNDS:
             return {"medians": Shape("sum", "i8", n_features * (2 + N_HASHES))}
@@ -368,7 +329,7 @@ class CellScalingRounds(CellStage):
 
     def nbytes(self, round_index: int) -> tuple[int, int]:
         """Return the bytes of counts, which travel compressed, and of what is known of the columns."""
-        up = size_of(self._shapes(round_index).values())
+        up = size_of(self.sends(round_index).values())
         if round_index < _MEDIAN_ROUNDS:
             return up // 40, 8 * self.fleet.n_features
         return up, 32 * self.fleet.n_features + 16 * self.fleet.n_devices
@@ -424,14 +385,18 @@ def _median_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 class ScaledStage(CellStage):
     """A stage that works with scaled rows and cells."""
 
-    def is_ready(self, part: State) -> bool:
+    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
         """Tell whether there is a scaling."""
-        return "scaling/spread" in part
+        return self.prefix + "scaling/spread" in state
 
     def scaled(self, turns: Sequence[Turn]) -> Pool:
         """Return the scaled rows of devices."""
         scaling = scaling_from(self.part_of(turns[0].state))
         return self.pool(turns, "scaled", lambda rows: scaling(flat(rows)), "scaling/spread")
+
+    def n_cells(self, state: State) -> int:
+        """Return how many cells there are."""
+        return len(self.part_of(state)["cells/counts"])
 
     def centres_of(self, part: State) -> NDArray[np.float64]:
         """Return the cells' centres."""
@@ -508,21 +473,21 @@ class CellRounds(ScaledStage):
         # On their grid, centres lose nothing in single precision.
         return self.with_part(state, cells__centres=centres.ravel().astype(np.float32), cells__counts=counts)
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:
         """Return counts and sums for each cell; before a split, squares too."""
-        part = self.part_of(state)
-        return self._shapes(round_index, len(part["cells/counts"])) if self.is_ready(part) else {}
-
-    def _shapes(self, round_index: int, n_cells: int) -> dict[str, Shape]:
+        n_cells = self._usual_cells(round_index) if state is None else self.n_cells(state)
         sums = Shape("sum", "f8", n_cells * self.fleet.n_features)
         shapes = {"counts": Shape("sum", "i8", 2 * n_cells), "sums": sums}
         return {**shapes, "squares": sums} if self.splits(round_index) else shapes
 
     def nbytes(self, round_index: int) -> tuple[int, int]:
         """Return the bytes of the sums, and of the cells after the round."""
-        n_cells = min(self.most, 2 ** ((round_index + 1) // ROUNDS_PER_DOUBLING))
-        next_cells = min(self.most, 2 * n_cells) if self.splits(round_index) else n_cells
-        return size_of(self._shapes(round_index, n_cells).values()), 4 * next_cells * (self.fleet.n_features + 2)
+        next_cells = (1 + self.splits(round_index)) * self._usual_cells(round_index)
+        up = size_of(self.sends(round_index).values())
+        return up, 4 * min(self.most, next_cells) * (self.fleet.n_features + 2)
+
+    def _usual_cells(self, round_index: int) -> int:
+        return min(self.most, 1 << (round_index + 1) // ROUNDS_PER_DOUBLING)
 
 
 class ScatterRound(ScaledStage):
@@ -553,10 +518,10 @@ class ScatterRound(ScaledStage):
             )
         return found
 
-    def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Return the state with the model; without anybody's rows, every column counts as it is scaled."""
         part, n_features = self.part_of(state), self.fleet.n_features
-        if not self.is_ready(part):
+        if not self.is_ready(state, closing.round):
             return state
         found = {key: one.vector for key, one in total.parts.items()}
         counts, centres = part["cells/counts"], self.centres_of(part)
@@ -584,19 +549,16 @@ class ScatterRound(ScaledStage):
             root=root[np.triu_indices(n_features)].astype(np.float32),
         )
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:  # noqa: ARG002
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the upper half of the products, and one count for each cell."""
-        part = self.part_of(state)
-        return self._shapes(len(part["cells/counts"])) if self.is_ready(part) else {}
-
-    def _shapes(self, n_cells: int) -> dict[str, Shape]:
+        n_cells = self.spec.most_cells if state is None else self.n_cells(state)
         n_features = self.fleet.n_features
         n_products = n_features * (n_features + 1) // 2
         return {"counts": Shape("sum", "i8", n_cells + 1), "scatter": Shape("sum", "f8", n_products)}
 
-    def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+    def nbytes(self, round_index: int) -> tuple[int, int]:
         """Return the bytes of the products, and of the model."""
-        up = size_of(self._shapes(self.spec.most_cells).values())
+        up = size_of(self.sends(round_index).values())
         return up, 3 * up // 2 + 4 * self.spec.most_cells * self.fleet.n_features
 
 
@@ -605,9 +567,9 @@ class CutRound(ScaledStage):
 
     rounds = 1
 
-    def is_ready(self, part: State) -> bool:
+    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
         """Tell whether there is a model."""
-        return "root" in part
+        return self.prefix + "root" in state
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return counts of the scores of all rows that train, also of those that this pass left out."""
@@ -623,9 +585,9 @@ class CutRound(ScaledStage):
         rank = int(np.ceil((1 - self.spec.trim) * counts[-1]))
         return self.with_part(state, cut=np.array([top_of(int(np.searchsorted(counts, rank)))], np.float32))
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:  # noqa: ARG002
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the counts alone."""
-        return {"scores": Shape("sum", "i8", N_BINS)} if self.is_ready(self.part_of(state)) else {}
+        return {"scores": Shape("sum", "i8", N_BINS)}
 
     def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
         """Return the bytes of counts, which travel compressed, and of one number."""

@@ -5,7 +5,7 @@ It knows nothing of scikit-learn, so commands, exports and devices can use it as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -59,32 +59,6 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def survivors(self) -> tuple[str, ...]:
         """Who was alive in the end."""
         return tuple(device.name for device in self.devices if device.is_survivor)
-
-
-def device_shares(
-    names: Sequence[str], sizes: Sequence[tuple[int, int]], rounds: Sequence[int], last: Sequence[int], last_round: int
-) -> tuple[DeviceShare, ...]:
-    """Return each device's part, from its rows, how many rounds it was in, and in which one last (-1: in none)."""
-    rows = zip(names, sizes, rounds, last, strict=True)
-    return tuple(DeviceShare(name, *size, n_rounds, seen == last_round) for name, size, n_rounds, seen in rows)
-
-
-def losses(
-    names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
-) -> tuple[Event, ...]:
-    """Return who was lost on the way, and where it was last heard of; earliest first.
-
-    >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
-    'lost; last heard of in scaling 1'
-    """
-    events = []
-    for seen, name in sorted((seen, place) for place, seen in enumerate(last)):
-        if seen < 0:
-            events.append(Event(0, names[name], "never heard of"))
-        elif seen < last_round:
-            of_stage, inner, _ = stage(seen)
-            events.append(Event(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
-    return tuple(events)
 
 
 #: Rows of a device from which it makes one cell of its own.

@@ -6,7 +6,7 @@ the specification: every device that has the state writes the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,18 +18,17 @@ from tolfl.core.contribution import Contribution
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
-from tolfl.detect.autoencoder_learner import AutoencoderTraining, autoencoder_for
 from tolfl.detect.cells import Cells
 from tolfl.detect.cells_learner import cell_stages, fleet_scores
-from tolfl.detect.detector import Detector, Training, device_shares, losses
+from tolfl.detect.detector import Detector, DeviceShare, Event, Training
 from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
 from tolfl.detect.detector_stage import flat, scaler_of
 from tolfl.detect.feature_names import Features
 from tolfl.detect.model_file import to_bytes
 from tolfl.detect.novelty_learner import NoveltyRounds
 from tolfl.detect.reconstruction import Reconstruction
+from tolfl.detect.reconstruction_learner import AutoencoderTraining, StatisticsRound, autoencoder_for
 from tolfl.detect.scaling_rounds import Scaling
-from tolfl.detect.statistics_learner import StatisticsRound
 from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
 from tolfl.learners.registry import OF_FLEETS
@@ -139,9 +138,9 @@ class DetectorStages(Stages):
         """Return the model that a state holds; None: there is none yet."""
         if self.spec.model in OF_CELLS:
             return Cells.from_arrays(state) if "root" in state else None
-        scaler = scaler_of(state)
-        if scaler is None:
+        if "scaler/shift" not in state:
             return None
+        scaler = scaler_of(state)
         low, high = state["scaler/low"], state["scaler/high"]
         if self._training is None:
             if "pca/mean" not in state:
@@ -174,7 +173,10 @@ class DetectorStages(Stages):
             model=model.name,
             rounds=last_round + 1,
             n_samples=self._n_samples(state),
-            devices=device_shares(self._names, sizes, rounds, last, last_round),
+            devices=tuple(
+                DeviceShare(name, *size, n_rounds, seen == last_round)
+                for name, size, n_rounds, seen in zip(self._names, sizes, rounds, last, strict=True)
+            ),
             events=losses(self._names, last, last_round, self.stage),
             ended="over" if last_round + 1 == self.rounds else f"in {self.stage(last_round)[0]}",
             notes=() if self._training is None else self._training.notes(state),
@@ -254,3 +256,21 @@ def learn_of(spec: DetectorSpec) -> dict[str, object]:
     given = {key: getattr(spec, key) for key in LEARN_KEYS if getattr(spec, key) is not None}
     plain: dict[str, object] = msgspec.to_builtins(given)
     return plain
+
+
+def losses(
+    names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
+) -> tuple[Event, ...]:
+    """Return who was lost on the way, and where it was last heard of; earliest first.
+
+    >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
+    'lost; last heard of in scaling 1'
+    """
+    events = []
+    for seen, name in sorted((seen, place) for place, seen in enumerate(last)):
+        if seen < 0:
+            events.append(Event(0, names[name], "never heard of"))
+        elif seen < last_round:
+            of_stage, inner, _ = stage(seen)
+            events.append(Event(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
+    return tuple(events)

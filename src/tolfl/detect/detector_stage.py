@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.contribution import Part
 from tolfl.core.seeding import Purpose, random_words, stream_keys
-from tolfl.datasets.federated import Samples
 from tolfl.datasets.scaling import Scaler
+from tolfl.detect.cells import one_thread
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.feature_names import Rows
 from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
@@ -57,6 +58,46 @@ class DetectorStage(Learner):
         """Return the state as it is."""
         return state
 
+    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what each device adds to its round; nothing where the stages before have not left what it takes."""
+        found: list[dict[str, Part]] = [{} for _ in turns]
+        by_state: dict[int, list[int]] = {}
+        for place, turn in enumerate(turns):
+            by_state.setdefault(id(turn.state), []).append(place)
+        for places in by_state.values():
+            together = [turns[place] for place in places]
+            if self.is_ready(together[0].state, together[0].round):
+                with one_thread.limit(limits=1):
+                    parts = self.parts(together)
+                for place, own in zip(places, parts, strict=True):
+                    found[place] = own
+        return found
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return what devices with one state add to a round."""
+        return [self.part(turn) for turn in turns]
+
+    def part(self, turn: Turn) -> dict[str, Part]:
+        """Return what a device adds to a round, where `parts` does not say it for many at once."""
+        raise NotImplementedError
+
+    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
+        """Tell whether the stages before have left what this one takes."""
+        return True
+
+    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+        """Return what a round may carry."""
+        return self.sends(round_index, state) if self.is_ready(state, round_index) else {}
+
+    @abstractmethod
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:
+        """Return what devices send in a round; without a state, what they usually send."""
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of a contribution and of a closed round."""
+        n_bytes = size_of(self.sends(round_index).values())
+        return n_bytes, n_bytes
+
     def training_rows(self, turn: Turn) -> Rows:
         """Return a device's rows that train."""
         return flat(turn.rows)[self.training_places(turn)]
@@ -90,10 +131,8 @@ def flat(rows: Rows) -> Rows:
     return rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
 
 
-def scaler_of(state: State) -> Scaler | None:
-    """Return the scaling that the fleet agreed on; None: nobody took part in that."""
-    if "scaler/shift" not in state:
-        return None
+def scaler_of(state: State) -> Scaler:
+    """Return the scaling that the fleet agreed on."""
     return Scaler(state["scaler/shift"], state["scaler/factor"], state["scaler/fill"])
 
 
@@ -101,16 +140,6 @@ def missing_values(rows: Rows) -> NDArray[np.bool_] | None:
     """Return which values are missing (NaN); None: not one."""
     is_missing = np.isnan(rows)
     return is_missing if is_missing.any() else None
-
-
-def scaled_together(groups: Sequence[tuple[Scaler, Rows]], n_features: int) -> tuple[Samples, list[tuple[int, int]]]:
-    """Return the scaled rows of many devices in one array, and from where to where each device's are."""
-    ends = np.cumsum([0, *(len(rows) for _, rows in groups)]).tolist()
-    pool = np.empty((ends[-1], n_features), np.float32)
-    places = list(pairwise(ends))
-    for (scaler, rows), (first, last) in zip(groups, places, strict=True):
-        pool[first:last] = scaler(rows, missing_values(rows))
-    return pool, places
 
 
 def size_of(shapes: Iterable[Shape]) -> int:

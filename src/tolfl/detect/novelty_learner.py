@@ -26,11 +26,12 @@ class NoveltyRounds(DetectorStage):
         self.measures = measures_of(fleet.columns)
         self.has_own = fleet.n_devices <= MOST_OWN
 
-    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
-        """Return the extremes of each device, or its second ones and its own range."""
-        return [self._parts(turn) if "novelty/unit" in turn.state else {} for turn in turns]
+    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
+        """Tell whether the scaling has left units."""
+        return "novelty/unit" in state
 
-    def _parts(self, turn: Turn) -> dict[str, Part]:
+    def part(self, turn: Turn) -> dict[str, Part]:
+        """Return the extremes of a device, or its second ones and its own range."""
         values = transformed(flat(turn.rows).astype(np.float64), self.measures)
         if turn.round == 0:
             low, high = np.fmin.reduce(values, initial=HIGHEST), np.fmax.reduce(values, initial=-HIGHEST)
@@ -69,11 +70,8 @@ class NoveltyRounds(DetectorStage):
         own = {"novelty/own-ranges": found["own"]} if "own" in found else {}
         return {**state, "novelty/low": low, "novelty/high": high, **own}
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return extremes, counts, and a place for the range of each device."""
-        return self._shapes(round_index) if "novelty/unit" in state else {}
-
-    def _shapes(self, round_index: int) -> dict[str, Shape]:
         n_features = self.fleet.n_features
         found = {"low": Shape("min", "f8", n_features), "high": Shape("max", "f8", n_features)}
         if round_index:
@@ -81,11 +79,6 @@ class NoveltyRounds(DetectorStage):
             if self.has_own:
                 found["own"] = Shape("sum", "f8", self.fleet.n_devices * (1 + 2 * n_features))
         return found
-
-    def nbytes(self, round_index: int) -> tuple[int, int]:
-        """Return the bytes of what travels up, and of the ranges."""
-        up = 8 * sum(shape.length for shape in self._shapes(round_index).values())
-        return up, up
 
     def novelty(self, state: State, names: Sequence[str]) -> Novelty | None:
         """Return the ranges that a state holds; None: there are none."""

@@ -6,8 +6,6 @@ LeVeque) is not a sum by place, and what travels must be one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tolfl.core.contribution import HIGHEST, Contribution, Part
@@ -25,12 +23,14 @@ class Scaling(DetectorStage):
         """Two for `standard`, else one."""
         return 2 if self.spec.scaling == "standard" else 1
 
-    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+    def part(self, turn: Turn) -> dict[str, Part]:
         """Return counts, sums, extremes and numbers of rows; in the second round, squares about the mean."""
-        return [self._squares(turn) if turn.round else self._moments(turn) for turn in turns]
-
-    def _moments(self, turn: Turn) -> dict[str, Part]:
         train = self.training_rows(turn)
+        if turn.round:
+            values = train.astype(np.float64)
+            is_there = ~np.isnan(values)
+            squares = np.where(is_there, np.square(values - turn.state["scaler/fill"]), 0.0).sum(axis=0)
+            return {"counts": turn.total(is_there.sum(axis=0).astype(np.float64)), "squares": turn.total(squares)}
         own = Moments.of(train, missing_values(train), has_squares=False)
         return {
             "counts": turn.total(own.counts),
@@ -39,14 +39,6 @@ class Scaling(DetectorStage):
             "highest": turn.total(np.maximum(own.highest, -HIGHEST), "max"),
             "sizes": turn.total(self.sizes(turn)),
         }
-
-    def _squares(self, turn: Turn) -> dict[str, Part]:
-        if "scaler/fill" not in turn.state:
-            return {}
-        train = self.training_rows(turn).astype(np.float64)
-        is_there = ~np.isnan(train)
-        squares = np.where(is_there, np.square(train - turn.state["scaler/fill"]), 0.0).sum(axis=0)
-        return {"counts": turn.total(is_there.sum(axis=0).astype(np.float64)), "squares": turn.total(squares)}
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Return the state with the scaling that the moments lead to."""
@@ -74,13 +66,12 @@ class Scaling(DetectorStage):
             "sizes": found["sizes"],
         }
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
-        """Return one number for each column of each kind, and two for each device."""
-        if round_index and "scaler/fill" not in state:
-            return {}
-        return self._shapes(round_index)
+    def is_ready(self, state: State, round_index: int) -> bool:
+        """Tell whether there is a mean, which squares are about."""
+        return not round_index or "scaler/fill" in state
 
-    def _shapes(self, round_index: int) -> dict[str, Shape]:
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
+        """Return one number for each column of each kind, and two for each device."""
         column = Shape("sum", "f8", self.fleet.n_features)
         if round_index:
             return {"counts": column, "squares": column}
@@ -96,7 +87,7 @@ class Scaling(DetectorStage):
         """Return the bytes of the moments, and of the scaling with the numbers of rows."""
         n_columns = 1 if round_index else 6
         down = 8 * (n_columns * self.fleet.n_features + (0 if round_index else 2 * self.fleet.n_devices))
-        return size_of(self._shapes(round_index).values()), down
+        return size_of(self.sends(round_index).values()), down
 
 
 def scaling_learner(fleet: Fleet) -> Scaling:

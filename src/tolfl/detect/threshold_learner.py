@@ -27,7 +27,7 @@ from tolfl.detect.thresholds import (
 )
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
-_COUNT_ROUND, _OWN_ROUND = 0, 1
+_COUNT_ROUND = 0  #: then each device's own
 _OWN_LEVELS = 64
 _OWN_NUMBERS = 4  #: before a device's own limit: its scores, those above the fleet's, odd ones, whether it has its own
 _HELD_BACK, _TRAINING = "held-back rows", "training rows"
@@ -50,23 +50,19 @@ class ThresholdRounds(DetectorStage):
 
     # -- a device -----------------------------------------------------------------------------------------------
 
-    def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+    def is_ready(self, state: State, round_index: int) -> bool:
+        """Tell whether there are counts, which a device's own threshold is beside."""
+        return round_index == _COUNT_ROUND or "threshold/counts" in state
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return counts of each device's scores, or what it says of itself."""
-        found: list[dict[str, Part]] = []
-        scorers: dict[int, ScoreRows | None] = {}
-        for turn in turns:
-            if id(turn.state) not in scorers:
-                scorers[id(turn.state)] = self._scorer(turn.state)
-            scorer = scorers[id(turn.state)]
-            found.append({} if scorer is None else self._parts(turn, scorer))
-        return found
+        scorer = self._scorer(turns[0].state)
+        return [{} if scorer is None else self._parts(turn, scorer) for turn in turns]
 
     def _parts(self, turn: Turn, scorer: ScoreRows) -> dict[str, Part]:
         key, counts = self._counts(turn, scorer)
         if turn.round == _COUNT_ROUND:
             return {key: turn.total(counts)} if counts.any() else {}
-        if "threshold/counts" not in turn.state:
-            return {}
         return {
             f"own/{turn.device}": turn.total(_packed(self._own(turn.state, counts))),
             "sizes": turn.total(self.sizes(turn)),
@@ -129,13 +125,8 @@ class ThresholdRounds(DetectorStage):
 
     # -- sizes --------------------------------------------------------------------------------------------------
 
-    def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return counts in bins; then a few numbers for each device."""
-        if round_index == _OWN_ROUND and "threshold/counts" not in state:
-            return {}
-        return self._shapes(round_index)
-
-    def _shapes(self, round_index: int) -> dict[str, Shape]:
         if round_index == _COUNT_ROUND:
             return {key: Shape("sum", "i8", N_BINS) for key in ("held-back", "training")}
         own = Shape("sum", "f8", _OWN_NUMBERS + len(_FIELDS) + 2 * _OWN_LEVELS)
@@ -147,7 +138,7 @@ class ThresholdRounds(DetectorStage):
         if round_index == _COUNT_ROUND:
             n_scores = max(1, int((self.fleet.usual_rows or 1000) * self.spec.held_back))
             return 8 * N_BINS // 100 + 4 * n_scores, 16 * min(1000, n_scores * self.fleet.n_devices)
-        own = size_of([self._shapes(round_index)["own/0"]])
+        own = size_of([self.sends(round_index)["own/0"]])
         return own + 16 * self.fleet.n_devices, (own + 16) * self.fleet.n_devices
 
 

@@ -52,7 +52,7 @@ def a_week() -> tuple[int, int]:
     for region, seed in zip(published_regions(), PUBLISHED_SEEDS, strict=True):
         packets = simulate(region, PUBLISHED_DURATION_S, seed)  # all of them, sorted: no short cut for the windows
         windows = windows_of(packets, grid, until_s=PUBLISHED_DURATION_S)
-        kept = windows.select(windows.have(windows.packets.source == region.router))
+        kept = windows.select(windows.have(windows.packets["source"] == region.router))
         n_packets += len(packets)
         n_windows += len(window_statistics(kept))
     return n_packets, n_windows

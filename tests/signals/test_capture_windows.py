@@ -60,11 +60,11 @@ def all_rows(
 
 def simulated_windows(packets: Packets, grid: WindowGrid) -> Windows:
     """Return the windows of simulated packets; those without a pause begin at multiples of their length since 1970."""
-    until_s = float(packets.time_s[-1])
+    until_s = float(packets["time_s"][-1])
     if grid.duration_s < grid.interval_s:
         return windows_of(packets, grid, until_s=until_s)
     step_ns = round(grid.interval_s * SECOND)
-    times_ns = MONDAY_S * SECOND + np.round(packets.time_s * SECOND).astype(np.int64)
+    times_ns = MONDAY_S * SECOND + np.round(packets["time_s"] * SECOND).astype(np.int64)
     number = times_ns // step_ns
     windows = numbered_windows(packets, number - number[0], 0.0, grid.interval_s)
     start_ns = number[windows.first] * step_ns
@@ -237,7 +237,7 @@ def test_files_that_follow_one_another_are_one_capture(tmp_path: Path) -> None:
     packets = simulate(region, 3600.0, seed=1)
     whole = all_rows([write_pcap(tmp_path, "whole", packets, region).path])
     rotated = [
-        write_pcap(tmp_path, f"x_{number:05d}", packets.take(places), region).path
+        write_pcap(tmp_path, f"x_{number:05d}", packets[places], region).path
         for number, places in enumerate(np.array_split(np.arange(len(packets)), 7))
     ]
 
@@ -333,7 +333,7 @@ def test_captures_of_comms_ml_hold_the_statistics_of_its_samples(tmp_path: Path,
 def test_the_packets_of_a_capture_are_as_long_as_they_were_measured(tmp_path: Path) -> None:
     found, _ = read(capture(tmp_path, [0]))
 
-    assert found.packets(0).wire_bytes.tolist() == [54]
+    assert found["wire_bytes"].tolist() == [54]
 
 
 def test_memory_does_not_grow_with_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

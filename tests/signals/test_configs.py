@@ -14,7 +14,6 @@ from tolfl.signals import (
     Bursty,
     ConfiguredSamples,
     Hawkes,
-    Packets,
     PeriodicHawkes,
     WindowGrid,
     read_sampling_config,
@@ -24,6 +23,7 @@ from tolfl.signals import (
     window_statistics,
     windows_of,
 )
+from tolfl.signals.packets import PACKET, UDP
 from tolfl.signals.published_configs import sequential_windows
 from tolfl.signals.wifi import l_stf
 
@@ -52,7 +52,7 @@ def test_both_files_give_the_statistics_and_the_readings(tmp_path: Path) -> None
 
     config = read_sim_config(tmp_path / "sim_cfg1.json")
     windows = windows_of(simulate(config.region, config.duration_s, config.seed), WindowGrid())
-    kept = windows.select(windows.have(windows.packets.source == config.region.router))
+    kept = windows.select(windows.have(windows.packets["source"] == config.region.router))
     n_samples = len(samples.features)
     assert n_samples > 200
     assert 0 <= len(kept) - n_samples <= 1  # the original never closes the last window
@@ -122,12 +122,8 @@ THREE: list[tuple[Json, float]] = [
 def test_every_expression_gives_what_the_original_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Json, expected: float
 ) -> None:
-    three = Packets(
-        np.array([5.0, 5.25, 6.0, 100.0]),
-        np.array([8, 18, 58, 1], np.int32),
-        np.array([0, 1, 0, 0], np.int32),
-        np.array([1, 0, 1, 1], np.int32),
-        np.full(4, 17, np.uint8),
+    three = np.array(
+        [(5.0, 50, 0, 1, UDP), (5.25, 60, 1, 0, UDP), (6.0, 100, 0, 1, UDP), (100.0, 43, 0, 1, UDP)], PACKET
     )
     monkeypatch.setattr("tolfl.signals.published_configs.simulate", lambda *_: three)
     sim = {**sim_file(), "nodes": [node("a", [towards("b", model())]), node("b", [])]}
@@ -155,12 +151,11 @@ def cut_one_by_one(times: list[float], window_s: float, interval_s: float) -> li
 def test_windows_lag_behind_after_a_silence_as_the_originals_do(window_s: float, interval_s: float) -> None:
     steps = np.random.default_rng(0).choice([0.25, 0.5, 1.0, 30.0], 400, p=[0.4, 0.3, 0.2, 0.1])
     times = np.cumsum(steps)
-    n = len(times)
-    packets = Packets(times, np.ones(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.uint8))
+    packets = np.array([(time, 43, 0, 0, UDP) for time in times], PACKET)
     windows = sequential_windows(packets, window_s, interval_s)
 
     expected = cut_one_by_one(times.tolist(), window_s, interval_s)
-    assert windows.packets.time_s.tolist() == [time for inside in expected for time in inside]
+    assert windows.packets["time_s"].tolist() == [time for inside in expected for time in inside]
     assert windows.sizes.tolist() == [len(inside) for inside in expected]
 
 

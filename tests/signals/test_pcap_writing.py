@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.signals import Packets, Region, RegionNode, default_regions, simulate
-from tolfl.signals.packets import TCP, UDP
+from tolfl.signals import Region, RegionNode, default_regions, simulate
+from tolfl.signals.packets import PACKET, TCP, UDP, Packets
 from tolfl.signals.pcap_writer import MONDAY_S, time_ns, write_pcap
 
 REGION = Region(7, ("02:00:00:00:07:00", "01:02:03:04:05:06", "fe:dc:ba:98:76:54"), (), router=2)
@@ -25,14 +25,7 @@ NAMES = (bytes.fromhex("020000000700"), bytes.fromhex("020203040506"), bytes.fro
 
 def packets_of(rows: list[tuple[float, int, int, int]]) -> Packets:
     """Return packets of (time, payload, source, destination)."""
-    time_s, payload, source, destination = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
-    return Packets(
-        np.array(time_s, float),
-        np.array(payload, np.int32),
-        np.array(source, np.int32),
-        np.array(destination, np.int32),
-        np.full(len(rows), UDP, np.uint8),
-    )
+    return np.array([(time_s, payload + 42, *addresses, UDP) for time_s, payload, *addresses in rows], PACKET)
 
 
 def ones_sum(data: bytes) -> int:
@@ -61,9 +54,9 @@ def test_dpkt_reads_the_packets_that_were_written(written: list[tuple[float, int
     assert len(records) == len(packets)
     for place, data in enumerate(records):
         frame = dpkt.ethernet.Ethernet(data)
-        payload = int(packets.payload_bytes[place])
+        payload = int(packets["wire_bytes"][place]) - 42
         assert len(data) == max(60, payload + 42)
-        assert (frame.src, frame.dst) == (NAMES[packets.source[place]], NAMES[packets.destination[place]])
+        assert (frame.src, frame.dst) == (NAMES[packets["source"][place]], NAMES[packets["destination"][place]])
         assert frame.data.len == payload + 28
         assert frame.data.data.ulen == payload + 8
         assert len(bytes(frame.data.data.data)) == payload
@@ -116,7 +109,8 @@ def test_a_region_that_has_no_frames_gets_a_sentence(region: Region, sentence: s
 
 def test_what_cannot_be_a_frame_gets_a_sentence(tmp_path: Path) -> None:
     good = packets_of([(0.0, 1, 0, 1)])
-    tcp = Packets(good.time_s, good.payload_bytes, good.source, good.destination, np.array([TCP], np.uint8))
+    tcp = good.copy()
+    tcp["protocol"] = TCP
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SpecError, match="UDP packets with at most 65507"):
@@ -146,6 +140,6 @@ def test_tshark_finds_nothing_wrong(tmp_path: Path) -> None:
         check=True, capture_output=True, text=True, timeout=100,
     ).stdout.split()  # fmt: skip
 
-    payloads = packets.payload_bytes.tolist()
-    assert [line.split("\t") for line in shown] == [[str(max(60, n + 42)), str(n + 8)] for n in payloads]
+    lengths = packets["wire_bytes"].tolist()
+    assert [line.split("\t") for line in shown] == [[str(max(60, n)), str(n - 34)] for n in lengths]
     assert len(passed) == len(packets) > 1000

@@ -2,7 +2,7 @@
 
 from tolfl.core.spec import ChannelSettings, CommsMLSettings
 from tolfl.signals.comms_ml_generator import KINDS, CommsMLSamples, comms_ml
-from tolfl.signals.packets import STATISTICS, Packets, WindowGrid, Windows, window_statistics, windows_of
+from tolfl.signals.packets import STATISTICS, WindowGrid, Windows, window_statistics, windows_of
 from tolfl.signals.published_configs import ConfiguredSamples, read_sampling_config, read_sim_config, sample_configs
 from tolfl.signals.regions import Region, RegionNode, default_regions, published_regions, simulate
 from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes
@@ -16,7 +16,6 @@ __all__ = [
     "CommsMLSettings",
     "ConfiguredSamples",
     "Hawkes",
-    "Packets",
     "PeriodicHawkes",
     "Region",
     "RegionNode",

@@ -129,7 +129,7 @@ def _kept_windows(
     """Return the windows with a router packet: the others have no readings."""
     packets = simulate(region, duration_s, seed, scenario, _grid(settings))
     windows = windows_of(packets, _grid(settings), until_s=duration_s)
-    return windows.select(windows.have(windows.packets.source == region.router))
+    return windows.select(windows.have(windows.packets["source"] == region.router))
 
 
 def _grid(settings: CommsMLSettings) -> WindowGrid:

@@ -1,4 +1,4 @@
-"""Packets as arrays, the windows that time is cut into, and the twelve statistics of a window."""
+"""Packets as records, the windows that time is cut into, and the twelve statistics of a window."""
 
 from __future__ import annotations
 
@@ -8,39 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 UDP, TCP = 17, 6  #: the protocol field of an IP header
-#: Ethernet 14, IP 20, UDP 8 or TCP 20.
-_HEADER_BYTES = {UDP: 42, TCP: 54}
-
-
-@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
-class Packets:
-    """Packets in the order of their start times; sources and destinations are numbers of addresses."""
-
-    time_s: NDArray[np.float64]
-    payload_bytes: NDArray[np.int32]
-    source: NDArray[np.int32]
-    destination: NDArray[np.int32]
-    protocol: NDArray[np.uint8]
-
-    def __len__(self) -> int:
-        return len(self.time_s)
-
-    @property
-    def wire_bytes(self) -> NDArray[np.int32]:
-        """Payload and headers: 43 to 1542 bytes for UDP payloads of 1 to 1500."""
-        headers = np.where(self.protocol == TCP, _HEADER_BYTES[TCP], _HEADER_BYTES[UDP])
-        return (self.payload_bytes + headers).astype(np.int32)
-
-    def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Packets:
-        """Return some of the packets, by mask or by index."""
-        return Packets(
-            self.time_s[which],
-            self.payload_bytes[which],
-            self.source[which],
-            self.destination[which],
-            self.protocol[which],
-        )
-
+HEADER_BYTES = 42  #: of a UDP packet: Ethernet 14, IPv4 20, UDP 8
+#: A simulated packet; addresses are numbers. Packets of a capture (`link_layers.CAPTURED`) have fields of these names.
+PACKET = np.dtype(
+    [("time_s", "f8"), ("wire_bytes", "i4"), ("source", "i4"), ("destination", "i4"), ("protocol", "u1")], align=True
+)
+Packets = NDArray[np.void]  #: records of `PACKET`, or of another type that has what the statistics need; by time
 
 Float = NDArray[np.float64]
 
@@ -66,11 +39,13 @@ class WindowGrid:
         return since - np.floor(since / self.interval_s) * self.interval_s < self.duration_s
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
 class Windows:
     """The packets of all windows, one window after the other; no window is empty."""
 
     packets: Packets
+    time_s: Float
+    """When each packet was sent; where it counts from matters only within a window."""
     first: NDArray[np.intp]
     """Where each window begins in `packets`, shape `(n_windows,)`."""
     start_s: Float
@@ -91,10 +66,9 @@ class Windows:
     def select(self, is_kept: NDArray[np.bool_]) -> Windows:
         """Return some of the windows."""
         sizes = self.sizes
-        kept_sizes = sizes[is_kept]
-        return Windows(
-            self.packets.take(np.repeat(is_kept, sizes)), np.cumsum(kept_sizes) - kept_sizes, self.start_s[is_kept]
-        )
+        kept_sizes, inside = sizes[is_kept], np.repeat(is_kept, sizes)
+        first = np.cumsum(kept_sizes) - kept_sizes
+        return Windows(self.packets.compress(inside), self.time_s[inside], first, self.start_s[is_kept])
 
     def have(self, is_wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which windows have a packet that is wanted."""
@@ -109,18 +83,16 @@ def windows_of(packets: Packets, grid: WindowGrid, until_s: float = np.inf) -> W
     Give packets in order of time: all of them, or all that lie inside the windows. One that would end after `until_s`
     is left out.
     """
-    if not len(packets):
-        return Windows(packets, np.empty(0, np.intp), np.empty(0))
-    start_s = float(packets.time_s[0])
-    inside = packets.take(grid.is_inside(packets.time_s, start_s))
-    cut = numbered_windows(inside, grid.number(inside.time_s, start_s), start_s, grid.interval_s)
+    start_s = float(packets["time_s"][0]) if len(packets) else 0.0
+    inside = packets.compress(grid.is_inside(packets["time_s"], start_s))
+    cut = numbered_windows(inside, grid.number(inside["time_s"], start_s), start_s, grid.interval_s)
     return cut.select(cut.start_s + grid.duration_s <= until_s)
 
 
 def numbered_windows(packets: Packets, number: NDArray[np.int64], start_s: float, interval_s: float) -> Windows:
     """Return windows of packets that already know the (ascending) number of theirs."""
     first = np.flatnonzero(np.diff(number, prepend=-1))
-    return Windows(packets, first, start_s + number[first].astype(np.float64) * interval_s)
+    return Windows(packets, packets["time_s"], first, start_s + number[first].astype(np.float64) * interval_s)
 
 
 #: In the order of the Comms-ML features. All of its traffic is UDP, so 4 is always 0 and 5 repeats 0.
@@ -146,26 +118,25 @@ def window_statistics(windows: Windows) -> Float:
     if not len(windows):
         return result
     packets, first, sizes = windows.packets, windows.first, windows.sizes
-    gaps, wire = gaps_s(windows), packets.wire_bytes
+    gaps, wire = gaps_s(windows), packets["wire_bytes"]
     result[:, 0] = sizes
     result[:, 1] = np.fmin.reduceat(gaps, first)
     result[:, 2] = np.fmax.reduceat(gaps, first)
     result[:, 3] = np.add.reduceat(np.nan_to_num(gaps), first) / np.maximum(sizes - 1, 1)
-    result[:, 4] = count(windows, packets.protocol == TCP)
-    result[:, 5] = count(windows, packets.protocol == UDP)
+    result[:, 4] = count(windows, packets["protocol"] == TCP)
+    result[:, 5] = count(windows, packets["protocol"] == UDP)
     result[:, 6] = np.minimum.reduceat(wire, first)
     result[:, 7] = np.maximum.reduceat(wire, first)
     result[:, 8] = np.add.reduceat(wire, first) / sizes
     result[:, 9] = n_unique(windows, wire)
-    result[:, 10] = n_unique(windows, packets.source)
-    result[:, 11] = n_unique(windows, packets.destination)
+    result[:, 10] = n_unique(windows, packets["source"])
+    result[:, 11] = n_unique(windows, packets["destination"])
     return result
 
 
 def gaps_s(windows: Windows) -> Float:
     """Return the time since the packet before in the same window: NaN for the first one, 0 for the only one."""
-    time_s = windows.packets.time_s
-    gaps = np.diff(time_s, prepend=time_s[:1])
+    gaps = np.diff(windows.time_s, prepend=windows.time_s[:1])
     gaps[windows.first] = np.where(windows.sizes == 1, 0.0, np.nan)
     return gaps
 
@@ -177,9 +148,19 @@ def count(windows: Windows, is_counted: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 def n_unique(windows: Windows, values: NDArray[np.generic]) -> NDArray[np.intp]:
     """Return how many different values each window has."""
-    order = np.lexsort((values, windows.number))
-    ranked = values[order]
-    is_new = np.ones(len(ranked), np.bool_)
-    is_new[1:] = ranked[1:] != ranked[:-1]
-    is_new[windows.first] = True
-    return count(windows, is_new)
+    return np.bincount(different(values, windows.number)[0], minlength=len(windows))
+
+
+def different(values: NDArray[np.generic], group: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.intp]]:
+    """Return every value of a group once: its group, and how often it occurs there.
+
+    >>> group, counts = different(np.array([7, 7, 5, 7]), np.array([0, 0, 0, 2]))
+    >>> group.tolist(), counts.tolist()
+    ([0, 0, 2], [1, 2, 1])
+    """
+    order = np.lexsort((values, group))
+    values, group = values[order], group[order]
+    is_new = np.ones(len(values), np.bool_)
+    is_new[1:] = (values[1:] != values[:-1]) | (group[1:] != group[:-1])
+    first = np.flatnonzero(is_new)
+    return group[first], np.diff(first, append=len(values))

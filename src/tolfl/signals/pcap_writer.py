@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.signals.packets import UDP, Packets
+from tolfl.signals.packets import HEADER_BYTES, UDP, Packets
 from tolfl.signals.regions import Region
 
-HEADER_BYTES = 42  #: Ethernet 14, IPv4 20, UDP 8
 SHORTEST_FRAME_BYTES = 60  #: without the checksum at the end, which captures leave out
 _IP_BYTES, _UDP_BYTES = 20, 8
 _LONGEST_PAYLOAD_BYTES = 65_535 - _IP_BYTES - _UDP_BYTES
@@ -73,26 +72,19 @@ class Hosts:
         return cls(_hardware(region.addresses), ip, _FIRST_PORT + index % _N_PORTS)
 
 
-def frame_bytes(payload_bytes: NDArray[np.int32]) -> Int64:
-    """Return how long frames are: headers, payload, and padding where it is needed.
-
-    >>> frame_bytes(np.array([1, 18, 19, 1500], np.int32)).tolist()
-    [60, 60, 61, 1542]
-    """
-    return np.maximum(payload_bytes.astype(np.int64) + HEADER_BYTES, SHORTEST_FRAME_BYTES)
-
-
 def udp_headers(packets: Packets, hosts: Hosts) -> NDArray[np.void]:
     """Return the 42 bytes of headers of each packet as records of `HEADERS`; the payload behind them is zeros."""
-    if len(packets) and not ((packets.protocol == UDP).all() and packets.payload_bytes.max() <= _LONGEST_PAYLOAD_BYTES):
+    payload_bytes = packets["wire_bytes"].astype(np.int64) - HEADER_BYTES
+    source, destination = packets["source"], packets["destination"]
+    if not ((packets["protocol"] == UDP).all() and payload_bytes.max(initial=0) <= _LONGEST_PAYLOAD_BYTES):
         raise SpecError(f"frames are written for UDP packets with at most {_LONGEST_PAYLOAD_BYTES} bytes of payload")
     headers = np.zeros(len(packets), HEADERS)
-    udp_bytes = packets.payload_bytes.astype(np.int64) + _UDP_BYTES
+    udp_bytes = payload_bytes + _UDP_BYTES
     ip_bytes = udp_bytes + _IP_BYTES
-    source_ip, destination_ip = hosts.ip[packets.source], hosts.ip[packets.destination]
-    source_port, destination_port = hosts.port[packets.source], hosts.port[packets.destination]
+    source_ip, destination_ip = hosts.ip[source], hosts.ip[destination]
+    source_port, destination_port = hosts.port[source], hosts.port[destination]
     of_addresses = sum((ip >> 16) + (ip & 0xFFFF) for ip in (source_ip, destination_ip))
-    headers["destination"], headers["source"] = hosts.hardware[packets.destination], hosts.hardware[packets.source]
+    headers["destination"], headers["source"] = hosts.hardware[destination], hosts.hardware[source]
     headers["ethertype"] = 0x0800
     headers["version"], headers["ip_bytes"], headers["fragment"] = 0x45, ip_bytes, _DONT_FRAGMENT
     headers["ttl"], headers["protocol"] = _TTL, UDP
@@ -170,16 +162,16 @@ def write_pcap(folder: Path, name: str, packets: Packets, region: Region) -> Wri
 def pcap_blocks(packets: Packets, hosts: Hosts) -> Iterator[NDArray[np.uint8]]:
     """Yield the packets as they stand in a pcap file, behind its header, some thousand at a time."""
     for first in range(0, len(packets), _PACKETS_AT_ONCE):
-        yield _block(packets.take(np.arange(first, min(first + _PACKETS_AT_ONCE, len(packets)))), hosts)
+        yield _block(packets[first : first + _PACKETS_AT_ONCE], hosts)
 
 
 def time_ns(packets: Packets) -> NDArray[np.int64]:
     """Return when packets were sent in nanoseconds since 1970, as files have it."""
-    return np.rint(packets.time_s * _NS).astype(np.int64) + MONDAY_S * _NS
+    return np.asarray(np.rint(packets["time_s"] * _NS), np.int64) + MONDAY_S * _NS
 
 
 def _block(packets: Packets, hosts: Hosts) -> NDArray[np.uint8]:
-    frames = frame_bytes(packets.payload_bytes)
+    frames = np.maximum(packets["wire_bytes"].astype(np.int64), SHORTEST_FRAME_BYTES)
     records = np.zeros(len(packets), _RECORD)
     records["seconds"], records["nanoseconds"] = np.divmod(time_ns(packets), _NS)
     records["captured"] = records["original"] = frames

@@ -366,16 +366,16 @@ def sequential_windows(packets: Packets, window_s: float, interval_s: float) -> 
     loses packets until it has caught up. It closes a window when a later packet arrives, so the last one is lost.
     """
     if not len(packets):
-        return Windows(packets, np.empty(0, np.intp), np.empty(0))
-    start_s = float(packets.time_s[0])
-    since = packets.time_s - start_s
+        return numbered_windows(packets, np.empty(0, np.int64), 0.0, interval_s)
+    start_s = float(packets["time_s"][0])
+    since = packets["time_s"] - start_s
     due = np.maximum(np.floor((since - window_s) / interval_s).astype(np.int64) + 1, 0)
     # number[i] = min(due[i], number[i - 1] + 1), as a running minimum.
     index = np.arange(len(due))
     number = index + np.minimum.accumulate(due - index)
     offset = since - number * interval_s
     is_inside = (offset >= 0) & (offset < window_s) & (number < number[-1])
-    return numbered_windows(packets.take(is_inside), number[is_inside], start_s, interval_s)
+    return numbered_windows(packets[is_inside], number[is_inside], start_s, interval_s)
 
 
 def _feature_values(
@@ -389,12 +389,12 @@ def _feature_values(
     if feature.sender is not None:
         addresses = sim.region.addresses
         number = addresses.index(feature.sender) if feature.sender in addresses else -1  # nobody's
-        is_wanted = packets.source == number
+        is_wanted = packets["source"] == number
         is_there = windows.have(is_wanted)
         first = np.flatnonzero(is_wanted)[np.unique(windows.number[is_wanted], return_index=True)[1]]
     values = np.full((len(windows), feature.n_readings), np.nan)
     if len(first):
-        values[is_there] = _readings(packets.source[first], feature.n_readings, sim, sampling)
+        values[is_there] = _readings(packets["source"][first], feature.n_readings, sim, sampling)
     return values, is_there
 
 
@@ -420,12 +420,12 @@ def _reduced(feature: SampledFeature, windows: Windows) -> Float:
     if not len(windows):
         return np.empty(0)
     packets = windows.packets
-    fields: dict[str, NDArray[Any]] = {"src": packets.source, "dst": packets.destination, "time": packets.time_s}
-    values = gaps_s(windows) if feature.is_of_gaps else fields.get(feature.what, packets.wire_bytes)
+    field = {"src": "source", "dst": "destination", "time": "time_s"}.get(feature.what, "wire_bytes")
+    values: NDArray[Any] = gaps_s(windows) if feature.is_of_gaps else packets[field]
     counted: dict[str, Callable[[], NDArray[np.intp]]] = {
         "count": lambda: windows.sizes,
-        "tcp": lambda: count(windows, packets.protocol == TCP),
-        "udp": lambda: count(windows, packets.protocol == UDP),
+        "tcp": lambda: count(windows, packets["protocol"] == TCP),
+        "udp": lambda: count(windows, packets["protocol"] == UDP),
         # By rank, which also makes one value of all NaN.
         "n_unique": lambda: n_unique(windows, np.unique(values, return_inverse=True)[1]),
     }
@@ -436,14 +436,14 @@ def _reduced(feature: SampledFeature, windows: Windows) -> Float:
 
 def _statistic(name: str, windows: Windows, values: Float) -> Float:
     """Return minimum, maximum or mean of each window."""
+    first, sizes = windows.first, windows.sizes
     if name.startswith("nan") and np.isnan(values).any():  # no window has only NaN: a lone packet's gap is 0
         is_number = ~np.isnan(values)
         sizes = count(windows, is_number)
-        windows = Windows(windows.packets.take(is_number), np.cumsum(sizes) - sizes, windows.start_s)
-        values = values[is_number]
+        values, first = values[is_number], np.cumsum(sizes) - sizes
     match name.removeprefix("nan"):
         case "min":
-            return np.minimum.reduceat(values, windows.first)
+            return np.minimum.reduceat(values, first)
         case "max":
-            return np.maximum.reduceat(values, windows.first)
-    return np.add.reduceat(values, windows.first) / windows.sizes
+            return np.maximum.reduceat(values, first)
+    return np.add.reduceat(values, first) / sizes

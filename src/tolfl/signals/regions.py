@@ -15,7 +15,7 @@ import numpy as np
 
 from tolfl.core.errors import SpecError
 from tolfl.signals.draws import Scenario, Use, stream
-from tolfl.signals.packets import UDP, Packets, WindowGrid
+from tolfl.signals.packets import HEADER_BYTES, PACKET, UDP, Packets, WindowGrid
 from tolfl.signals.traffic import (
     Bursty,
     Hawkes,
@@ -86,22 +86,15 @@ def simulate(
 
 
 def _merged(region: Region, sent: dict[int, Transmissions]) -> Packets:
-    if not sent:
-        none = np.empty(0, np.int32)
-        return Packets(np.empty(0), none, none, none, np.empty(0, np.uint8))
-    time_s = np.concatenate([node_sent.start_s for node_sent in sent.values()])
+    packets = np.empty(sum(len(node_sent.start_s) for node_sent in sent.values()), PACKET)
+    packets["protocol"] = UDP
+    end = 0
+    for index, node_sent in sent.items():
+        own = packets[end : (end := end + len(node_sent.start_s))]
+        own["time_s"], own["wire_bytes"] = node_sent.start_s, node_sent.payload_bytes + HEADER_BYTES
+        own["source"], own["destination"] = region.nodes[index].address, region.nodes[index].destination
     # Stable, so that two packets of the same instant come in the order of their nodes on every machine.
-    order = np.argsort(time_s, kind="stable")
-    counts = [len(node_sent.start_s) for node_sent in sent.values()]
-    sources = np.array([region.nodes[index].address for index in sent], np.int32)
-    destinations = np.array([region.nodes[index].destination for index in sent], np.int32)
-    return Packets(
-        time_s[order],
-        np.concatenate([node_sent.payload_bytes for node_sent in sent.values()])[order],
-        np.repeat(sources, counts)[order],
-        np.repeat(destinations, counts)[order],
-        np.full(len(time_s), UDP, np.uint8),
-    )
+    return packets.take(np.argsort(packets["time_s"], kind="stable"))
 
 
 def _inside(sent: Transmissions, grid: WindowGrid, start_s: float) -> Transmissions:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError
 from tolfl.signals.bluetooth import br_frequency_hz, br_packet, hops
 from tolfl.signals.draws import Scenario, Use, stream
-from tolfl.signals.packets import Packets
+from tolfl.signals.packets import HEADER_BYTES
 from tolfl.signals.pcap_writer import Hosts, udp_headers
 from tolfl.signals.radio import RadioSettings, Transmitter, noise, place_transmitter, shift_frequency
 from tolfl.signals.recordings.metadata import EXTENSION, Annotation
@@ -82,30 +82,25 @@ def wifi_emissions(
     Each packet of the region becomes a data frame, sent when the air is free: a packet that comes while
     another is on the air waits for its end, for 28 microseconds and for up to fifteen slots more. Nobody collides.
     """
-    packets = _compress_time(simulate(region, seconds * air.time_lapse, seed, scenario), air.time_lapse)
+    packets = simulate(region, seconds * air.time_lapse, seed, scenario)
+    packets["time_s"] /= air.time_lapse
     hosts = Hosts.of(region)
     headers = udp_headers(packets, hosts)
     stations = [_station(region, air, number) for number in range(len(region.addresses))]
     waits = stream(seed, Use.AIR, region=region.number, scenario=scenario).integers(0, _BACKOFF_SLOTS, len(packets))
-    wire_bytes = packets.wire_bytes.tolist()
     free_s = 0.0
-    for row, arrives_s in enumerate(packets.time_s.tolist()):
+    for row, (arrives_s, wire_bytes, source, destination, _) in enumerate(packets.tolist()):
         start_s = arrives_s if arrives_s > free_s + _DIFS_S else free_s + _DIFS_S + _SLOT_S * int(waits[row])
         if start_s >= seconds:
             return
-        source, destination = int(packets.source[row]), int(packets.destination[row])
-        mpdu = _mpdu(region, hosts, source, destination, headers[row], int(packets.payload_bytes[row]), row)
+        mpdu = _mpdu(region, hosts, source, destination, headers[row], wire_bytes - HEADER_BYTES, row)
         frame = _data_frame(stations[source], mpdu, start_s, air, 2 * row)
-        yield replace(frame, destination=region.addresses[destination], wire_bytes=wire_bytes[row])
+        yield replace(frame, destination=region.addresses[destination], wire_bytes=wire_bytes)
         answer_s = start_s + frame.duration_s + _SIFS_S
         answer = _acknowledgement(stations[destination], bytes(hosts.hardware[source]), answer_s, air, 2 * row + 1)
         if answer_s < seconds:
             yield replace(answer, destination=region.addresses[source])
         free_s = answer_s + answer.duration_s
-
-
-def _compress_time(packets: Packets, factor: float) -> Packets:
-    return replace(packets, time_s=packets.time_s / factor)
 
 
 def _station(region: Region, air: RadioSettings, number: int) -> Station:

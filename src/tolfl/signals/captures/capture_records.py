@@ -39,7 +39,7 @@ class Numbers:
         self._is_swapped = (order == ">") == (sys.byteorder == "little")
 
     def at(self, places: Int64, n_bytes: int) -> Int64:
-        """Return numbers of up to seven bytes; a place outside of the block gives a number without meaning."""
+        """Return numbers of up to seven bytes; a place behind the block gives a number without meaning."""
         words = self.words(places)
         if self._order == ">":
             return (words >> np.uint64(64 - 8 * n_bytes)).astype(np.int64)
@@ -48,7 +48,7 @@ class Numbers:
     def words(self, places: Int64) -> NDArray[np.uint64]:
         """Return numbers of eight bytes."""
         # Not `take`: it would copy the overlapping words first, eight times the block.
-        words = self._words[np.clip(places, 0, len(self._words) - 1)]
+        words = self._words[np.minimum(places, len(self._words) - 1)]
         return words.byteswap() if self._is_swapped else words
 
 
@@ -92,34 +92,17 @@ def exactly(stream: Readable, n_bytes: int) -> bytes:
     return found
 
 
+#: A packet as its file has it: where in the block the captured bytes begin, how many they are, and how many the packet
+#: had before the capture cut it; the link type is as tcpdump.org numbers them.
+RECORD = np.dtype([("time_ns", "i8"), ("start", "i8"), ("captured", "i8"), ("original", "i8"), ("link", "i8")])
+
+
 @dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
 class RecordBlock:
-    """Packets of one block, as the file has them."""
+    """Packets of one block, as records of `RECORD`, and the bytes of the block with `SPARE_BYTES` more."""
 
     data: NDArray[np.uint8]
-    """The block, and `SPARE_BYTES` more."""
-    start: Int64
-    """Where the captured bytes of each packet begin."""
-    captured: Int64
-    original: Int64
-    """How long the packet was before the capture cut it."""
-    time_ns: Int64
-    link: Int64
-    """Link type, as tcpdump.org numbers them."""
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, which: NDArray[np.bool_]) -> RecordBlock:
-        """Return some of the packets."""
-        return RecordBlock(
-            self.data,
-            self.start[which],
-            self.captured[which],
-            self.original[which],
-            self.time_ns[which],
-            self.link[which],
-        )
+    rows: NDArray[np.void]
 
 
 @dataclass(slots=True)

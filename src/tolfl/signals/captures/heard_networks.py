@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tolfl.signals.captures.capture_records import NS, Tally
 from tolfl.signals.captures.known_networks import MAX_NETWORKS, Networks
-from tolfl.signals.captures.link_layers import READERS
+from tolfl.signals.captures.link_layers import LINKS
 from tolfl.signals.captures.pcap_reading import records_in
 from tolfl.signals.captures.wlan import RADIOTAP, WLAN, frames_in
 from tolfl.signals.captures.wlan_features import networks_of
@@ -37,13 +38,13 @@ def networks_in(paths: Sequence[Path], grid: WindowGrid) -> HeardNetworks | None
     first = last = np.empty(0, np.int64)
     for path in paths:
         for records in records_in(path, tally):
-            is_wlan = np.isin(records.link, (WLAN, RADIOTAP))
+            is_wlan = np.isin(records.rows["link"], (WLAN, RADIOTAP))
             if not is_wlan.any():
-                if not has_frames and np.isin(records.link, list(READERS)).any():
+                if not has_frames and np.isin(records.rows["link"], LINKS).any():
                     return None
                 continue
             has_frames = True
-            frames = frames_in(records.take(is_wlan), tally).rows
+            frames = frames_in(replace(records, rows=records.rows[is_wlan]), tally)
             if not len(frames):
                 continue
             origin_ns = int(frames["time_ns"][0]) if origin_ns is None else origin_ns

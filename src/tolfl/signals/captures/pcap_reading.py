@@ -19,6 +19,7 @@ import numpy as np
 
 from tolfl.signals.captures.capture_records import (
     NS,
+    RECORD,
     CaptureFileError,
     Cutter,
     Numbers,
@@ -123,10 +124,11 @@ def _pcap_records(stream: Readable, kind: _Kind, tally: Tally) -> Iterator[Recor
     for block in cutter.blocks(b"", _FILE_HEADER_BYTES):
         starts, end, claimed = _walk(block, len(block) - 8, kind.order)
         found = _records(block, starts, link, kind)
-        lie = int(found.captured.max(initial=0))
+        captured = found.rows["captured"]
+        lie = int(captured.max(initial=0))
         if max(lie, claimed) > _LONGEST_BYTES:
-            place = int(np.argmax(found.captured > _LONGEST_BYTES)) if lie > _LONGEST_BYTES else len(starts)
-            length = int(found.captured[place]) if lie > _LONGEST_BYTES else claimed
+            place = int(np.argmax(captured > _LONGEST_BYTES)) if lie > _LONGEST_BYTES else len(starts)
+            length = int(captured[place]) if lie > _LONGEST_BYTES else claimed
             raise CaptureFileError(
                 stream.path,
                 f"packet {tally.n_packets + place + 1} claims {length} bytes, more than any capture keeps: the file is "
@@ -158,12 +160,8 @@ def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:
 def _records(block: bytes, starts: list[int], link: int, kind: _Kind) -> RecordBlock:
     numbers = Numbers(np.frombuffer(block, np.uint8), kind.order)
     at = np.array(starts, np.int64)
-    seconds, ticks = numbers.at(at, 4), numbers.at(at + 4, 4)
-    return RecordBlock(
-        numbers.data,
-        at + _RECORD_BYTES,
-        numbers.at(at + 8, 4),
-        numbers.at(at + 12, 4),
-        seconds * NS + ticks * kind.ns_per_tick,
-        np.full(len(at), link, np.int64),
-    )
+    rows = np.empty(len(at), RECORD)
+    rows["time_ns"] = numbers.at(at, 4) * NS + numbers.at(at + 4, 4) * kind.ns_per_tick
+    rows["start"], rows["link"] = at + _RECORD_BYTES, link
+    rows["captured"], rows["original"] = numbers.at(at + 8, 4), numbers.at(at + 12, 4)
+    return RecordBlock(numbers.data, rows)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tolfl.signals.captures.capture_records import (
     NS,
+    RECORD,
     SPARE_BYTES,
     CaptureFileError,
     Cutter,
@@ -167,19 +168,18 @@ def _records(block: bytes, starts: list[int], section: _Section, tally: Tally) -
     at = np.array(starts, np.int64)
     is_old = numbers.at(at, 4) == _OLD_PACKET
     interface = np.where(is_old, numbers.at(at + 8, 2), numbers.at(at + 8, 4))
-    captured, original = numbers.at(at + 20, 4), numbers.at(at + 24, 4)
+    rows = np.empty(len(at), RECORD)
+    rows["start"], rows["captured"], rows["original"] = at + 28, numbers.at(at + 20, 4), numbers.at(at + 24, 4)
     is_described = interface < len(section.links)
     interface = np.where(is_described, interface, 0)
     ticks = (numbers.at(at + 12, 4) << 32) | numbers.at(at + 16, 4)
-    time_ns = np.full(len(at), -1, np.int64)
-    links = np.array(section.links or [0], np.int64)
+    rows["time_ns"], rows["link"] = -1, np.array(section.links or [0])[interface]
     for number in np.unique(interface[is_described]).tolist():
         is_here = interface == number
-        time_ns[is_here] = section.clocks[number].ns(ticks[is_here])
-    fits = captured + 32 <= numbers.at(at + 4, 4)
+        rows["time_ns"][is_here] = section.clocks[number].ns(ticks[is_here])
+    fits = rows["captured"] + 32 <= numbers.at(at + 4, 4)
     tally.n_packets += len(at)
     reasons = {_BAD_INTERFACE: ~is_described, _BAD_LENGTH: is_described & ~fits}
-    reasons[_BAD_TIME] = is_described & fits & (time_ns < 0)
+    reasons[_BAD_TIME] = is_described & fits & (rows["time_ns"] < 0)
     tally.left_out.update({reason: int(is_so.sum()) for reason, is_so in reasons.items() if is_so.any()})
-    found = RecordBlock(numbers.data, at + 28, captured, original, time_ns, links[interface])
-    return found.take(is_described & fits & (time_ns >= 0))
+    return RecordBlock(numbers.data, rows[is_described & fits & (rows["time_ns"] >= 0)])

@@ -25,7 +25,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -35,15 +35,15 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError
 from tolfl.signals.captures.capture_records import NS, CaptureFileError, Int64, Readable, RecordBlock, Tally
 from tolfl.signals.captures.known_networks import Networks
-from tolfl.signals.captures.link_layers import ADVICE, READERS, Heard, heard_in, joined, link_name
+from tolfl.signals.captures.link_layers import ADVICE, CAPTURED, LINKS, link_name, packets_in
 from tolfl.signals.captures.packet_features import PACKET_FEATURES, packet_rows
 from tolfl.signals.captures.pcap_reading import records_in, records_of
-from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, WlanFrames, frames_in
+from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, frames_in
 from tolfl.signals.captures.wlan_features import WLAN_FEATURES, CaptureFeature, WlanRows
-from tolfl.signals.packets import WindowGrid, numbered_windows
+from tolfl.signals.packets import WindowGrid, Windows
 
 Float = NDArray[np.float64]
-Captured = Heard | WlanFrames
+Captured = NDArray[np.void]  #: packets as `CAPTURED`, or frames of 802.11 as `FRAME`
 
 WLAN_LINKS = (WLAN, RADIOTAP)
 
@@ -126,7 +126,7 @@ def _rows_of(
         now_s = time.monotonic()
         if windows is None:
             windows = _windows_for(records, grid, tally, per, known)
-        if len(records):
+        if len(records.rows):
             waiting.append(_read(records, tally, windows))
             packet_s = now_s
         if windows is None:
@@ -134,9 +134,9 @@ def _rows_of(
             if is_live:
                 yield CaptureRows((), np.empty(0), np.empty((0, 0)), np.empty(0, np.bool_))
             continue
-        is_due = is_live and (not len(records) or now_s - told_s >= _AT_MOST_S)
+        is_due = is_live and (not len(records.rows) or now_s - told_s >= _AT_MOST_S)
         if waiting and (is_due or sum(map(len, waiting)) >= _PACKETS_AT_ONCE):
-            yield from windows.add(_together(waiting))
+            yield from windows.add(np.concatenate(waiting))
             waiting, told_s = [], now_s
         elif is_due:
             yield from windows.silence(round((now_s - packet_s) * NS))
@@ -144,7 +144,7 @@ def _rows_of(
         if is_due:
             yield windows.no_rows
     if windows is not None:
-        yield from windows.add(_together(waiting or [windows.nothing]), is_end=True)
+        yield from windows.add(np.concatenate([windows.nothing, *waiting]), is_end=True)
         yield from windows.close()
 
 
@@ -152,10 +152,11 @@ def _windows_for(
     records: RecordBlock, grid: WindowGrid, tally: Tally, per: str, known: Networks | None
 ) -> CaptureWindows | None:
     """Return windows for what the first packet that is understood is; None: there is none yet."""
-    is_read = np.isin(records.link, list(READERS) + list(WLAN_LINKS))
+    links = records.rows["link"]
+    is_read = np.isin(links, LINKS + WLAN_LINKS)
     if not is_read.any():
         return None
-    is_wlan = int(records.link[np.argmax(is_read)]) in WLAN_LINKS
+    is_wlan = int(links[np.argmax(is_read)]) in WLAN_LINKS
     if per and not is_wlan:
         raise SpecError(f"rows per {per} are of 802.11, and this capture is of another link; leave --per out")
     return CaptureWindows(grid, tally, is_wlan=is_wlan, per=per, known=known)
@@ -164,19 +165,14 @@ def _windows_for(
 def _read(records: RecordBlock, tally: Tally, windows: CaptureWindows | None) -> Captured:
     """Return the headers of packets that belong to the windows; others are counted."""
     is_wlan = windows is not None and windows.is_wlan
-    is_own = np.isin(records.link, WLAN_LINKS) == is_wlan
+    links = records.rows["link"]
+    is_own = np.isin(links, WLAN_LINKS) == is_wlan
     if not is_own.all():
-        for link, count in zip(*np.unique(records.link[~is_own], return_counts=True), strict=True):
-            beside = "of" if int(link) not in READERS and int(link) not in WLAN_LINKS else "beside others of"
+        for link, count in zip(*np.unique(links[~is_own], return_counts=True), strict=True):
+            beside = "beside others of" if int(link) in LINKS + WLAN_LINKS else "of"
             tally.left_out[f"{beside} {link_name(int(link))}"] += int(count)
-        records = records.take(is_own)
-    return frames_in(records, tally) if is_wlan else heard_in(records, tally)
-
-
-def _together(parts: Sequence[Captured]) -> Captured:
-    if isinstance(parts[0], WlanFrames):
-        return WlanFrames(np.concatenate([part.rows for part in parts if isinstance(part, WlanFrames)]))
-    return joined([part for part in parts if isinstance(part, Heard)])
+        records = replace(records, rows=records.rows[is_own])
+    return frames_in(records, tally) if is_wlan else packets_in(records, tally)
 
 
 def feature_names(
@@ -236,7 +232,7 @@ class CaptureWindows:
         self._is_seamless = self._window_ns == self._step_ns
         self._names = feature_names(WLAN_FEATURES if is_wlan else PACKET_FEATURES, grid, per)
         self._wlan = WlanRows(per, self._window_ns, self._step_ns, known)
-        self.nothing: Captured = WlanFrames(np.empty(0, FRAME)) if is_wlan else joined([])
+        self.nothing: Captured = np.empty(0, FRAME if is_wlan else CAPTURED)
         self._now_ns: int | None = None  #: the newest time; None: no packet yet
         self._heard_ns = 0  #: the newest time of a packet; silence adds to it
         self._origin_ns: int | None = None  #: where window 0 starts
@@ -253,8 +249,8 @@ class CaptureWindows:
     def add(self, heard: Captured, *, is_end: bool = False) -> Iterator[CaptureRows]:
         """Yield the windows that are over with these packets."""
         if len(self._waiting):
-            heard, self._waiting = _together([self._waiting, heard]), self.nothing
-        times, at = heard.time_ns, 0
+            heard, self._waiting = np.concatenate([self._waiting, heard]), self.nothing
+        times, at = heard["time_ns"], 0
         while at < len(heard):
             if self._now_ns is None:
                 self._begin(int(times[at]))
@@ -264,16 +260,16 @@ class CaptureWindows:
             far = np.flatnonzero(np.abs(some - newest) > _JUMP_NS)
             n_good = int(far[0]) if len(far) else len(some)
             if n_good:
-                self._take(heard.take(np.arange(at, at + n_good)), newest[:n_good])
+                self._take(heard[at : at + n_good], newest[:n_good])
                 yield from self._closed(self._now_ns - _LATENESS_NS)
             at += n_good
             if not len(far):
                 continue
             behind = times[at + 1 : at + 1 + _WITNESSES]
             if len(behind) < _WITNESSES and not is_end:
-                self._waiting = heard.take(np.arange(at, len(heard)))
+                self._waiting = heard[at:]
                 return
-            yield from self._far(heard.take(np.arange(at, at + 1)), behind)
+            yield from self._far(heard[at : at + 1], behind)
             at += 1
 
     def silence(self, silent_ns: int) -> Iterator[CaptureRows]:
@@ -307,21 +303,21 @@ class CaptureWindows:
         self._partial = self._next if 0 < since_ns < self._window_ns else None
 
     def _take(self, heard: Captured, newest: Int64) -> None:
-        since = heard.time_ns - self._start_ns
+        since = heard["time_ns"] - self._start_ns
         number = since // self._step_ns
         is_inside = since - number * self._step_ns < self._window_ns
         is_closed = number * self._step_ns + (self._window_ns + _LATENESS_NS + self._start_ns) <= newest
         is_late = is_inside & (is_closed | (number < self._next))
         if is_late.any():
             self._tally.left_out["later than their window"] += int(is_late.sum())
-        self._open.append(heard.take(is_inside & ~is_late))
-        self._heard_ns = max(self._heard_ns, int(heard.time_ns.max()))
+        self._open.append(heard.compress(is_inside & ~is_late))
+        self._heard_ns = max(self._heard_ns, int(heard["time_ns"].max()))
         self._now_ns = max(self._now_ns or 0, self._heard_ns)
 
     def _far(self, one: Captured, behind: Int64) -> Iterator[CaptureRows]:
         """Decide about a packet whose time is far from the newest: a wrong time, time that has passed, or a step."""
         assert self._now_ns is not None
-        new_ns, now_ns = int(one.time_ns[0]), self._now_ns
+        new_ns, now_ns = int(one["time_ns"][0]), self._now_ns
         goes_on = np.abs(behind - now_ns) < np.abs(behind - new_ns)
         is_long = new_ns < now_ns or new_ns - now_ns > _SILENCE_NS
         if goes_on.mean() > 0.5 if len(behind) else is_long:
@@ -341,41 +337,40 @@ class CaptureWindows:
         end = (until_ns - self._start_ns - self._window_ns) // self._step_ns + 1
         if end <= self._next:
             return
-        heard = _together(self._open or [self.nothing])
-        number = (heard.time_ns - self._start_ns) // self._step_ns
+        heard = np.concatenate([self.nothing, *self._open])
+        number = (heard["time_ns"] - self._start_ns) // self._step_ns
         is_over = number < end
-        over = heard.take(is_over)
-        first, self._open, self._next = self._next, [heard.take(~is_over)], end
+        over = heard.compress(is_over)
+        first, self._open, self._next = self._next, [heard.compress(~is_over)], end
         # Stable, so that packets of the same instant stay in the order of the file.
-        over = over.take(np.argsort(over.time_ns, kind="stable"))
-        if isinstance(over, WlanFrames):
+        over = over.take(np.argsort(over["time_ns"], kind="stable"))
+        if self.is_wlan:
             for start in range(first, end, _WINDOWS_AT_ONCE):
                 yield self._wlan_rows(over, start, min(start + _WINDOWS_AT_ONCE, end), cut)
         elif len(over):
             yield self._rows(over, cut)
 
-    def _wlan_rows(self, over: WlanFrames, first: int, end: int, cut: int | None) -> CaptureRows:
-        number = (over.time_ns - self._start_ns) // self._step_ns
+    def _wlan_rows(self, over: Captured, first: int, end: int, cut: int | None) -> CaptureRows:
+        number = (over["time_ns"] - self._start_ns) // self._step_ns
         is_here = (number >= first) & (number < end)
         numbers = np.arange(first, end)
         features, which, keys = self._wlan.rows(
-            over.take(is_here), number[is_here] - first, self._start_ns + numbers * self._step_ns
+            over[is_here], number[is_here] - first, self._start_ns + numbers * self._step_ns
         )
         start_ns = self._start_ns + numbers[which] * self._step_ns
         is_partial = np.isin(numbers[which], [one for one in (self._partial, cut) if one is not None])
         return CaptureRows(self._names, start_ns // NS + start_ns % NS / NS, features, is_partial, tuple(keys))
 
-    def _rows(self, over: Heard, cut: int | None) -> CaptureRows:
-        number = (over.time_ns - self._start_ns) // self._step_ns
-        # Times since the beginning of each window: how packets were batched does not show in the last bit.
-        packets = over.packets(self._start_ns + number * self._step_ns)
-        windows = numbered_windows(packets, number - number[0], 0.0, self._grid.interval_s)
-        numbers = number[windows.first]
-        start_ns = self._start_ns + numbers * self._step_ns
-        is_partial = np.isin(numbers, [one for one in (self._partial, cut) if one is not None])
+    def _rows(self, over: Captured, cut: int | None) -> CaptureRows:
+        number = (over["time_ns"] - self._start_ns) // self._step_ns
+        first = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
+        starts_ns = self._start_ns + number * self._step_ns
         # In two parts: nanoseconds since 1970 have more digits than a float.
-        start_s = start_ns // NS + start_ns % NS / NS
-        return CaptureRows(self._names, start_s, packet_rows(windows, over), is_partial)
+        start_s = (starts_ns // NS + starts_ns % NS / NS)[first]
+        # Times since the beginning of each window: how packets were batched does not show in the last bit.
+        windows = Windows(over, (over["time_ns"] - starts_ns) / NS, first, start_s)
+        is_partial = np.isin(number[first], [one for one in (self._partial, cut) if one is not None])
+        return CaptureRows(self._names, start_s, packet_rows(windows), is_partial)
 
 
 def check_grid(grid: WindowGrid) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +18,8 @@ FRAME = np.dtype(
     ]
 )  # fmt: skip
 
+Frames = NDArray[np.void]  #: records of `FRAME`
+
 #: Control frames that name no sender: the wrapper, clear to send, acknowledgement.
 _WITHOUT_SENDER = (7, 12, 13)
 _HAS_CHECKSUM, _HAS_BAD_CHECKSUM = 0x10, 0x40  #: radiotap's flags
@@ -35,35 +35,17 @@ _HASH_START, _HASH_STEP = np.uint64(1469598103934665603), np.uint64(109951162821
 _LONGEST_NAME = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
-class WlanFrames:
-    """Frames in the order of the file, as records of `FRAME`."""
-
-    rows: NDArray[np.void]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def time_ns(self) -> Int64:
-        """When each came."""
-        return np.asarray(self.rows["time_ns"])
-
-    def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> WlanFrames:
-        """Return some of the frames, by mask or by index."""
-        return WlanFrames(self.rows[which])
-
-
-def frames_in(records: RecordBlock, tally: Tally) -> WlanFrames:
-    """Read the headers of a block; what cannot be read is counted."""
-    numbers, at, end = Numbers(records.data), records.start, records.start + records.captured
-    found = np.zeros(len(records), FRAME)
-    found["time_ns"] = records.time_ns
+def frames_in(records: RecordBlock, tally: Tally) -> Frames:
+    """Return the frames of a block; what cannot be read is counted."""
+    numbers, rows = Numbers(records.data), records.rows
+    at, end = rows["start"], rows["start"] + rows["captured"]
+    found = np.zeros(len(rows), FRAME)
+    found["time_ns"] = rows["time_ns"]
     found["rate_mbps"] = found["signal_dbm"] = np.nan
-    is_radiotap = records.link == RADIOTAP
+    is_radiotap = rows["link"] == RADIOTAP
     front, flags = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
     if is_radiotap.any():
-        front, flags = _read_radiotap(Numbers(records.data, "<"), at, records.captured, is_radiotap, found)
+        front, flags = _read_radiotap(Numbers(records.data, "<"), at, rows["captured"], is_radiotap, found)
     is_there = ~is_radiotap | (front > 0)
     at = at + front
     control, more = numbers.at(at, 1), numbers.at(at + 1, 1)
@@ -71,7 +53,7 @@ def frames_in(records: RecordBlock, tally: Tally) -> WlanFrames:
     has_sender = (kind != CONTROL) | ~np.isin(subtype, _WITHOUT_SENDER)
     needed = np.select([kind == CONTROL, kind == 3], [np.where(has_sender, 16, 10), 10], 24)
     is_there &= end - at >= needed
-    found["n_bytes"] = records.original - front - 4 * (flags & _HAS_CHECKSUM > 0)
+    found["n_bytes"] = rows["original"] - front - 4 * (flags & _HAS_CHECKSUM > 0)
     found["is_bad"] = flags & _HAS_BAD_CHECKSUM > 0
     found["kind"], found["flags"] = kind * 16 + subtype, more
     first, second, third = (numbers.at(at + place, 6).astype(np.uint64) for place in (4, 10, 16))
@@ -90,11 +72,11 @@ def frames_in(records: RecordBlock, tally: Tally) -> WlanFrames:
     _read_names(little, at, end, np.flatnonzero((kind == MANAGEMENT) & np.isin(subtype, (5, 8)) & is_there), found)
     if not is_there.all():
         tally.left_out["cut before the addresses"] += int((~is_there).sum())
-    return WlanFrames(found[is_there])
+    return found.compress(is_there)
 
 
 def _read_radiotap(
-    numbers: Numbers, at: Int64, captured: Int64, is_own: NDArray[np.bool_], found: NDArray[np.void]
+    numbers: Numbers, at: Int64, captured: Int64, is_own: NDArray[np.bool_], found: Frames
 ) -> tuple[Int64, Int64]:
     """Return the length of each radiotap header (0: damaged, or none) and its flags; take what else it says.
 
@@ -125,7 +107,7 @@ def _read_radiotap(
     return np.where(is_good, length, 0), flags
 
 
-def _take_field(numbers: Numbers, at: Int64, bit: int, rows: Int64, flags: Int64, found: NDArray[np.void]) -> None:
+def _take_field(numbers: Numbers, at: Int64, bit: int, rows: Int64, flags: Int64, found: Frames) -> None:
     if bit == _FLAGS:
         flags[rows] = numbers.at(at, 1)
     elif bit == _RATE:
@@ -140,7 +122,7 @@ def _take_field(numbers: Numbers, at: Int64, bit: int, rows: Int64, flags: Int64
         found["rate_mbps"][rows] = _MCS_MBPS[index % 8] * (index // 8 + 1) * np.where(is_wide, 2.08, 1.0)
 
 
-def _read_names(numbers: Numbers, at: Int64, end: Int64, rows: Int64, found: NDArray[np.void]) -> None:
+def _read_names(numbers: Numbers, at: Int64, end: Int64, rows: Int64, found: Frames) -> None:
     """Take the clock and the hash of the name of beacons and probe responses; 0: no name is said."""
     rows = rows[(end - at)[rows] >= 38]
     body = at[rows]

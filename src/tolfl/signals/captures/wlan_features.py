@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tolfl.signals.captures.capture_records import NS, Int64
 from tolfl.signals.captures.known_networks import Networks
-from tolfl.signals.captures.wlan import DATA, FRAME, MANAGEMENT, WlanFrames
+from tolfl.signals.captures.wlan import DATA, FRAME, MANAGEMENT, Frames
+from tolfl.signals.packets import different
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -105,12 +106,11 @@ class WlanRows:
         self._last_ns[:] = -1
         self._before[:] = 0
 
-    def rows(self, frames: WlanFrames, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
+    def rows(self, heard: Frames, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
         """Return features of frames in order of time, the window of each row, and its key.
 
         `window` is the place of each frame's window in `starts_ns`.
         """
-        heard = frames.rows
         place = np.zeros(len(heard), np.int64)
         if self._per:
             key = heard["bssid"] if self._per == "bssid" else heard["channel_mhz"].astype(np.uint64)
@@ -152,7 +152,7 @@ class WlanRows:
     def _name(self, key: int) -> str:
         return key.to_bytes(6, "big").hex(":") if self._per == "bssid" else f"{key} MHz"
 
-    def _waits(self, heard: NDArray[np.void], group: Int64, starts_ns: Int64) -> tuple[Float, Int64]:
+    def _waits(self, heard: Frames, group: Int64, starts_ns: Int64) -> tuple[Float, Int64]:
         """Return the longest wait in each group, counted from its true beginning, and the newest frame so far."""
         n_windows, n_keys = len(starts_ns), len(self._keys)
         times, key = heard["time_ns"], group % max(n_keys, 1)
@@ -174,14 +174,14 @@ class WlanRows:
         still = np.where(newest >= 0, (ends - newest) / NS, np.nan)
         return np.fmax(waits, still.ravel()), newest.ravel()
 
-    def _new_networks(self, heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
+    def _new_networks(self, heard: Frames, group: Int64, n_groups: int) -> Float:
         if self._known is None:
             return np.full(n_groups, np.nan)
         networks = networks_of(heard)
         is_new = (networks > 0) & ~np.isin(networks, self._known)
         return np.bincount(group[is_new], minlength=n_groups).astype(float)
 
-    def _clock_jumps(self, heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
+    def _clock_jumps(self, heard: Frames, group: Int64, n_groups: int) -> Float:
         """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
         is_clock = np.isin(heard["kind"], _ANNOUNCING) & (heard["timestamp_us"] > 0) & ~heard["is_bad"]
         n_kept = len(self._clocks)
@@ -205,13 +205,13 @@ class WlanRows:
             found[f"{name}_{SUMMED_S:g}s"] = summed[:, :, place].ravel()
 
 
-def networks_of(heard: NDArray[np.void]) -> Networks:
+def networks_of(heard: Frames) -> Networks:
     """Return the network that each frame announces; 0: none, or without a name."""
     is_named = np.isin(heard["kind"], _ANNOUNCING) & (heard["name"] > 0) & ~heard["is_bad"]
     return np.where(is_named, (heard["name"] * _PAIR) ^ heard["bssid"], np.uint64(0))
 
 
-def features_of(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[str, Float]:
+def features_of(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
     """Return the features of groups of frames, but for those that look at other windows."""
     found = {"bad_checksums": np.bincount(group[heard["is_bad"]], minlength=n_groups).astype(float)}
     if heard["is_bad"].any():  # nothing in them can be trusted
@@ -257,13 +257,9 @@ def _different(group: Int64, values: NDArray[np.generic], n_groups: int, mask: B
     """Return how many different values each group has, and how often it has the most frequent one."""
     group, values = group[mask], values[mask]
     largest = np.zeros(n_groups)
-    if not len(group):
-        return np.zeros(n_groups), largest
-    order = np.lexsort((values, group))
-    group, values = group[order], values[order]
-    first = np.flatnonzero(np.concatenate([[True], (group[1:] != group[:-1]) | (values[1:] != values[:-1])]))
-    np.maximum.at(largest, group[first], np.diff(np.append(first, len(group))))
-    return np.bincount(group[first], minlength=n_groups).astype(float), largest
+    found, counts = different(values, group)
+    np.maximum.at(largest, found, counts)
+    return np.bincount(found, minlength=n_groups).astype(float), largest
 
 
 def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int64, Int64]:
@@ -273,7 +269,7 @@ def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int
     return order[1:][is_same], order[:-1][is_same]
 
 
-def _steps_back(heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
+def _steps_back(heard: Frames, group: Int64, n_groups: int) -> Float:
     """Count sequence numbers of a sender that go back: somebody else uses its address."""
     is_counted = (heard["sequence"] >= 0) & ~np.isin(heard["kind"], _QOS_DATA) & (heard["flags"] & _RETRY == 0)
     later, earlier = _neighbours([heard["sender"], group], np.flatnonzero(is_counted & (heard["sender"] > 0)))
@@ -281,7 +277,7 @@ def _steps_back(heard: NDArray[np.void], group: Int64, n_groups: int) -> Float:
     return np.bincount(group[later][(back > 0) & (back < 2048)], minlength=n_groups).astype(float)
 
 
-def _signal(heard: NDArray[np.void], group: Int64, n_groups: int) -> dict[str, Float]:
+def _signal(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
     has_signal = np.isfinite(heard["signal_dbm"])
     level, own = heard["signal_dbm"][has_signal].astype(float), group[has_signal]
     n = np.bincount(own, minlength=n_groups)

@@ -61,8 +61,7 @@ def simulate(
     >>> run.summary["survivors"]
     [1, 2, 3, 4, 5]
     """
-    slices = _as_dataset(data, test, validation)
-    chosen, module = _settle(spec or RunSpec(), data, slices, model, loss, options)
+    chosen, slices, module = _requested(spec or RunSpec(), data, test, validation, model, loss, options)
     if chosen.repetitions != 1:
         raise SpecError("simulate gives one run; for repetitions call it once per seed, or use tolfl simulate")
     return run(chosen, slices, module, None if out is None else Path(out))[0]
@@ -104,9 +103,9 @@ def compare(  # noqa: PLR0913  (each by its name)
     >>> found["fl (freeze)"]["difference_to_reference"]["auroc"]["mean"] is None
     False
     """
-    slices = _as_dataset(data, test, validation)
     names = parse_schemes(schemes if isinstance(schemes, str) else ",".join(schemes))
-    chosen, module = _settle(spec or RunSpec(repetitions=3), data, slices, model, loss, options)
+    spec = spec or RunSpec(repetitions=3)  # enough seeds to see a spread
+    chosen, slices, module = _requested(spec, data, test, validation, model, loss, options)
     if chosen.on_head_failure:
         raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
     sweep = comparison_sweep(chosen, names, slices, module, None if out is None else Path(out), resume)
@@ -115,31 +114,31 @@ def compare(  # noqa: PLR0913  (each by its name)
     return compared(chosen, sweep)
 
 
-def _settle(
+def _requested(
     spec: RunSpec,
-    data: object,
-    slices: FederatedDataset | None,
+    data: str | Sequence[ArrayLike] | FederatedDataset | None,
+    test: tuple[ArrayLike, ArrayLike] | None,
+    validation: ArrayLike | None,
     model: nn.Module | Model | ModelSpec | dict[str, object] | None,
     loss: Callable[[nn.Module, Tensor], Tensor] | None,
     options: dict[str, object],
-) -> tuple[RunSpec, Model | None]:
-    """Return the specification that data, model and options add up to, and the model if one was handed in."""
+) -> tuple[RunSpec, FederatedDataset | None, Model | None]:
+    """Return the specification that all arguments add up to, and the data and the model that were handed in.
+
+    An option overrides a field; a dictionary changes only what it names (`train={"lr": 0.01}`).
+    """
+    slices = _as_dataset(data, test, validation)
     if isinstance(data, str):
         options["data"] = data
     if slices is not None:
         options = {"devices": slices.n_devices, **options, "data": slices.name}
     module = _as_model(model, loss, options)
-    return _spec(spec, options), module
-
-
-def _spec(spec: RunSpec, options: dict[str, object]) -> RunSpec:
-    """Override fields; a dictionary changes only what it names (`train={"lr": 0.01}`)."""
     fields = msgspec.to_builtins(spec)
     for key, option in options.items():
         value = option.item() if isinstance(option, np.generic) else msgspec.to_builtins(option)
         is_partial = isinstance(option, dict) and isinstance(fields.get(key), dict)
         fields[key] = {**fields[key], **option} if is_partial and isinstance(option, dict) else value
-    return RunSpec.from_fields(fields)
+    return RunSpec.from_fields(fields), slices, module
 
 
 def _as_dataset(

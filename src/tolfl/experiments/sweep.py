@@ -154,24 +154,24 @@ class Sweep:
         found = groups(self.jobs)
         waiting, total = list(found), sum(map(len, found))
         while waiting:
-            held = []
+            taken = []
             for group in waiting:
                 is_finished = all(map(self.is_finished, group))
                 lock = None if is_finished or self.store is None else _lock_of(self.store, group[0])
                 if lock is not None and not lock.is_locked:
-                    held.append(group)
+                    taken.append(group)
                     continue
                 try:
                     yield from self._compute_group(group, total)
                 finally:
                     if lock is not None:
                         lock.release()
-            if len(held) == len(waiting):
-                label = f"{held[0][0].label} (another process computes it)"
+            if len(taken) == len(waiting):
+                label = f"{taken[0][0].label} (another process computes it)"
                 done = sum(job.key in self.results for group in found for job in group)
                 yield Progress(label=label, jobs_done=done, n_jobs=total)
                 time.sleep(_WAIT_S)
-            waiting = held
+            waiting = taken
         self._prefixes = {}
 
     def _compute_group(self, group: Sequence[Job], total: int) -> Iterator[Progress]:

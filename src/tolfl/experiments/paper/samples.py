@@ -28,7 +28,6 @@ from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _PICTURES = {"fashion-mnist": (28, 28), "cifar-10": (32, 32), "cifar-100": (32, 32)}
@@ -157,15 +156,18 @@ def _means(rows: Sequence[Row]) -> Table:
 
 
 def _data_sets(rows: Sequence[Row]) -> Table:
-    data_sets = published()["data_sets"]
     shown = []
     for name in named(rows, "data"):
-        of_data = where(rows, data=name)
-        paper = data_sets.get(name, {})
-        n_classes = len(of_data)
-        ours = (str(of_data[0]["n_features"]), str(n_classes), f"{_per_class(of_data):,}")
-        theirs = (_shape(paper), str(paper.get("classes", "-")), f"{paper.get('samples_per_class', 0):,}")
-        shown.append((name, *(f"{a} ({b})" for a, b in zip(ours, theirs, strict=True))))
+        paper = published()["data_sets"][name]
+        n_features, n_classes, n_samples = _ours(rows, name)
+        shown.append(
+            (
+                name,
+                f"{n_features} ({' x '.join(map(str, paper['shape']))})",
+                f"{n_classes} ({paper['classes']})",
+                f"{n_samples:,} ({paper['samples_per_class']:,})",
+            )
+        )
     notes = (
         "Comms-ML: the paper's classes are its four regions; here regions 1 to 3, and three kinds of anomaly of which "
         "region 4 is one. Pictures: as in the files at hand; CIFAR is grey, CIFAR-100 by its 20 coarse classes.",
@@ -174,29 +176,24 @@ def _data_sets(rows: Sequence[Row]) -> Table:
     return Table("Data sets: here (in the paper)", columns, tuple(shown), notes)
 
 
-def _per_class(rows: Sequence[Row]) -> int:
-    return int(min(row["n_samples"] for row in rows))
-
-
-def _shape(paper: dict[str, Any]) -> str:
-    return " x ".join(str(length) for length in paper.get("shape", ["-"]))
+def _ours(rows: Sequence[Row], data: str) -> tuple[int, int, int]:
+    """Return how many features, classes and samples per class a data set has here."""
+    of_data = where(rows, data=data)
+    return of_data[0]["n_features"], len(of_data), min(row["n_samples"] for row in of_data)
 
 
 def _as_published(rows: Sequence[Row]) -> Verdict:
-    data_sets, same, differing = published()["data_sets"], [], []
+    same, differing = [], []
     for name in named(rows, "data"):
-        of_data, paper = where(rows, data=name), data_sets.get(name)
-        if paper is None:
-            continue
-        ours = (of_data[0]["n_features"], len(of_data), _per_class(of_data))
+        paper, ours = published()["data_sets"][name], _ours(rows, name)
         theirs = (math.prod(paper["shape"]), paper["classes"], paper["samples_per_class"])
+        texts = [f"{classes} classes of {samples:,} with {n} features" for n, classes, samples in (ours, theirs)]
         if ours == theirs:
-            same.append(name)
+            same.append(f"{name}: as printed")
         else:
-            texts = [f"{classes} classes of {samples:,} with {n} features" for n, classes, samples in (ours, theirs)]
             differing.append(f"{name}: {texts[0]}, printed {texts[1]}")
-    evidence = "; ".join([*differing, *(f"{name}: as printed" for name in same)])
-    return Verdict("Classes, samples and features are as the paper prints them", not differing, evidence)
+    claim = "Classes, samples and features are as the paper prints them"
+    return Verdict(claim, not differing, "; ".join([*differing, *same]))
 
 
 def _differ(rows: Sequence[Row]) -> Verdict:
@@ -224,12 +221,10 @@ def distance(a: Row, b: Row) -> NDArray[np.float64]:
 def _plot_features(rows: Sequence[Row]) -> Figure:
     """Return the statistics as points on the scale that models see, and the readings as lines."""
     figure = new_figure(7, 4.2)
-    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    right.set_axis_off()
-    place = right.get_subplotspec()
-    halves = place.subgridspec(2, 1) if place is not None else figure.add_gridspec(2, 1)
-    above = figure.add_subplot(halves[0])
-    below = figure.add_subplot(halves[1], sharex=above, sharey=above)
+    panels = figure.subplot_mosaic([["statistics", "typical"], ["statistics", "anomalous"]], width_ratios=(1.0, 1.25))
+    left, above, below = (panels[name] for name in ("statistics", "typical", "anomalous"))
+    below.sharex(above)
+    below.sharey(above)
     n_statistics = _n_statistics(rows[0])
     for row, colour, mark, line, shift in _styles(rows):
         label = f"{row['class']} (anomalous)" if row["is_anomalous"] else row["class"]
@@ -237,14 +232,19 @@ def _plot_features(rows: Sequence[Row]) -> Figure:
         left.plot(points, places, mark, color=colour, markersize=4, linestyle="none", label=label)
         readings = row["means"][n_statistics : n_statistics + _SHOWN_READINGS]
         (below if row["is_anomalous"] else above).plot(readings, color=colour, linestyle=line, linewidth=1.2)
-    _name_statistics(left, [_LABELS[name] for name in rows[0]["feature_names"][:n_statistics]])
+    left.set_yticks(range(n_statistics), [_LABELS[name] for name in rows[0]["feature_names"][:n_statistics]])
+    left.invert_yaxis()
+    left.set_xlabel("mean, scaled: 0 to 1 is the typical range", fontsize=8)
+    left.set_title("statistics of a window", fontsize=9)
     above.set_title(f"first {_SHOWN_READINGS} radio readings, typical", fontsize=9)
     below.set_title("anomalous", fontsize=9)
     above.tick_params(labelbottom=False)
     below.set_xlabel("reading", fontsize=9)
     for axes in (above, below):
         axes.set_ylabel("amplitude", fontsize=9)
+    for axes in (left, above, below):
         bare(axes)
+    left.tick_params(axis="y", length=0)
     figure.suptitle(f"{rows[0]['data']}: feature means by class", fontsize=10)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
@@ -263,15 +263,6 @@ def _styles(rows: Sequence[Row]) -> list[tuple[Row, str, str, str, float]]:
             line = "--" if is_anomalous else "-"
             styled.append((row, colours[number % 4], marks[number % 4], line, shift))
     return styled
-
-
-def _name_statistics(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xlabel("mean, scaled: 0 to 1 is the typical range", fontsize=8)
-    axes.set_title("statistics of a window", fontsize=9)
-    bare(axes)
-    axes.tick_params(axis="y", length=0)
 
 
 def _plot_pictures(rows: Sequence[Row]) -> Figure:

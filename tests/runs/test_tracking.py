@@ -69,8 +69,8 @@ def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:
     for _ in runs:
         pass
     with tracker_for("tensorboard", "run", str(tmp_path), ["north", "south", "west", "east"]) as tracker:
-        tracker.add(runs.results[0].records, "pca/")
-        tracker.add(runs.results[0].records, "autoencoder/")
+        tracker.add_new(runs.results[0].records, "pca/")
+        tracker.add_new(runs.results[0].records, "autoencoder/")
         tracker.result({"auroc": 0.5, "unknown": None})
     events = read(tmp_path / "run")
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, Scored, TakenOver
 from tolfl.runs.failure_history import describe
 
 EXPERIMENT = "tolfl"
+TRACKERS = ("tensorboard", "mlflow")
 
 
 class TrackingError(TolFLError, OSError):
@@ -29,132 +30,103 @@ class TrackingError(TolFLError, OSError):
         self.where, self.problem = where, problem
 
 
-class Store(Protocol):
-    """Where numbers and texts go."""
+class Tracker(ABC):
+    """Writes what records say; use it as a context, so that what is left is written in the end."""
 
-    def number(self, name: str, value: float, step: int) -> None:
-        """Write one point of a curve."""
-
-    def text(self, name: str, text: str, step: int) -> None:
-        """Write a sentence."""
-
-    def flush(self) -> None:
-        """Let others see what was written."""
-
-    def close(self) -> None:
-        """Write what is left; the run is over."""
-
-
-class Tracker:
-    """Writes what records say; use it as a context, so that the store is closed."""
-
-    def __init__(self, store: Store, device_names: Sequence[str] = ()) -> None:
-        self._store, self._device_names = store, device_names
-        self._prefix = ""
+    def __init__(self, device_names: Sequence[str] = ()) -> None:
+        self._names = dict(enumerate(device_names))
         self._n_failures: Counter[str] = Counter()
         self._n_added: Counter[str] = Counter()
         self._last_round = 0
 
-    def add(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
-        """Write new records; a prefix keeps several trainings of one run apart."""
-        self._prefix = prefix
-        for record in records:
-            self._write(record)
-        if records:
-            self._store.flush()
-
     def add_new(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
-        """Write what is new in a list of records that grows."""
-        first = self._n_added[prefix]
+        """Write what is new in a list of records that grows; a prefix keeps several trainings of one run apart."""
+        for record in records[self._n_added[prefix] :]:
+            self._write(record, prefix)
         self._n_added[prefix] = len(records)
-        self.add(records[first:], prefix)
 
     def result(self, numbers: Mapping[str, float | None]) -> None:
         """Write what is known in the end, at the last round."""
-        self._prefix = ""
         for name, value in numbers.items():
-            self._number(name, value, self._last_round)
-        self._store.flush()
+            self._add(name, value, self._last_round)
 
-    def _write(self, record: AnyRecord) -> None:
+    def _write(self, record: AnyRecord, prefix: str) -> None:
         step = self._last_round if record.round is None else record.round
         self._last_round = max(self._last_round, step)
         match record:
             case RoundClosed():
-                self._number("loss", record.loss, step)
-                self._number("devices", len(record.included), step)
+                self._add(f"{prefix}loss", record.loss, step)
+                self._add(f"{prefix}devices", len(record.included), step)
             case Evaluated():
-                self._number("auroc", record.auroc, step)
+                self._add(f"{prefix}auroc", record.auroc, step)
             case Scored():
-                self._number("auroc", record.auroc, step)
-                self._number("average precision", record.average_precision, step)
+                self._add(f"{prefix}auroc", record.auroc, step)
+                self._add(f"{prefix}average precision", record.average_precision, step)
             case FailureHappened():
-                self._n_failures[self._prefix] += 1
-                self._number("failures", self._n_failures[self._prefix], step)
-                self._store.text(f"{self._prefix}failure", self._described(record), step)
+                self._n_failures[prefix] += 1
+                self._number(f"{prefix}failures", self._n_failures[prefix], step)
+                self._text(f"{prefix}failure", self._described(record), step)
             case TakenOver():
-                self._store.text(f"{self._prefix}takeover", self._described(record), step)
-            case _:
-                pass  # beginnings, ends and returns are no numbers
+                self._text(f"{prefix}takeover", self._described(record), step)
+
+    def _add(self, name: str, value: float | None, step: int) -> None:
+        if value is not None:
+            self._number(name, float(value), step)
 
     def _described(self, record: AnyRecord) -> str:
         """Return what happened in the words of the report, with the names of devices that have one."""
-        names = dict(enumerate(self._device_names))
-        return re.sub(r"\bdevice (\d+)\b", lambda found: names.get(int(found[1]), found[0]), describe(record))
-
-    def _number(self, name: str, value: float | None, step: int) -> None:
-        if value is not None:
-            self._store.number(self._prefix + name, float(value), step)
+        return re.sub(r"\bdevice (\d+)\b", lambda found: self._names.get(int(found[1]), found[0]), describe(record))
 
     def __enter__(self) -> Tracker:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
+
+    @abstractmethod
+    def _number(self, name: str, value: float, step: int) -> None:
+        """Write one point of a curve."""
+
+    @abstractmethod
+    def _text(self, name: str, text: str, step: int) -> None:
+        """Write a sentence."""
 
 
-class TensorBoardStore:
+class TensorBoardTracker(Tracker):
     """Event files in a folder, for `tensorboard --logdir`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device_names: Sequence[str] = ()) -> None:
+        super().__init__(device_names)
         writer = import_module("tensorboard.summary.writer.event_file_writer")
         self._summary = import_module("tensorboard.compat.proto.summary_pb2")
-        self._event = import_module("tensorboard.compat.proto.event_pb2")
-        self._tensor = import_module("tensorboard.compat.proto.tensor_pb2")
+        self._event = import_module("tensorboard.compat.proto.event_pb2").Event
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._writer = writer.EventFileWriter(str(folder))
         except OSError as error:
             raise TrackingError(str(folder), f"cannot be written ({error.strerror}); choose another place") from None
 
-    def number(self, name: str, value: float, step: int) -> None:
-        """Add a scalar."""
-        self._add(self._summary.Summary.Value(tag=name, simple_value=value), step)
+    def _number(self, name: str, value: float, step: int) -> None:
+        self._write_value(step, tag=name, simple_value=value)
 
-    def text(self, name: str, text: str, step: int) -> None:
-        """Add a text, as TensorBoard's text plugin has them."""
-        plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text")
-        tensor = self._tensor.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
-        metadata = self._summary.SummaryMetadata(plugin_data=plugin)
-        self._add(self._summary.Summary.Value(tag=name, metadata=metadata, tensor=tensor), step)
+    def _text(self, name: str, text: str, step: int) -> None:
+        tensor = {"dtype": "DT_STRING", "string_val": [text.encode()]}
+        self._write_value(step, tag=name, metadata={"plugin_data": {"plugin_name": "text"}}, tensor=tensor)
 
-    def _add(self, value: object, step: int) -> None:
-        summary = self._summary.Summary(value=[value])
-        self._writer.add_event(self._event.Event(wall_time=time.time(), step=step, summary=summary))
+    def _write_value(self, step: int, **value: object) -> None:
+        summary = self._summary.Summary(value=[self._summary.Summary.Value(**value)])
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=summary))
+        self._writer.flush()  # so that others see it now
 
-    def flush(self) -> None:
-        """Bring events to the file."""
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the file."""
+    def __exit__(self, *_: object) -> None:
         self._writer.close()
 
 
-class MLflowStore:
-    """A run of the experiment `tolfl` on an MLflow server, or in a database file."""
+class MLflowTracker(Tracker):
+    """A run of the experiment `tolfl` on an MLflow server, or in a database file; sentences are tags of a round."""
 
-    def __init__(self, uri: str, name: str) -> None:
+    def __init__(self, uri: str, name: str, device_names: Sequence[str] = ()) -> None:
+        super().__init__(device_names)
         module = import_module("mlflow.tracking")
         problems = import_module("mlflow.exceptions")
         try:
@@ -165,23 +137,14 @@ class MLflowStore:
         except (problems.MlflowException, OSError) as error:
             raise TrackingError(uri, f"MLflow refuses it ({str(error).splitlines()[0]}); check the address") from None
 
-    def number(self, name: str, value: float, step: int) -> None:
-        """Log a metric."""
+    def _number(self, name: str, value: float, step: int) -> None:
         self._client.log_metric(self._run, name, value, step=step)
 
-    def text(self, name: str, text: str, step: int) -> None:
-        """Set a tag that names the round."""
+    def _text(self, name: str, text: str, step: int) -> None:
         self._client.set_tag(self._run, f"{name}.round-{step}", text)
 
-    def flush(self) -> None:
-        """Do nothing: MLflow writes at once."""
-
-    def close(self) -> None:
-        """End the run."""
+    def __exit__(self, *_: object) -> None:
         self._client.set_terminated(self._run)
-
-
-TRACKERS = ("tensorboard", "mlflow")
 
 
 def tracker_for(kind: str, name: str, where: str = "", device_names: Sequence[str] = ()) -> Tracker:
@@ -203,16 +166,10 @@ def tracker_for(kind: str, name: str, where: str = "", device_names: Sequence[st
     if not name:
         raise SpecError("a tracked run needs a name")
     if kind == "tensorboard":
-        return Tracker(TensorBoardStore(Path(where or "runs/tensorboard").expanduser() / name), device_names)
-    return Tracker(MLflowStore(_address(where), name), device_names)
-
-
-def _address(where: str) -> str:
-    if where:
-        return where
-    folder = Path("runs")
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise TrackingError(str(folder), f"cannot be made ({error.strerror}); name another place") from None
-    return f"sqlite:///{folder / 'mlflow.db'}"
+        return TensorBoardTracker(Path(where or "runs/tensorboard").expanduser() / name, device_names)
+    if not where:
+        try:
+            Path("runs").mkdir(exist_ok=True)
+        except OSError as error:
+            raise TrackingError("runs", f"cannot be made ({error.strerror}); name another place") from None
+    return MLflowTracker(where or f"sqlite:///{Path('runs', 'mlflow.db')}", name, device_names)

@@ -12,7 +12,7 @@ from tolfl.core.metrics import auroc, lowest_scores
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import TrainedModel
-from tolfl.runs.evaluation import Scores, choose_model, mean_over_devices, score_models, train_loss
+from tolfl.runs.evaluation import Scores, choose_model, mean_loss, mean_over_devices, score_models
 
 RNG = np.random.default_rng(0)
 DATA = FederatedDataset.from_arrays(
@@ -138,7 +138,7 @@ def test_without_a_test_set_or_a_model_there_is_no_score() -> None:
 
     assert score_models({"global": at(0, 0)}, untested, {"global": 1}) == Scores()
     assert score_models({}, DATA, {}) == Scores()
-    assert train_loss({}, DATA, {}) is None
+    assert mean_loss({}, DATA.pool, {}) is None
 
 
 def test_the_training_loss_is_over_all_samples_and_devices() -> None:
@@ -146,7 +146,7 @@ def test_the_training_loss_is_over_all_samples_and_devices() -> None:
         name: float(model.anomaly_score(DATA.pool).mean()) for name, model in (("a", at(0, 0)), ("b", at(1, 1)))
     }
 
-    assert train_loss({"a": at(0, 0)}, DATA, {"a": 2}) == pytest.approx(expected["a"])
-    assert train_loss({"a": at(0, 0), "b": at(1, 1)}, DATA, {"a": 3, "b": 1}) == pytest.approx(
+    assert mean_loss({"a": at(0, 0)}, DATA.pool, {"a": 2}) == pytest.approx(expected["a"])
+    assert mean_loss({"a": at(0, 0), "b": at(1, 1)}, DATA.pool, {"a": 3, "b": 1}) == pytest.approx(
         (3 * expected["a"] + expected["b"]) / 4
     )

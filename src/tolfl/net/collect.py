@@ -27,9 +27,9 @@ from tolfl.protocol.history import ClosedRound
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.ledger import Kind, Ledger, SentMessage
-from tolfl.runs.outcome import Held, fleet_of, holders_of, last_update, lost_rounds, outcome_of
+from tolfl.runs.outcome import Held, fleet_of, holders_of
 from tolfl.runs.run_reader import device_records, merged_records
-from tolfl.runs.summary import in_the_end, scores_of, summarise, what_was_learned
+from tolfl.runs.summary import scores_of, summarise
 
 
 def collect(
@@ -42,13 +42,8 @@ def collect(
     learner = learner_of(fleet_of(spec, data))
     held = [_held(d, *read_round(round_path(folders[d]))) for d in survivors if has_round(folders[d])]
     records = merged(lines, ledger, _ending(lines, held, survivors))
-    outcome = outcome_of(learner, held)
-    scores = score_models(outcome.results, data, outcome.holders)
-    summary = summarise(spec, data, outcome.results, outcome.holders, scores, records, ledger)
-    summary |= in_the_end(records, last_update(outcome.history, records), outcome.n_dropped)
+    outcome, summary = summarise(spec, data, learner, held, records, ledger)
     times = [line.time_s for line in records if isinstance(line, RoundClosed)]
-    summary |= what_was_learned(spec, learner, outcome.state)
-    summary["rounds_lost"] = lost_rounds([one.history for one in held], records)
     summary["seconds_per_round"] = (times[-1] - times[0]) / max(1, len(times) - 1) if times else 0.0
     summary["wall_s"] = summary.pop("virtual_s")
     records.append(scores_of(summary, records[-1]))

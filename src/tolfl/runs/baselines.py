@@ -6,11 +6,15 @@ They stand in every table, because they beat an autoencoder more often than one 
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import Vector
+from tolfl.core.metrics import auroc, average_precision
+from tolfl.datasets import FederatedDataset
+from tolfl.runs.evaluation import Scores
 
 Score = Callable[[Vector], NDArray[np.float64]]
 PlainBaseline = Callable[[Vector], Score]
@@ -48,6 +52,35 @@ PLAIN_BASELINES: dict[str, PlainBaseline] = {
     "pca-16": lambda samples: pca(samples, 16),
     "pca-32": lambda samples: pca(samples, 32),
 }
+
+
+#: A comparison asks once per scheme, and each answer takes an eigendecomposition.
+_baseline_scores: WeakKeyDictionary[FederatedDataset, dict[str, float]] = WeakKeyDictionary()
+
+
+def baseline_scores(data: FederatedDataset) -> dict[str, float]:
+    """Return the AUROC of every plain baseline that makes sense on the data; they belong into every table."""
+    if data.test is None or data.is_anomalous is None:
+        return {}
+    if data not in _baseline_scores:
+        fitted = {name: baseline(data.pool) for name, baseline in PLAIN_BASELINES.items() if _fits(name, data)}
+        _baseline_scores[data] = {name: auroc(score(data.test), data.is_anomalous) for name, score in fitted.items()}
+    return dict(_baseline_scores[data])
+
+
+def plain_scores(scheme: str, data: FederatedDataset) -> Scores:
+    """Return the scores of one plain baseline, as of a run's only model."""
+    if data.test is None or data.is_anomalous is None:
+        return Scores()
+    values = PLAIN_BASELINES[scheme](data.pool)(data.test)
+    value = auroc(values, data.is_anomalous)
+    return Scores(value, average_precision(values, data.is_anomalous), {scheme: value}, value)
+
+
+def _fits(name: str, data: FederatedDataset) -> bool:
+    """Tell whether a baseline makes sense: PCA with all components reconstructs everything."""
+    n_components = int(name.removeprefix("pca-")) if name.startswith("pca-") else 0
+    return n_components < min(data.n_features, len(data.pool))
 
 
 def _flat(samples: Vector) -> NDArray[np.float64]:

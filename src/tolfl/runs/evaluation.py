@@ -74,15 +74,7 @@ def mean_loss(
     models: Mapping[str, Scorer], samples: NDArray[np.float32] | None, holders: Mapping[str, int]
 ) -> float | None:
     """Return the mean loss over samples, dropout off; with several models, the mean over devices."""
-    if not models or samples is None or not len(samples):
+    if not models or samples is None or not samples.size:
         return None
     losses = {name: float(np.mean(model.anomaly_score(samples), dtype=np.float64)) for name, model in models.items()}
     return next(iter(losses.values())) if len(losses) == 1 else mean_over_devices(losses, holders)
-
-
-def train_loss(models: Mapping[str, Scorer], data: FederatedDataset, holders: Mapping[str, int]) -> float | None:
-    """Return the mean loss over all training samples, dropout off; with several models, the mean over devices."""
-    if not models or not data.pool.size:
-        return None
-    losses = {name: float(np.mean(model.anomaly_score(data.pool))) for name, model in models.items()}
-    return mean_over_devices(losses, holders)

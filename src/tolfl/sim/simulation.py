@@ -31,15 +31,12 @@ from tolfl.runs.checkpoint import Checkpoint, Evaluation
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.ledger import Ledger
-from tolfl.runs.outcome import Held, Outcome, data_for, fleet_of, holders_of, last_update, lost_rounds, outcome_of
+from tolfl.runs.outcome import Held, Outcome, data_for, fleet_of, holders_of, outcome_of
 from tolfl.runs.run_figures import plot_curves
 from tolfl.runs.summary import (
-    in_the_end,
-    plain_scores,
     scores_of,
     summarise,
     summarise_repetitions,
-    what_was_learned,
 )
 from tolfl.sim.batch_trainer import BatchTrainer, Work
 from tolfl.sim.deferred import DeferredState
@@ -443,14 +440,9 @@ def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
 
 
 def _result(simulation: Simulation, seconds_per_round: float) -> Run:
-    spec, data, ledger, outcome = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.outcome()
-    records = simulation.records
-    scores = score_models(outcome.results, data, outcome.holders)
-    summary = summarise(spec, data, outcome.results, outcome.holders, scores, records, ledger)
-    summary |= in_the_end(records, last_update(outcome.history, records), outcome.n_dropped)
-    rounds_lost = lost_rounds([one.history for one in simulation.held()], records)
-    summary |= {"rounds_lost": rounds_lost, "seconds_per_round": seconds_per_round}
-    summary |= what_was_learned(spec, simulation.learner, outcome.state)
+    spec, data, ledger, records = simulation.spec, simulation.data, simulation.timeline.ledger, simulation.records
+    outcome, summary = summarise(spec, data, simulation.learner, simulation.held(), records, ledger)
+    summary["seconds_per_round"] = seconds_per_round
     records = [*records, scores_of(summary, records[-1])]
     return Run(spec, summary, records, outcome.results, outcome.state, data, ledger)
 
@@ -459,8 +451,6 @@ def _plain_result(spec: RunSpec, data: FederatedDataset) -> Run:
     everybody = tuple(range(spec.devices))
     ended: list[AnyRecord] = [RunEnded(time_s=0.0, reason="no rounds: all data in one place", survivors=everybody)]
     ledger = Ledger(Topology.contiguous(spec.devices, 1), spec.scheme)
-    summary = summarise(spec, data, {}, {}, plain_scores(spec.scheme, data), ended, ledger)
-    summary |= in_the_end(ended, None, 0)
-    summary |= {"rounds": 0, "rounds_lost": 0, "seconds_per_round": 0.0, "learn": spec.scheme, "stages": []}
-    summary |= {"state_digest": None}
+    _, summary = summarise(spec, data, None, (), ended, ledger)
+    summary["seconds_per_round"] = 0.0
     return Run(spec, summary, [*ended, scores_of(summary, ended[-1])], {}, None, data, ledger)

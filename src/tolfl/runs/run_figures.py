@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from tolfl.core.plot_style import cycle_colour, label_ends, new_figure
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LabelledRecords = Sequence[tuple[str, Sequence[AnyRecord]]]
-Points = dict[int, float]
+Points = dict[int, float]  #: by round
+_AUROC, _LOSS, _DEVICES = "AUROC on the test set", "training loss", "devices in the round"
 _N_METRICS = 6  #: more than this are in the records only
 _N_LABELS = 6  #: more failures than this are lines without words
 #: Colours of a report on a light page; its style sheet has others for a dark one under the same names.
@@ -40,8 +41,7 @@ COLOURS = {
 
 def has_curves(runs: LabelledRecords) -> bool:
     """Tell whether any round of these runs has a loss, was scored, or has metrics of its learner."""
-    has_any = any(one is not None for _, records in runs for line in records for one in (_loss(line), _auroc(line)))
-    return has_any or bool(_metric_names([records for _, records in runs]))
+    return _drawn([_curves(records) for _, records in runs]) != [_DEVICES]
 
 
 def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour: str = "") -> Figure:
@@ -51,28 +51,23 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
     stopped goes on as a dashed line at its last value. `beside`: the same runs without failures, dashed.
     """
     everything = [records for _, records in [*runs, *beside]]
-    kinds: list[tuple[str, Callable[[AnyRecord], float | None]]] = []
-    if any(_auroc(line) is not None for records in everything for line in records):
-        kinds.append(("AUROC on the test set", _auroc))
-    if any(_loss(line) is not None for records in everything for line in records):
-        is_own = all(line.own_loss is not None for one in everything for line in one if isinstance(line, RoundClosed))
-        kinds.append(("training loss of one device" if is_own else "training loss", _loss))
-    kinds += [(name, partial(_metric, name)) for name in _metric_names(everything)]
-    kinds = kinds or [("devices in the round", _n_devices)]
-    figure = new_figure(7.5, 1.2 + 2.2 * len(kinds))
-    axes = figure.subplots(len(kinds), 1, sharex=True, squeeze=False)[:, 0].tolist()
-    last_round = max((line.round or 0 for records in everything for line in records if _loss_or_count(line)), default=0)
-    for axis, (name, value_of) in zip(axes, kinds, strict=True):
-        for number, (label, records) in enumerate(beside):
-            _draw(axis, _by_round(records, value_of), last_round, "_" if number else label, COLOURS["soft"], "--")
-        for number, (label, records) in enumerate(runs):
+    curves = [_curves(records) for records in everything]
+    names = _drawn(curves)
+    figure = new_figure(7.5, 1.2 + 2.2 * len(names))
+    axes = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0].tolist()
+    last_round = max((round_index for one in curves for round_index in one.get(_DEVICES, ())), default=0)
+    for axis, name in zip(axes, names, strict=True):
+        for number, (label, _) in enumerate(beside):
+            points = curves[len(runs) + number].get(name, {})
+            _draw(axis, points, last_round, "_" if number else label, COLOURS["soft"], "--")
+        for number, (label, _) in enumerate(runs):
             shown = "_" if one_colour and number else label
-            _draw(axis, _by_round(records, value_of), last_round, shown, one_colour or cycle_colour(number), "-")
-        axis.set_ylabel(name)
-        if value_of is _n_devices:
+            _draw(axis, curves[number].get(name, {}), last_round, shown, one_colour or cycle_colour(number), "-")
+        axis.set_ylabel("training loss of one device" if name == _LOSS and _is_of_one_device(everything) else name)
+        if name == _DEVICES:
             axis.set_ylim(bottom=0)
         _style(axis)
-    mark_stages(axes, next((line.stages for one in everything for line in one if isinstance(line, RunStarted)), ()))
+    _mark_stages(axes, next((line.stages for one in everything for line in one if isinstance(line, RunStarted)), ()))
     _mark_failures(axes, runs)
     axes[-1].set_xlabel("round")
     if beside or (1 < len(runs) <= 10 and not one_colour):
@@ -109,7 +104,7 @@ def as_file(svg: str) -> str:
     return coloured.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
 
 
-def mark_stages(axes: Sequence[Axes], stages: Sequence[tuple[str, int]]) -> None:
+def _mark_stages(axes: Sequence[Axes], stages: Sequence[tuple[str, int]]) -> None:
     """Name the stages of a run above the uppermost of its drawings, and part them by lines; one stage needs neither."""
     if len(stages) < 2 or len({name for name, _ in stages}) < len(stages):  # stages that take turns
         return
@@ -134,44 +129,36 @@ def mark_stages(axes: Sequence[Axes], stages: Sequence[tuple[str, int]]) -> None
         first += of
 
 
-def _metric_names(everything: Sequence[Sequence[AnyRecord]]) -> list[str]:
-    """Return the metrics of a learner that are drawn: a training loss is there already, and few others fit a page."""
-    lines = [line for records in everything for line in records if isinstance(line, RoundClosed)]
-    names = dict.fromkeys(name for line in lines for name, value in line.metrics.items() if value != line.loss)
-    return list(names)[:_N_METRICS]
-
-
-def _metric(name: str, record: AnyRecord) -> float | None:
-    return record.metrics.get(name) if isinstance(record, RoundClosed) else None
-
-
-def _loss(record: AnyRecord) -> float | None:
-    """Return the loss of a round, or that of the only device that told of it."""
-    if not isinstance(record, RoundClosed):
-        return None
-    return record.own_loss if record.loss is None else record.loss
-
-
-def _n_devices(record: AnyRecord) -> float | None:
-    return len(record.included) if isinstance(record, RoundClosed) else None
-
-
-def _auroc(record: AnyRecord) -> float | None:
-    return record.auroc if isinstance(record, Evaluated) else None
-
-
-def _loss_or_count(record: AnyRecord) -> bool:
-    return isinstance(record, RoundClosed)
-
-
-def _by_round(records: Sequence[AnyRecord], value_of: Callable[[AnyRecord], float | None]) -> Points:
-    """Return one value per round: the mean where several devices closed a round of their own."""
-    values: dict[int, list[float]] = {}
+def _curves(records: Sequence[AnyRecord]) -> dict[str, Points]:
+    """Return what the rounds have, by name: the mean where several devices closed a round of their own."""
+    values: dict[str, dict[int, list[float]]] = {}
     for record in records:
-        value = value_of(record)
-        if value is not None and record.round is not None:
-            values.setdefault(record.round, []).append(value)
-    return {round_index: sum(several) / len(several) for round_index, several in sorted(values.items())}
+        for name, value in _values(record):
+            if value is not None and record.round is not None:
+                values.setdefault(name, {}).setdefault(record.round, []).append(value)
+    return {name: {index: fmean(rounds[index]) for index in sorted(rounds)} for name, rounds in values.items()}
+
+
+def _values(record: AnyRecord) -> Iterator[tuple[str, float | None]]:
+    match record:
+        case Evaluated():
+            yield _AUROC, record.auroc
+        case RoundClosed():
+            yield _LOSS, record.own_loss if record.loss is None else record.loss
+            yield _DEVICES, len(record.included)
+            yield from record.metrics.items()
+
+
+def _drawn(curves: Sequence[Mapping[str, Points]]) -> list[str]:
+    """Return what is drawn: few metrics of a learner fit a page, and one that is the loss is there already."""
+    loss = [one.get(_LOSS) for one in curves]
+    names = dict.fromkeys(name for one in curves for name in one if name not in {_AUROC, _LOSS, _DEVICES})
+    metrics = [name for name in names if [one.get(name) for one in curves] != loss]
+    return [name for name in (_AUROC, _LOSS) if any(name in one for one in curves)] + metrics[:_N_METRICS] or [_DEVICES]
+
+
+def _is_of_one_device(everything: Sequence[Sequence[AnyRecord]]) -> bool:
+    return all(line.own_loss is not None for one in everything for line in one if isinstance(line, RoundClosed))
 
 
 def _draw(axis: Axes, points: Points, last_round: int, label: str, colour: str, style: str) -> None:
@@ -266,7 +253,7 @@ def fleet_svg(clusters: Sequence[Sequence[int]], states: Mapping[int, DeviceStat
         top = x + box_width / 2, y + 6 + cell / 2
         if head is not None:
             places[head] = top
-            chain += [top] if states[head].state == "trains" else []
+            chain.append(top)
         for index, device in enumerate(others):
             row = index // n_columns + (head is not None)
             places[device] = x + 6 + (index % n_columns + 0.5) * cell, y + 6 + (row + 0.5) * cell
@@ -274,36 +261,25 @@ def fleet_svg(clusters: Sequence[Sequence[int]], states: Mapping[int, DeviceStat
                 boxes.append(_line(top, places[device], "stroke: var(--line); stroke-width: 1.5"))
         x, row_height = x + box_width + _GAP, max(row_height, box_height)
         width = max(width, x - _GAP)
-    links = [_chain_link(one, other, radius, has_labels) for one, other in pairwise(chain)]
+    tip = 9 if has_labels else 5
+    for one, other in pairwise(chain):
+        # A link to the next row passes over others: it steps back behind them.
+        weight = "stroke-width: 2" if one[1] == other[1] else "stroke-width: 1; stroke-dasharray: 4 4; opacity: 0.6"
+        boxes.append(_line(one, other, f"stroke: var(--accent); {weight}; marker-end: url(#arrow{tip})"))
     devices = [_device(one, place, states[one], radius, has_labels) for one, place in places.items()]
     view = f"-4 -4 {width + 8:.0f} {y + row_height + 8:.0f}"
+    # An arrow ends where the circle of the next head begins.
+    arrow = (
+        f'<marker id="arrow{tip}" orient="auto" markerUnits="userSpaceOnUse" markerWidth="{tip}" markerHeight="{tip}" '
+        f'viewBox="0 0 9 9" refX="{9 + 9 * (radius + 1) / tip:.1f}" refY="4.5">'
+        '<path d="M0,0 L9,4.5 L0,9 Z" style="fill: var(--accent)"/></marker>'
+    )
     # The chain passes over the boxes, and devices stand on top of all.
     return (
         f'<svg viewBox="{view}" style="width: {width + 8:.0f}px" font-family="system-ui, sans-serif" '
-        f'font-size="12" text-anchor="middle">{"".join([*boxes, *links, *devices])}</svg>'
+        f'font-size="12" text-anchor="middle">{arrow}'
+        f"{''.join([*boxes, *devices])}</svg>"
     )
-
-
-def _device(device: int, place: Place, state: DeviceState, radius: float, has_labels: bool) -> str:
-    x, y = place
-    fill, stroke, text, dash = _LOOKS[state.state]
-    if state.is_head and state.state == "trains":
-        fill, text = "accent", "page"
-    style = f"fill: var(--{fill}); stroke: var(--{stroke}); stroke-width: 1.6; {dash}"
-    parts = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="{style}"/>']
-    if state.is_new:
-        ring = "fill: none; stroke: var(--accent); stroke-width: 2"
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius + 4}" style="{ring}"/>')
-    if has_labels:
-        parts.append(f'<text x="{x:.1f}" y="{y + 4:.1f}" style="fill: var(--{text})">{device}</text>')
-    if state.state == "dead":
-        reach = radius * 0.95
-        # Thin where there is an id to be read through it.
-        cross = f"stroke: var(--danger); stroke-width: {1 if has_labels else 2}; opacity: 0.75"
-        parts.append(_line((x - reach, y - reach), (x + reach, y + reach), cross))
-        parts.append(_line((x - reach, y + reach), (x + reach, y - reach), cross))
-    role = "head" if state.is_head else "member"
-    return f"<g><title>device {device}: {role}, {state.state}</title>{''.join(parts)}</g>"
 
 
 def _line(start: Place, end: Place, style: str) -> str:
@@ -311,17 +287,20 @@ def _line(start: Place, end: Place, style: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="{style}"/>'
 
 
-def _chain_link(start: Place, end: Place, radius: float, is_large: bool) -> str:
-    """Return an arrow from one head to the next."""
-    (x1, y1), (x2, y2) = start, end
-    length = math.hypot(x2 - x1, y2 - y1) or 1.0
-    dx, dy = (x2 - x1) / length, (y2 - y1) / length
-    tip = x2 - dx * (radius + 6), y2 - dy * (radius + 6)
-    back, wing = (9.0, 4.0) if is_large else (5.0, 2.5)
-    base = tip[0] - dx * back, tip[1] - dy * back
-    corners = [tip, (base[0] - dy * wing, base[1] + dx * wing), (base[0] + dy * wing, base[1] - dx * wing)]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    # A link to the next row passes over others: it steps back behind them.
-    weight = "stroke-width: 2" if y1 == y2 else "stroke-width: 1; stroke-dasharray: 4 4; opacity: 0.6"
-    stem = _line((x1 + dx * radius, y1 + dy * radius), base, f"stroke: var(--accent); {weight}")
-    return f'{stem}<polygon points="{points}" style="fill: var(--accent)"/>'
+def _device(device: int, place: Place, state: DeviceState, radius: float, has_labels: bool) -> str:
+    fill, stroke, text, dash = _LOOKS[state.state]
+    if state.is_head and state.state == "trains":
+        fill, text = "accent", "page"
+    style = f"fill: var(--{fill}); stroke: var(--{stroke}); stroke-width: 1.6; {dash}"
+    role = "head" if state.is_head else "member"
+    parts = [f"<title>device {device}: {role}, {state.state}</title>", f'<circle r="{radius}" style="{style}"/>']
+    if state.is_new:
+        parts.append(f'<circle r="{radius + 4}" style="fill: none; stroke: var(--accent); stroke-width: 2"/>')
+    if has_labels:
+        parts.append(f'<text y="4" style="fill: var(--{text})">{device}</text>')
+    if state.state == "dead":
+        reach = radius * 0.95
+        # Thin where there is an id to be read through it.
+        cross = f"stroke: var(--danger); stroke-width: {1 if has_labels else 2}; opacity: 0.75"
+        parts += [_line((-reach, -reach), (reach, reach), cross), _line((-reach, reach), (reach, -reach), cross)]
+    return f'<g transform="translate({place[0]:.1f} {place[1]:.1f})">{"".join(parts)}</g>'

@@ -148,6 +148,13 @@ def test_devices_that_go_on_alone_wait_at_the_same_time() -> None:
     assert [after[device].state for device in range(4)] == ["dead", "alone", "alone", "alone"]
 
 
+def test_a_round_that_ends_as_the_next_device_dies_was_held_up_by_the_one_before() -> None:
+    lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 3, 1, "died (train)")]
+    lines += [closed(1, 2.0, (0, 1, 2), stall_s=0.25), failed(2.0, 1, 2, "died (train)"), closed(2, 3.0, (0, 2))]
+
+    assert [one.stall_s for one in FailureHistory.of(lines).incidents] == [0.25, 0.0]
+
+
 def test_a_stall_before_any_failure_is_nobodys() -> None:
     history = FailureHistory.of(
         [started(), closed(0, 1.0, (0, 1, 2, 3), stall_s=0.5), failed(1.5, 1, 1, "died (train)")]

@@ -6,9 +6,9 @@ words. Rounds count from 0, as in failure plans; the clock is that of the record
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tolfl.core.errors import UnknownNameError
 from tolfl.core.records import (
@@ -75,17 +75,34 @@ class Incident:
     time_s: float
     failures: list[DeviceFailure] = field(default_factory=list)
     takeovers: list[TakenOver] = field(default_factory=list)
-    stall_s: float = 0.0
-    stalled_until_s: float | None = None  #: when the last round that it held up was closed
-    samples_before: int | None = None  #: in the last model before it
-    samples_after: int | None = None  #: in the first model without those who failed; None: no round closed after it
-    samples_after_s: float | None = None
-    models_after: int = 1  #: devices may go on in several histories
+    before: list[RoundClosed] = field(default_factory=list)  #: the last round before it; several, where some are apart
+    after: list[RoundClosed] = field(default_factory=list)  #: the first one without those who failed
+    stalls: dict[int, RoundClosed] = field(default_factory=dict)  #: rounds that it held up: who waited longest
 
     @property
     def devices(self) -> list[int]:
         """The devices that failed."""
         return sorted({one.device for one in self.failures if one.device is not None})
+
+    @property
+    def stall_s(self) -> float:
+        """Seconds that it held up the training; devices that wait at the same time count once."""
+        return sum((line.stall_s for line in self.stalls.values()), 0.0)
+
+    @property
+    def stalled_until_s(self) -> float | None:
+        """When the last round that it held up was closed."""
+        return max((line.time_s for line in self.stalls.values()), default=None)
+
+    @property
+    def samples_before(self) -> int | None:
+        """Samples in the last model before it."""
+        return max((line.n_samples for line in self.before), default=None)
+
+    @property
+    def samples_after(self) -> int | None:
+        """Samples in the first model without those who failed, the largest of several; None: no round was closed."""
+        return max((line.n_samples for line in self.after), default=None)
 
     @property
     def samples_lost(self) -> int | None:
@@ -94,8 +111,17 @@ class Incident:
             return None
         return max(0, self.samples_before - self.samples_after)
 
+    def see_round(self, line: RoundClosed) -> None:
+        """Take in a round that was closed since: with those who failed it came late, and is one before."""
+        failed = set(self.devices)
+        is_late = bool(failed) and failed <= set(line.included) and (line.round or 0) < self.round
+        is_of_this_moment = line.time_s <= self.time_s and not any(str(device) in line.missing for device in failed)
+        if is_late or is_of_this_moment:
+            self.before = [*(one for one in self.before if one.round == line.round), line]
+        elif failed.isdisjoint(line.included) and all(one.round == line.round for one in self.after):
+            self.after.append(line)
 
-@dataclass(frozen=True)
+
 class FailureHistory:
     """All incidents of a run in the order of time, and the seconds that no failure explains.
 
@@ -105,26 +131,37 @@ class FailureHistory:
     0.5
     """
 
-    incidents: Sequence[Incident]
-    unexplained_stall_s: float = 0.0
-    stages: tuple[tuple[str, int], ...] = ()
+    def __init__(self) -> None:
+        self.incidents: list[Incident] = []
+        self.stages: tuple[tuple[str, int], ...] = ()
+        self._before_all = Incident(0, 0.0)  #: stalls that no failure explains
+        self._open: dict[int | str, DeviceFailure] = {}  #: by device, or by the two sides of a cut
+        self._heads: dict[int, int] = {}  #: heads, and the cluster of each
+        self._cluster_of: dict[int, int] = {}
+        self._newest: list[RoundClosed] = []  #: the last round; several, where some train apart
+        self._together: RoundClosed | None = None  #: the last round of those who train together
+        self._rounds_at_incident = -1
 
     @classmethod
     def of(cls, records: Iterable[AnyRecord]) -> FailureHistory:
         """Return what happened to the devices of a run; records in order of time."""
-        lines = list(records)
-        builder = _HistoryBuilder()
-        for line in lines:
-            builder.add(line)
-        closed = [line for line in lines if isinstance(line, RoundClosed)]
-        for incident in builder.incidents:
-            _count_samples(incident, closed)
-        return cls(builder.incidents, _spread_stalls(builder.incidents, closed), builder.stages)
+        history = cls()
+        for record in records:
+            history._add(record)
+        for one, following in pairwise([history._before_all, *history.incidents]):
+            for round_index in [index for index, line in one.stalls.items() if _is_known_late(following, line)]:
+                following.stalls[round_index] = one.stalls.pop(round_index)
+        return history
 
     @property
     def stall_s(self) -> float:
         """Seconds that failures held up the training; devices that wait at the same time count once."""
-        return float(sum(incident.stall_s for incident in self.incidents))
+        return sum((incident.stall_s for incident in self.incidents), 0.0)
+
+    @property
+    def unexplained_stall_s(self) -> float:
+        """Seconds that rounds took longer before anything failed."""
+        return self._before_all.stall_s
 
     @property
     def dead(self) -> set[int]:
@@ -140,22 +177,7 @@ class FailureHistory:
         open_ones = (one for incident in self.incidents for one in incident.failures if one.back_in_round is None)
         return ((one.device, one.what) for one in open_ones if one.device is not None)
 
-
-class _HistoryBuilder:
-    """Takes records one after the other and keeps what is still open."""
-
-    def __init__(self) -> None:
-        self.incidents: list[Incident] = []
-        self.stages: tuple[tuple[str, int], ...] = ()
-        self._open: dict[int | str, DeviceFailure] = {}  #: by device, or by the two sides of a cut
-        self._heads: dict[int, int] = {}  #: heads, and the cluster of each
-        self._cluster_of: dict[int, int] = {}
-        self._included: set[int] = set()  #: whose samples are in the last round of those who train together
-        self._last_round = -1  #: its index
-        self._rounds_closed = 0
-        self._rounds_at_incident = -1
-
-    def add(self, record: AnyRecord) -> None:
+    def _add(self, record: AnyRecord) -> None:
         match record:
             case RunStarted():
                 topology = Topology(record.clusters)
@@ -170,6 +192,10 @@ class _HistoryBuilder:
             case Joined() if record.device in self._open:
                 self._end(record.device, record.round, record.time_s)
 
+    @property
+    def _rounds_closed(self) -> int:
+        return 1 + (self._newest[0].round or 0) if self._newest else 0
+
     def _lead(self, heads: Sequence[int]) -> None:
         self._heads = {head: self._cluster_of[head] for head in heads if head in self._cluster_of}
 
@@ -178,8 +204,16 @@ class _HistoryBuilder:
             self._infer(line)
             self._put_after(line)
             self._lead(line.heads)
-            self._included, self._last_round = set(line.included), line.round or 0
-        self._rounds_closed = max(self._rounds_closed, 1 + (line.round or 0))
+            self._together = line
+        for incident in self.incidents:
+            incident.see_round(line)
+        stalls = (self.incidents or [self._before_all])[-1].stalls
+        if line.stall_s > max(_NO_STALL_S, stalls[line.round or 0].stall_s if (line.round or 0) in stalls else 0.0):
+            stalls[line.round or 0] = line
+        if (line.round or 0) >= self._rounds_closed:
+            self._newest = []
+        if (line.round or 0) + 1 >= self._rounds_closed:
+            self._newest.append(line)
 
     def _infer(self, line: RoundClosed) -> None:
         """Take from a closed round what no other record tells: a device may know of a failure only from the round."""
@@ -187,7 +221,7 @@ class _HistoryBuilder:
             return  # each side of a cut takes the other one for dead
         for absent, reason in line.missing.items():
             device = int(absent) if absent.isdecimal() else -1
-            if reason == "failed" and device in self._included and device not in self._open:
+            if reason == "failed" and self._was_inside(device) and device not in self._open:
                 lost = FailureHappened(time_s=line.time_s, device=device, round=line.round, what=_MISSED)
                 self._open[device] = self._begin(lost)
         led = {cluster: head for head, cluster in self._heads.items()}
@@ -198,6 +232,11 @@ class _HistoryBuilder:
                 self._take_over(
                     TakenOver(time_s=line.time_s, device=head, round=line.round, cluster=cluster, previous=previous)
                 )
+
+    def _was_inside(self, device: int | None, round_index: int | None = None) -> bool:
+        """Tell whether a device's samples are in the last round of those who train together, if it is this one."""
+        last = self._together
+        return last is not None and device in last.included and round_index in (None, last.round)
 
     def _put_after(self, line: RoundClosed) -> None:
         """Let a device that was found dead have failed after the round that still has its samples.
@@ -244,19 +283,22 @@ class _HistoryBuilder:
         # A head that left in good order is replaced, too: then nothing has failed.
         hit = [one for one in self.incidents if line.previous in one.devices]
         hit = hit or [one for one in self.incidents if any(failure.device is None for failure in one.failures)]
-        if hit and not any(_is_same(line, other) for other in hit[-1].takeovers):
+        known = [(one.device, one.cluster, one.previous) for one in hit[-1].takeovers] if hit else []
+        if hit and (line.device, line.cluster, line.previous) not in known:
             hit[-1].takeovers.append(line)
 
     def _begin(self, line: FailureHappened) -> DeviceFailure:
         round_index = self._rounds_closed if line.round is None else line.round
-        if line.by is not None and round_index == self._last_round and line.device in self._included:
+        if line.by is not None and self._was_inside(line.device, round_index):
             round_index += 1  # whoever tells of it had not heard of that round's end yet
         if not self.incidents or self._rounds_at_incident != self._rounds_closed:
-            self.incidents.append(Incident(round_index, line.time_s))
+            self.incidents.append(Incident(round_index, line.time_s, before=list(self._newest)))
             self._rounds_at_incident = self._rounds_closed
+        incident = self.incidents[-1]
         head_of = None if line.device is None else self._heads.get(line.device)
         failure = DeviceFailure(line.device, line.what, line.time_s, round_index, head_of=head_of)
-        self.incidents[-1].failures.append(failure)
+        incident.failures.append(failure)
+        incident.after = [one for one in incident.after if line.device not in one.included]
         return failure
 
     def _end(self, key: int | str | None, round_index: int | None, time_s: float) -> None:
@@ -268,55 +310,6 @@ class _HistoryBuilder:
 
 def _sides(what: str) -> str:
     return what.partition(" ")[2]
-
-
-def _is_same(one: TakenOver, other: TakenOver) -> bool:
-    return (one.device, one.cluster, one.previous) == (other.device, other.cluster, other.previous)
-
-
-def _count_samples(incident: Incident, closed: Sequence[RoundClosed]) -> None:
-    failed = set(incident.devices)
-    before = [line for line in closed if _is_before(line, incident)]
-    later = [line for line in closed if not _is_before(line, incident)]
-    after = [line for line in later if failed.isdisjoint(line.included)]
-    if before:
-        newest = max(line.round or 0 for line in before)
-        incident.samples_before = max(line.n_samples for line in before if (line.round or 0) == newest)
-    if after:
-        # Where each goes on alone, or a cut keeps two sides apart, several close the round: the largest is told.
-        same_round = [line for line in after if line.round == after[0].round]
-        incident.samples_after = max(line.n_samples for line in same_round)
-        incident.samples_after_s = max(line.time_s for line in same_round)
-        incident.models_after = len({line.included for line in same_round})
-
-
-def _is_before(line: RoundClosed, incident: Incident) -> bool:
-    """Tell whether a round was closed before an incident; one closed at its moment says itself who is missing."""
-    if line.time_s > incident.time_s:  # its model came late, with the samples of those who had failed meanwhile
-        return (line.round or 0) < incident.round and bool(incident.devices) and {*incident.devices} <= {*line.included}
-    return line.time_s < incident.time_s or not any(str(device) in line.missing for device in incident.devices)
-
-
-def _spread_stalls(incidents: Sequence[Incident], closed: Sequence[RoundClosed]) -> float:
-    """Give each round's stall to the incident that it belongs to; return what is left over."""
-    stalls: dict[tuple[int, int], RoundClosed] = {}  #: devices that go on alone wait at the same time, not one by one
-    moments = sorted(incident.time_s for incident in incidents)
-    for line in closed:
-        place = bisect_right(moments, line.time_s) - 1
-        if place + 1 < len(incidents) and _is_known_late(incidents[place + 1], line):
-            place += 1
-        key = place, line.round or 0
-        if key not in stalls or line.stall_s > stalls[key].stall_s:
-            stalls[key] = line
-    unexplained = 0.0
-    for (place, _), line in stalls.items():
-        if line.stall_s > _NO_STALL_S and place >= 0:
-            incident = incidents[place]
-            incident.stall_s += line.stall_s
-            incident.stalled_until_s = max(line.time_s, incident.stalled_until_s or 0.0)
-        elif line.stall_s > _NO_STALL_S:
-            unexplained += line.stall_s
-    return unexplained
 
 
 def _is_known_late(incident: Incident, line: RoundClosed) -> bool:
@@ -566,8 +559,8 @@ def samples_lost(incident: Incident) -> str:
         return f"not known: no round was closed before{after}"
     if incident.samples_after is None:
         return f"all {incident.samples_before:,}: no round was closed after it"
-    if incident.models_after > 1:
-        apart = f"{incident.models_after} models go on apart, the largest with {incident.samples_after:,}"
+    if (n_models := len({line.included for line in incident.after})) > 1:
+        apart = f"{n_models} models go on apart, the largest with {incident.samples_after:,}"
         return f"{incident.samples_lost:,} of {incident.samples_before:,}: {apart}"
     return f"{incident.samples_lost:,} of {incident.samples_before:,}"
 
@@ -599,7 +592,7 @@ def incident_cells(
     found = [one.time_s + (one.found_after_s or 0.0) for one in incident.failures if one.found_by is not None]
     back = [one.back_s for one in incident.failures if one.back_s is not None]
     noticed_s = min(found, default=min((line.time_s for line in incident.takeovers), default=at_s))
-    closed_s = at_s if incident.samples_after_s is None else incident.samples_after_s
+    closed_s = at_s if not incident.after else max(line.time_s for line in incident.after)
     return [
         IncidentCell(round_name(stages, incident.round), at_s),
         IncidentCell(f"{at_s:.1f} s", at_s),

@@ -25,13 +25,11 @@ from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Features
 from tolfl.detect.novelty import LIMIT
-from tolfl.signals.captures.bursts import bursts_in
-from tolfl.signals.captures.capture_records import Tally
-from tolfl.signals.captures.heard_networks import HeardNetworks, networks_in
-from tolfl.signals.captures.known_networks import Networks
-from tolfl.signals.captures.windows import CAPTURE_GRID, window_rows
-from tolfl.signals.recordings.raw_samples import Tuning, raw_rows
-from tolfl.signals.recordings.receiver_features import receiver_names
+from tolfl.signals.capture_rows import CAPTURE_GRID, window_rows
+from tolfl.signals.known_networks import HeardNetworks, Networks, networks_in
+from tolfl.signals.pcap import CaptureSummary
+from tolfl.signals.receiver import Tuning, raw_rows, receiver_names
+from tolfl.signals.wlan_features import bursts_in
 from tolfl.watch.alarm_events import EventGroups, ScoredWindow
 
 CAPTURE = "pmkid-not-recognized.cap"
@@ -226,10 +224,10 @@ def packets_per_second(path: Path, n_copies: int = 40) -> float:
             shift += 381
         file.flush()
         began = time.process_time()
-        tally = Tally()
-        for _ in window_rows([Path(file.name)], tally=tally):
+        summary = CaptureSummary()
+        for _ in window_rows([Path(file.name)], summary=summary):
             pass
-        return tally.n_packets / (time.process_time() - began)
+        return summary.n_packets / (time.process_time() - began)
 
 
 def receiver_rows(path: Path, gain: float = 1.0) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from tolfl.signals import WindowGrid, comms_ml, published_regions, simulate, window_statistics, windows_of
 from tolfl.signals.bluetooth import br_packet
-from tolfl.signals.captures.windows import window_rows
+from tolfl.signals.capture_rows import window_rows
 from tolfl.signals.pcap_writer import Written, write_pcap
 from tolfl.signals.regions import PUBLISHED_DURATION_S, PUBLISHED_SEEDS
 from tolfl.signals.wifi import legacy_frame

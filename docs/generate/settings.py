@@ -182,10 +182,10 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "Tables, captures, recordings": [
         ("tables.block_reader", "MAX_COLUMNS", "columns of a table"),
         ("tables.block_reader", "_BLOCK_BYTES", "bytes of a table that are read at once"),
-        ("signals.captures.pcap_reading", "_LONGEST_BYTES", ""),
-        ("signals.captures.pcapng_reading", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
-        ("signals.captures.windows", "LATENESS_S", ""),
-        ("signals.recordings.reading", "_LONGEST_METADATA", ""),
+        ("signals.pcap", "_LONGEST_BYTES", ""),
+        ("signals.pcap", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
+        ("signals.capture_rows", "LATENESS_S", ""),
+        ("signals.sigmf", "_LONGEST_METADATA", ""),
         ("cli.data", "_LONGEST_RECORDING_S", ""),
     ],
     "Detectors": [

@@ -19,7 +19,7 @@ from tests.cli.test_recordings import noise_recording
 from tolfl.cli import main
 from tolfl.core.errors import did_you_mean
 from tolfl.net.enrolment import Authority
-from tolfl.signals.recordings.writing import write_recording
+from tolfl.signals.sigmf import write_recording
 
 
 class Answer(NamedTuple):

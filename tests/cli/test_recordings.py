@@ -15,8 +15,7 @@ import sigmf
 
 from tests.cli.conftest import Command
 from tolfl.datasets.catalog import _load_raw
-from tolfl.signals.recordings.reading import open_recording
-from tolfl.signals.recordings.writing import write_recording
+from tolfl.signals.sigmf import open_recording, write_recording
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorials" / "bluetooth-intruder.md").read_text()

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.datasets.written import idx, write_idx
+from tolfl.core.errors import DataFileError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import catalog, load_raw
 from tolfl.datasets.catalog import _load_raw, are_settled, states_of
-from tolfl.signals.recordings.metadata import RecordingError
-from tolfl.signals.recordings.writing import write_recording
+from tolfl.signals.sigmf import write_recording
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_a_recording_is_read_again_when_only_its_samples_change(tmp_path: Path) 
     samples.write_bytes((3 * noise).tobytes())
     os.utime(samples, (1000, 1000))
 
-    with pytest.raises(RecordingError, match="sha512"):
+    with pytest.raises(DataFileError, match="sha512"):
         load_raw(spec)
 
 

@@ -131,7 +131,7 @@ def test_numbers_have_the_unit_of_their_name() -> None:
 
 
 def test_a_constant_is_read_with_its_comment_without_importing_it() -> None:
-    found = said_in_module("signals.captures.pcapng_reading")["_LONGEST_BLOCK_BYTES"]
+    found = said_in_module("signals.pcap")["_LONGEST_BLOCK_BYTES"]
 
     assert evaluated(found.value) == 64 * 2**20
     assert said_in_module("net.connection")["_MAX_PAYLOADS"].comment.startswith("Models that may wait")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tolfl.signals.captures.capture_records import Tally
-from tolfl.signals.captures.link_layers import CAPTURED, packets_in
-from tolfl.signals.captures.pcap_reading import records_in
+from tolfl.signals.link_layers import CAPTURED, packets_in
 from tolfl.signals.packets import Packets
+from tolfl.signals.pcap import CaptureSummary, records_in
 
 ETHERNET, RAW, WLAN, COOKED, RADIOTAP, COOKED_2, LOOPBACK = 1, 101, 105, 113, 127, 276, 0
 A, B, C, D = (bytes.fromhex(f"0200000000{last:02x}") for last in (0xA, 0xB, 0xC, 0xD))
@@ -123,14 +122,14 @@ def radiotap(frame: bytes, flags: int | None = None, has_time: bool = False, wor
     return struct.pack("<BBH", 0, 0, 4 + len(header)) + header + frame
 
 
-def read(path: Path) -> tuple[Packets, Tally]:
+def read(path: Path) -> tuple[Packets, CaptureSummary]:
     """Return all packets of a capture, and what was not understood."""
-    tally = Tally()
-    blocks = [packets_in(records, tally) for records in records_in(path, tally)]
-    return np.concatenate([np.empty(0, CAPTURED), *blocks]), tally
+    summary = CaptureSummary()
+    blocks = [packets_in(records, summary) for records in records_in(path, summary)]
+    return np.concatenate([np.empty(0, CAPTURED), *blocks]), summary
 
 
-def heard(folder: Path, frames: Iterable[bytes | Frame], link: int = ETHERNET) -> tuple[Packets, Tally]:
+def heard(folder: Path, frames: Iterable[bytes | Frame], link: int = ETHERNET) -> tuple[Packets, CaptureSummary]:
     """Return what is read of frames of a link type."""
     path = folder / "frames.pcap"
     path.write_bytes(pcap([frame if isinstance(frame, Frame) else Frame(frame) for frame in frames], link))

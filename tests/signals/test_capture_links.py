@@ -27,7 +27,7 @@ from tests.signals.capture_files import (
     ipv6,
     names,
 )
-from tolfl.signals.captures.link_layers import NO_PROTOCOL, NOBODY
+from tolfl.signals.link_layers import NO_PROTOCOL, NOBODY
 from tolfl.signals.packets import TCP, UDP
 
 HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS, ICMP6 = 0, 43, 44, 51, 60, 58
@@ -41,14 +41,14 @@ def test_ethernet_counts_tags_and_leaves_out_padding(tmp_path: Path) -> None:
         ethernet(0x86DD, ipv6(TCP, bytes(20)), source=C, tags=[0x88A8, 0x8100]) + b"fcs!",
         ethernet(0x0806, bytes(46), source=C),
     ]
-    found, tally = heard(tmp_path, frames)
+    found, summary = heard(tmp_path, frames)
 
     assert found["wire_bytes"].tolist() == [14 + 29, 18 + 29, 22 + 60, 60]
     assert found["protocol"].tolist() == [UDP, UDP, TCP, NO_PROTOCOL]
     assert names(found["source"]) == [address(A), address(A), address(C), address(C)]
     assert set(names(found["destination"])) == {address(B)}
-    assert tally.opaque == {"without IP": 1}
-    assert not tally.left_out
+    assert summary.unparsed == {"without IP": 1}
+    assert not summary.left_out
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,21 @@ def test_the_protocol_of_ipv6_stands_behind_its_extensions(
         length = {FRAGMENT: 77, AUTHENTICATION: 4}.get(kind, 1)  # a fragment's is no length: it always has 8 bytes
         size = {FRAGMENT: 8, AUTHENTICATION: 24}.get(kind, 16)
         body += bytes([following, length]) + bytes(size - 2)
-    found, tally = heard(tmp_path, [ethernet(0x86DD, ipv6(kinds[0], body + bytes(12)))])
+    found, summary = heard(tmp_path, [ethernet(0x86DD, ipv6(kinds[0], body + bytes(12)))])
 
     assert found["protocol"].tolist() == [protocol]
-    assert tally.sentence == ""
+    assert summary.sentence == ""
 
 
 def test_a_cut_packet_has_its_original_length(tmp_path: Path) -> None:
     whole = ethernet(0x0800, ipv4(TCP, bytes(1000)))
     frames = [Frame(whole[:kept], original=len(whole)) for kept in (34, 54, 33, 14, 13, 0)]
-    found, tally = heard(tmp_path, frames)
+    found, summary = heard(tmp_path, frames)
 
     assert found["wire_bytes"].tolist() == [1034] * 4
     assert found["protocol"].tolist() == [TCP, TCP, NO_PROTOCOL, NO_PROTOCOL]
-    assert tally.opaque == {"cut before the protocol": 2}
-    assert tally.left_out == {"cut before the addresses": 2}
+    assert summary.unparsed == {"cut before the protocol": 2}
+    assert summary.left_out == {"cut before the addresses": 2}
 
 
 def test_ip_headers_that_lie_do_not_count_as_ip(tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_ip_headers_that_lie_do_not_count_as_ip(tmp_path: Path) -> None:
         ethernet(0x0800, good[:2] + b"\xff\xff" + good[4:]),  # longer than the frame
         ethernet(0x0800, good[:2] + b"\0\0" + good[4:]),  # left to the network card
     ]
-    found, tally = heard(tmp_path, frames)
+    found, summary = heard(tmp_path, frames)
 
     assert found["protocol"].tolist() == [NO_PROTOCOL, NO_PROTOCOL, UDP, UDP]
     assert found["wire_bytes"].tolist() == [64, 64, 64, 64]
-    assert tally.opaque == {"with an impossible IP header": 2}
+    assert summary.unparsed == {"with an impossible IP header": 2}
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_ip_headers_that_lie_do_not_count_as_ip(tmp_path: Path) -> None:
 )
 def test_without_a_link_header_ip_addresses_say_who_it_is(tmp_path: Path, link: int, front: bytes) -> None:
     packets = [ipv4(TCP, bytes(20)), ipv4(UDP, bytes(8), source="0a000003"), ipv4(UDP, bytes(8), source="0a000003")]
-    found, tally = heard(tmp_path, [front + one for one in packets], link)
+    found, summary = heard(tmp_path, [front + one for one in packets], link)
 
     assert found["wire_bytes"].tolist() == [14 + 40, 14 + 28, 14 + 28]
     assert found["protocol"].tolist() == [TCP, UDP, UDP]
     assert len(set(names(found["source"]))) == 2
     assert len(set(names(found["destination"]))) == 1
-    assert tally.sentence == ""
+    assert summary.sentence == ""
 
 
 def test_raw_ipv6_addresses_differ_if_a_bit_does(tmp_path: Path) -> None:
@@ -132,18 +132,18 @@ def test_raw_ipv6_addresses_differ_if_a_bit_does(tmp_path: Path) -> None:
 
 
 def test_cooked_packets_without_ip_come_from_nobody(tmp_path: Path) -> None:
-    found, tally = heard(tmp_path, [struct.pack(">HHH8sH", 0, 1, 6, A, 0x0806) + bytes(28)], COOKED)
+    found, summary = heard(tmp_path, [struct.pack(">HHH8sH", 0, 1, 6, A, 0x0806) + bytes(28)], COOKED)
 
     assert names(found["source"]) == [int(NOBODY)]
     assert found["wire_bytes"].tolist() == [14 + 28]
-    assert tally.opaque == {"without IP": 1}
+    assert summary.unparsed == {"without IP": 1}
 
 
 def test_an_unknown_link_type_is_counted_by_its_number(tmp_path: Path) -> None:
-    found, tally = heard(tmp_path, [bytes(60), bytes(60)], 195)
+    found, summary = heard(tmp_path, [bytes(60), bytes(60)], 195)
 
     assert len(found) == 0
-    assert tally.sentence == "2 of 2 packets are left out (2 of link type 195 (802.15.4))"
+    assert summary.sentence == "2 of 2 packets are left out (2 of link type 195 (802.15.4))"
 
 
 @given(
@@ -172,7 +172,7 @@ def test_dpkt_sees_the_same_packets(rows: list[tuple[int, int, int, bool]]) -> N
 @given(st.sampled_from([0, 1, 101, 113, 228, 276]), st.lists(st.binary(max_size=120), min_size=1, max_size=8))
 def test_any_bytes_are_a_packet_or_counted(link: int, frames: list[bytes]) -> None:
     with TemporaryDirectory() as folder:
-        found, tally = heard(Path(folder), frames, link)
+        found, summary = heard(Path(folder), frames, link)
 
-    assert len(found) + tally.left_out.total() == len(frames)
-    assert (found["protocol"] == NO_PROTOCOL).sum() >= tally.opaque.total()
+    assert len(found) + summary.left_out.total() == len(frames)
+    assert (found["protocol"] == NO_PROTOCOL).sum() >= summary.unparsed.total()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, ipv6, pcap, read
 from tests.signals.test_pcap_writing import REGION, packets_of
-from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
 from tolfl.core.spec import CommsMLSettings
 from tolfl.signals import (
     STATISTICS,
@@ -26,11 +26,10 @@ from tolfl.signals import (
     window_statistics,
     windows_of,
 )
-from tolfl.signals.captures import windows as module
-from tolfl.signals.captures.capture_records import CaptureFileError, Tally
-from tolfl.signals.captures.packet_features import PACKET_FEATURES
-from tolfl.signals.captures.windows import (
+from tolfl.signals import capture_rows as module
+from tolfl.signals.capture_rows import (
     CAPTURE_GRID,
+    PACKET_FEATURES,
     CaptureRows,
     feature_names,
     grid_of,
@@ -38,6 +37,7 @@ from tolfl.signals.captures.windows import (
 )
 from tolfl.signals.comms_ml_generator import traffic_parts, write_parts
 from tolfl.signals.packets import TCP, UDP, Packets, Windows, numbered_windows
+from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.pcap_writer import MONDAY_S, write_pcap
 from tolfl.tables.schema import name_and_unit
 
@@ -45,10 +45,10 @@ SECOND = 10**9
 
 
 def all_rows(
-    paths: list[Path] | tuple[Path, ...], grid: WindowGrid = CAPTURE_GRID, tally: Tally | None = None
+    paths: list[Path] | tuple[Path, ...], grid: WindowGrid = CAPTURE_GRID, summary: CaptureSummary | None = None
 ) -> CaptureRows:
     """Return the whole windows of a capture."""
-    parts = list(window_rows(paths, grid, tally))
+    parts = list(window_rows(paths, grid, summary))
     is_whole = ~np.concatenate([part.is_partial for part in parts])
     return CaptureRows(
         parts[0].names,
@@ -87,8 +87,8 @@ def test_a_capture_of_a_region_has_the_statistics_of_its_simulation(
 ) -> None:
     region = default_regions()[number]
     packets = simulate(region, 4 * 3600.0, seed=11)
-    tally = Tally()
-    found = all_rows([write_pcap(tmp_path, "x", packets, region).path], grid, tally)
+    summary = CaptureSummary()
+    found = all_rows([write_pcap(tmp_path, "x", packets, region).path], grid, summary)
     windows = simulated_windows(packets, grid)
     expected = window_statistics(windows)
 
@@ -97,7 +97,7 @@ def test_a_capture_of_a_region_has_the_statistics_of_its_simulation(
     assert np.array_equal(found.features[:, exact], expected[:, exact])
     assert np.abs(found.features[:, :12] - expected).max() <= 1.001e-9  # files have whole nanoseconds
     assert np.abs(found.start_s - MONDAY_S - windows.start_s).max() < 1e-6
-    assert (tally.n_packets, tally.sentence) == (len(packets), "")
+    assert (summary.n_packets, summary.sentence) == (len(packets), "")
 
 
 milliseconds = st.integers(0, 20_000)
@@ -150,33 +150,33 @@ def test_packets_a_little_out_of_order_change_nothing(times: list[int], at_once:
         patch.setattr(module, "_PACKETS_AT_ONCE", at_once)
         end = [200 * SECOND]
         expected = all_rows([capture(Path(folder), [time * SECOND // 100 for time in ordered] + end)])
-        tally = Tally()
-        found = all_rows([capture(Path(folder), [time * SECOND // 100 for time in shaken] + end)], tally=tally)
+        summary = CaptureSummary()
+        found = all_rows([capture(Path(folder), [time * SECOND // 100 for time in shaken] + end)], summary=summary)
 
     assert np.array_equal(found.features, expected.features, equal_nan=True)
     assert np.array_equal(found.start_s, expected.start_s)
-    assert tally.sentence == ""
+    assert summary.sentence == ""
 
 
 def test_packets_that_come_too_late_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PACKETS_AT_ONCE", 1)
-    monkeypatch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", 100)
-    tally = Tally()
+    monkeypatch.setattr("tolfl.signals.pcap.BLOCK_BYTES", 100)
+    summary = CaptureSummary()
     times = [5 * SECOND, 9 * SECOND, 6 * SECOND, 4 * SECOND, 12 * SECOND]
-    found = all_rows([capture(tmp_path, times)], tally=tally)
+    found = all_rows([capture(tmp_path, times)], summary=summary)
 
     assert found.features[:, 0].tolist() == [1, 1]
-    assert tally.left_out == {"later than their window": 2}
+    assert summary.left_out == {"later than their window": 2}
 
 
 def test_one_time_far_ahead_is_left_out_and_the_others_count(tmp_path: Path) -> None:
-    tally = Tally()
+    summary = CaptureSummary()
     times = [0, 1, 2, 2**32 // 1000, 3, 4, 5, 6]
-    found = all_rows([capture(tmp_path, [time * SECOND for time in times])], tally=tally)
+    found = all_rows([capture(tmp_path, [time * SECOND for time in times])], summary=summary)
 
     assert found.features[:, 0].tolist() == [1] * 6
-    assert tally.left_out == {"with a time far from their neighbours'": 1}
-    assert tally.n_clock_steps == 0
+    assert summary.left_out == {"with a time far from their neighbours'": 1}
+    assert summary.n_clock_steps == 0
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 65_536])
@@ -184,16 +184,16 @@ def test_a_clock_that_steps_back_costs_two_windows_whatever_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(module, "_PACKETS_AT_ONCE", at_once)
-    monkeypatch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", 5000)
-    tally = Tally()
+    monkeypatch.setattr("tolfl.signals.pcap.BLOCK_BYTES", 5000)
+    summary = CaptureSummary()
     steady = [place * SECOND // 10 for place in range(1000)]
     stepped = steady[:755] + [time - 60 * SECOND for time in steady[755:]]
-    found = all_rows([capture(tmp_path, stepped)], tally=tally)
+    found = all_rows([capture(tmp_path, stepped)], summary=summary)
 
     assert found.features[:, 0].tolist() == [10] * 98
-    assert tally.n_clock_steps == 1
-    assert "stepped 1 time(s), last by -59.900 s" in tally.sentence
-    assert not tally.left_out
+    assert summary.n_clock_steps == 1
+    assert "stepped 1 time(s), last by -59.900 s" in summary.sentence
+    assert not summary.left_out
 
 
 @given(st.lists(st.integers(0, 30_000), min_size=1, max_size=50), st.integers(1, 9), st.integers(20, 400))
@@ -203,26 +203,26 @@ def test_how_packets_are_batched_changes_nothing(ms: list[int], at_once: int, bl
     for n_packets, n_bytes in ((65_536, 2**22), (at_once, block_bytes)):
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_PACKETS_AT_ONCE", n_packets)
-            patch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", n_bytes)
-            tally = Tally()
-            parts = list(window_rows([capture(Path(folder), times)], tally=tally))
+            patch.setattr("tolfl.signals.pcap.BLOCK_BYTES", n_bytes)
+            summary = CaptureSummary()
+            parts = list(window_rows([capture(Path(folder), times)], summary=summary))
             rows = [
                 row
                 for part in parts
                 for row in zip(part.start_s, part.is_partial, *np.nan_to_num(part.features, nan=-1).T, strict=True)
             ]
-            found.append((rows, tally))
+            found.append((rows, summary))
 
     assert found[0] == found[1]
 
 
 def test_a_capture_that_ends_in_a_packet_keeps_the_whole_ones(tmp_path: Path) -> None:
-    path, tally = capture(tmp_path, [place * SECOND // 2 for place in range(9)]), Tally()
+    path, summary = capture(tmp_path, [place * SECOND // 2 for place in range(9)]), CaptureSummary()
     path.write_bytes(path.read_bytes()[:-3])
-    found = all_rows([path], tally=tally)
+    found = all_rows([path], summary=summary)
 
     assert found.features[:, 0].tolist() == [2, 2, 2]
-    assert "ends in the middle of a packet" in tally.sentence
+    assert "ends in the middle of a packet" in summary.sentence
 
 
 @pytest.mark.parametrize(("last_ns", "n_rows"), [(2 * SECOND, 2), (2 * SECOND - 1, 1)])
@@ -250,7 +250,7 @@ def test_files_that_follow_one_another_are_one_capture(tmp_path: Path) -> None:
     ids=["none"],
 )
 def test_a_capture_without_a_window_gets_a_sentence(tmp_path: Path, times_ns: list[int], sentence: str) -> None:
-    with pytest.raises(CaptureFileError, match=sentence):
+    with pytest.raises(DataFileError, match=sentence):
         all_rows([capture(tmp_path, times_ns)])
 
 
@@ -259,7 +259,7 @@ def test_a_capture_that_nobody_understands_says_why(tmp_path: Path) -> None:
     path.write_bytes(pcap([Frame(bytes(60))] * 3, link=195))
 
     with pytest.raises(
-        CaptureFileError,
+        DataFileError,
         match=r"\(3 of link type 195 \(802.15.4\)\); there are no features for it; make a table: tshark",
     ):
         all_rows([path])
@@ -337,7 +337,7 @@ def test_the_packets_of_a_capture_are_as_long_as_they_were_measured(tmp_path: Pa
 
 
 def test_memory_does_not_grow_with_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", 2**17)
+    monkeypatch.setattr("tolfl.signals.pcap.BLOCK_BYTES", 2**17)
     monkeypatch.setattr(module, "_PACKETS_AT_ONCE", 512)
     region = default_regions()[3]
     peaks = []

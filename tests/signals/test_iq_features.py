@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tolfl.core.seeding import Purpose, rng_for
+from tolfl.signals.iq_features import N_BANDS, N_FFT, feature_names, piece_spectra, window_features
 from tolfl.signals.radio import noise
-from tolfl.signals.recordings.features import N_BANDS, N_FFT, feature_names, piece_spectra, window_features
 
 RATE_HZ = 20e6
 NAMES = feature_names(RATE_HZ)

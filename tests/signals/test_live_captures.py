@@ -15,8 +15,8 @@ import pytest
 
 from tests.signals.capture_files import Frame, ethernet, ipv4, pcap
 from tests.signals.test_pcap_reading import pcapng
-from tolfl.signals.captures.capture_records import CaptureFileError
-from tolfl.signals.captures.live_streams import following
+from tolfl.core.errors import DataFileError
+from tolfl.signals.live_streams import following
 from tolfl.signals.packets import UDP
 from tolfl.tables import Block
 from tolfl.tables.signal_blocks import capture_blocks
@@ -105,12 +105,12 @@ def test_an_interface_is_heard_by_a_child_that_ends_with_the_loop() -> None:
 
 @pytest.mark.skipif(not _can_capture(), reason="needs dumpcap and the right to capture")
 def test_an_interface_that_does_not_exist_is_one_sentence() -> None:
-    with pytest.raises(CaptureFileError, match=r"interface nosuch0: dumpcap ended .*; check the name: dumpcap -D"):
+    with pytest.raises(DataFileError, match=r"interface nosuch0: dumpcap ended .*; check the name: dumpcap -D"):
         list(capture_blocks("nosuch0"))
 
 
 def test_without_a_capture_program_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
 
-    with pytest.raises(CaptureFileError, match="neither dumpcap nor tcpdump; install one of them"):
+    with pytest.raises(DataFileError, match="neither dumpcap nor tcpdump; install one of them"):
         list(capture_blocks("lo"))

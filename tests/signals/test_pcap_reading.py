@@ -28,8 +28,8 @@ from tests.signals.capture_files import (
     read,
     section,
 )
-from tolfl.signals.captures import capture_records
-from tolfl.signals.captures.capture_records import CaptureFileError
+from tolfl.core.errors import DataFileError
+from tolfl.signals import pcap as module
 from tolfl.signals.packets import TCP, UDP
 
 SOME = [
@@ -55,21 +55,21 @@ def pcapng(frames: list[Frame], order: str = "<") -> bytes:
 def test_both_byte_orders_and_both_units_of_time_give_the_same_packets(
     tmp_path: Path, order: str, is_nano: bool
 ) -> None:
-    found, tally = read(written(tmp_path, pcap(SOME, order=order, is_nano=is_nano)))
+    found, summary = read(written(tmp_path, pcap(SOME, order=order, is_nano=is_nano)))
 
     unit = 1 if is_nano else 1000
     assert names(found["time_ns"]) == [frame.time_ns // unit * unit for frame in SOME]
     assert found["wire_bytes"].tolist() == [len(frame.data) for frame in SOME]
     assert found["protocol"].tolist() == [UDP, TCP, 1, UDP, UDP]
-    assert (tally.n_packets, tally.sentence) == (5, "")
+    assert (summary.n_packets, summary.sentence) == (5, "")
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_pcapng_gives_what_pcap_gives(tmp_path: Path, order: str) -> None:
     one, _ = read(written(tmp_path, pcap(SOME)))
-    two, tally = read(written(tmp_path, pcapng(SOME, order), "capture.pcapng"))
+    two, summary = read(written(tmp_path, pcapng(SOME, order), "capture.pcapng"))
 
-    assert tally.sentence == ""
+    assert summary.sentence == ""
     assert np.array_equal(one, two)
 
 
@@ -78,9 +78,9 @@ def test_dpkt_writes_what_is_read(tmp_path: Path) -> None:
     writer = dpkt.pcapng.Writer(file)
     for frame in SOME:
         writer.writepkt(frame.data, frame.time_ns / 1e9)
-    found, tally = read(written(tmp_path, file.getvalue()))
+    found, summary = read(written(tmp_path, file.getvalue()))
 
-    assert tally.n_packets == len(SOME)
+    assert summary.n_packets == len(SOME)
     assert np.abs(found["time_ns"] - np.array([frame.time_ns for frame in SOME])).max() <= 1000
     assert found["wire_bytes"].tolist() == [len(frame.data) for frame in SOME]
 
@@ -110,18 +110,18 @@ def test_every_interface_has_a_clock_of_its_own(
 ) -> None:
     content = section() + interface(resolution=9) + interface(RAW, resolution, offset_s)
     content += packet(SOME[0].data, 77, 0) + packet(ipv4(TCP, bytes(40)), ticks, 1)
-    found, tally = read(written(tmp_path, content))
+    found, summary = read(written(tmp_path, content))
 
     assert names(found["time_ns"]) == [77, time_ns]
     assert found["wire_bytes"].tolist() == [len(SOME[0].data), 14 + 60]
-    assert tally.sentence == ""
+    assert summary.sentence == ""
 
 
 def test_a_new_section_forgets_interfaces_and_byte_order(tmp_path: Path) -> None:
     content = pcapng(SOME[:2]) + section(">") + interface(RAW, order=">") + packet(ipv4(UDP, b"x" * 9), 5, order=">")
-    found, tally = read(written(tmp_path, content))
+    found, summary = read(written(tmp_path, content))
 
-    assert tally.n_packets == 3
+    assert summary.n_packets == 3
     assert names(found["time_ns"]) == [SOME[0].time_ns, SOME[1].time_ns, 5000]
 
 
@@ -129,10 +129,10 @@ def test_blocks_without_a_packet_are_skipped_and_old_packet_blocks_are_read(tmp_
     data = SOME[0].data
     old = block(2, struct.pack("<HHIIII", 0, 9, 0, 44, len(data), len(data)) + data)
     content = section() + block(0x0BAD, b"custom") + interface() + block(5, bytes(12)) + old
-    found, tally = read(written(tmp_path, content))
+    found, summary = read(written(tmp_path, content))
 
     assert names(found["time_ns"]) == [44_000]
-    assert tally.n_packets == 1
+    assert summary.n_packets == 1
 
 
 def test_packets_that_cannot_be_placed_are_counted_by_reason(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_packets_that_cannot_be_placed_are_counted_by_reason(tmp_path: Path) -> 
         section() + interface() + interface(999) + simple + packet(data, 1, 7) + packet(data, 2**63) + block(6, lying)
     )
     content += packet(data, 4, 1) + packet(data, 5)
-    found, tally = read(written(tmp_path, content))
+    found, summary = read(written(tmp_path, content))
 
     assert names(found["time_ns"]) == [5000]
-    assert tally.n_packets == 6
-    assert tally.left_out == {
+    assert summary.n_packets == 6
+    assert summary.left_out == {
         "without a time (simple packet block)": 1,
         "of an interface that is not described": 1,
         "with an impossible time": 1,
@@ -177,7 +177,7 @@ def test_packets_that_cannot_be_placed_are_counted_by_reason(tmp_path: Path) -> 
 def test_a_damaged_file_gets_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = written(tmp_path, content)
 
-    with pytest.raises(CaptureFileError, match=sentence) as raised:
+    with pytest.raises(DataFileError, match=sentence) as raised:
         read(path)
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
@@ -194,14 +194,14 @@ def test_a_damaged_file_gets_one_sentence(tmp_path: Path, content: bytes, senten
     ],
 )
 def test_a_cut_end_keeps_the_whole_packets(tmp_path: Path, content: bytes, n_packets: int, sentence: str) -> None:
-    found, tally = read(written(tmp_path, content))
+    found, summary = read(written(tmp_path, content))
 
-    assert len(found) == tally.n_packets == n_packets
-    assert sentence in tally.sentence
+    assert len(found) == summary.n_packets == n_packets
+    assert sentence in summary.sentence
 
 
 def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CaptureFileError, match="cannot be read"):
+    with pytest.raises(DataFileError, match="cannot be read"):
         read(tmp_path / "nowhere.pcap")
 
 
@@ -213,11 +213,11 @@ def test_damage_anywhere_is_a_sentence_or_a_count_and_never_a_crash(data: st.Dat
     content = bytes(whole[: data.draw(st.integers(0, len(whole)))])
     with TemporaryDirectory() as folder:
         try:
-            found, tally = read(written(Path(folder), content))
-        except CaptureFileError:
+            found, summary = read(written(Path(folder), content))
+        except DataFileError:
             return
 
-    assert len(found) + tally.left_out.total() == tally.n_packets
+    assert len(found) + summary.left_out.total() == summary.n_packets
 
 
 @given(st.integers(1, 400), st.booleans())
@@ -225,11 +225,11 @@ def test_where_blocks_are_cut_changes_nothing(block_bytes: int, is_ng: bool) -> 
     content = pcapng(SOME) + pcapng(SOME[::-1], ">") if is_ng else pcap([*SOME, Frame(bytes(9)), *SOME])
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = written(Path(folder), content)
-        whole, tally = read(path)
-        patch.setattr(capture_records, "BLOCK_BYTES", block_bytes)
-        pieces, tally_of_pieces = read(path)
+        whole, summary = read(path)
+        patch.setattr(module, "BLOCK_BYTES", block_bytes)
+        pieces, summary_of_pieces = read(path)
 
-    assert tally == tally_of_pieces
+    assert summary == summary_of_pieces
     assert np.array_equal(whole, pieces)
 
 

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, SpecError
-from tolfl.signals.recordings.raw_samples import Tuning, hertz, raw_rows, stream_rows, tuned
-from tolfl.signals.recordings.receiver_features import receiver_names
+from tolfl.signals.receiver import Tuning, hertz, raw_rows, receiver_names, stream_rows, tuned
 from tolfl.tables import blocks
 
 RATE_HZ = 250_000.0

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sigmf.sigmffile import SigMFFile
 
-from tolfl.signals.recordings.metadata import Annotation, Datatype, RecordingError
-from tolfl.signals.recordings.reading import Recording, open_recording
-from tolfl.signals.recordings.recording_rows import recording_rows
-from tolfl.signals.recordings.writing import WrittenType, write_recording
+from tolfl.core.errors import DataFileError
+from tolfl.signals.iq_features import recording_rows
+from tolfl.signals.sigmf import Annotation, Datatype, Recording, WrittenType, open_recording, write_recording
 
 RATE_HZ, TUNED_HZ = 1e6, 2.437e9
 STEP = 1.01 * 2**-16 * 2**0.5  #: half a step of 16 bits in both directions
@@ -214,7 +213,7 @@ def test_metadata_that_lie_get_one_sentence(
 ) -> None:
     path = foreign(tmp_path, bytes(4000), about, **rest)
 
-    with pytest.raises(RecordingError, match=sentence) as caught:
+    with pytest.raises(DataFileError, match=sentence) as caught:
         open_recording(path)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -234,25 +233,25 @@ def test_metadata_that_are_none_get_one_sentence(tmp_path: Path, content: bytes,
     path = foreign(tmp_path, bytes(4000), {})
     path.write_bytes(content)
 
-    with pytest.raises(RecordingError, match=sentence):
+    with pytest.raises(DataFileError, match=sentence):
         open_recording(path)
 
 
 def test_files_that_are_missing_empty_or_something_else_get_one_sentence(tmp_path: Path) -> None:
     path = foreign(tmp_path, b"", {})
-    with pytest.raises(RecordingError, match="there is no sample in it"):
+    with pytest.raises(DataFileError, match="there is no sample in it"):
         open_recording(path)
     path.with_suffix(".sigmf-data").unlink()
-    with pytest.raises(RecordingError, match=r"theirs\.sigmf-data is not beside it"):
+    with pytest.raises(DataFileError, match=r"theirs\.sigmf-data is not beside it"):
         open_recording(path)
-    with pytest.raises(RecordingError, match="no such file"):
+    with pytest.raises(DataFileError, match="no such file"):
         open_recording(tmp_path / "nothing.sigmf-meta")
-    with pytest.raises(RecordingError, match="no recording by its name"):
+    with pytest.raises(DataFileError, match="no recording by its name"):
         open_recording(tmp_path / "song.wav")
     (tmp_path / "bad.sigmf").write_bytes(b"not a tar file" * 100)
-    with pytest.raises(RecordingError, match="no archive of SigMF"):
+    with pytest.raises(DataFileError, match="no archive of SigMF"):
         open_recording(tmp_path / "bad.sigmf")
-    with pytest.raises(RecordingError, match="a packed archive"):
+    with pytest.raises(DataFileError, match="a packed archive"):
         open_recording(tmp_path / "packed.sigmf.gz")
 
 
@@ -264,16 +263,16 @@ def test_archives_without_samples_or_with_two_recordings_get_one_sentence(tmp_pa
         archive.add(meta, "one.sigmf-meta")
         archive.add(meta, "two.sigmf-meta")
 
-    with pytest.raises(RecordingError, match=r"there is no one\.sigmf-data in the archive"):
+    with pytest.raises(DataFileError, match=r"there is no one\.sigmf-data in the archive"):
         open_recording(tmp_path / "half.sigmf")
-    with pytest.raises(RecordingError, match="2 recordings, not one"):
+    with pytest.raises(DataFileError, match="2 recordings, not one"):
         open_recording(tmp_path / "two.sigmf")
 
 
 def test_a_recording_shorter_than_a_window_gets_one_sentence(tmp_path: Path) -> None:
     path = foreign(tmp_path, bytes(4 * 1023), {})
 
-    with pytest.raises(RecordingError, match="1023 samples are less than one window of 1024"):
+    with pytest.raises(DataFileError, match="1023 samples are less than one window of 1024"):
         next(recording_rows(open_recording(path)))
 
 
@@ -285,7 +284,7 @@ def test_random_metadata_never_lead_to_anything_but_a_sentence(
     path = foreign(tmp_path_factory.mktemp("random"), bytes(4000), {})
     path.write_bytes(content)
 
-    with pytest.raises(RecordingError):
+    with pytest.raises(DataFileError):
         open_recording(path)
 
 
@@ -304,7 +303,7 @@ def test_strange_metadata_lead_to_samples_or_to_a_sentence(
     path = foreign(tmp_path_factory.mktemp("strange"), bytes(4000), about, captures=captures)
     try:
         recording = open_recording(path)
-    except RecordingError:
+    except DataFileError:
         return
 
     assert len(all_samples(recording)) == recording.n_samples

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.recordings.metadata import Annotation
-from tolfl.signals.recordings.reading import Recording, open_recording
-from tolfl.signals.recordings.spectrograms import plot_spectrogram, spectrogram
-from tolfl.signals.recordings.writing import write_recording
+from tolfl.signals.sigmf import Annotation, Recording, open_recording, write_recording
+from tolfl.signals.spectrograms import plot_spectrogram, spectrogram
 
 RATE_HZ = 1e6
 

@@ -24,12 +24,12 @@ from tests.signals.capture_files import (
     radiotap,
 )
 from tolfl.core.errors import DataFileError
-from tolfl.signals.captures.bursts import bursts_in
-from tolfl.signals.captures.capture_records import Tally
-from tolfl.signals.captures.heard_networks import networks_in
-from tolfl.signals.captures.known_networks import Networks, as_bytes, joined_networks, networks_known
-from tolfl.signals.captures.windows import window_rows
+from tolfl.signals.capture_rows import window_rows
+from tolfl.signals.known_networks import as_bytes, joined_networks, networks_in, networks_known
 from tolfl.signals.packets import WindowGrid
+from tolfl.signals.pcap import CaptureSummary
+from tolfl.signals.wlan import Networks
+from tolfl.signals.wlan_features import bursts_in
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
@@ -37,20 +37,20 @@ START = 1_700_000_000 * SECOND
 
 def rows_of(
     folder: Path, frames: list[Frame], link: int = WLAN, per: str = "", known: Networks | None = None
-) -> tuple[list[dict[str, float]], Tally]:
-    path, tally = folder / "x.pcap", Tally()
+) -> tuple[list[dict[str, float]], CaptureSummary]:
+    path, summary = folder / "x.pcap", CaptureSummary()
     path.write_bytes(pcap(frames, link))
     found = []
-    for part in window_rows([path], tally=tally, per=per, known=known):
+    for part in window_rows([path], summary=summary, per=per, known=known):
         names = [name.split(" ")[0] for name in part.names]
         found += [dict(zip(names, row, strict=True)) for row in part.features.tolist()]
-    return found, tally
+    return found, summary
 
 
 def test_a_flood_is_counted_and_echoes_in_the_sums_and_silence_is_a_row(tmp_path: Path) -> None:
     flood = [Frame(management(12, number=place), START + SECOND + place * SECOND // 64) for place in range(64)]
     frames = [Frame(management(8), START), *flood, Frame(management(8), START + 5 * SECOND)]
-    found, tally = rows_of(tmp_path, frames)
+    found, summary = rows_of(tmp_path, frames)
 
     assert [row["deauthentications"] for row in found] == [0, 64, 0, 0, 0, 0]
     assert [row["deauthentications_10s"] for row in found] == [0, 64, 64, 64, 64, 64]
@@ -58,7 +58,7 @@ def test_a_flood_is_counted_and_echoes_in_the_sums_and_silence_is_a_row(tmp_path
     assert found[1]["transmitters"] == found[1]["receivers"] == 1
     assert found[3]["longest_wait"] == pytest.approx(2 + 1 / 64)
     assert np.isnan(found[3]["retry_share"])
-    assert tally.sentence == ""
+    assert summary.sentence == ""
 
 
 @pytest.mark.parametrize("per", ["", "bssid"])
@@ -66,8 +66,8 @@ def test_a_flood_is_counted_and_echoes_in_the_sums_and_silence_is_a_row(tmp_path
 def test_a_second_sender_of_an_address_is_a_jump_of_its_clock_also_in_another_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str, at_once: int
 ) -> None:
-    monkeypatch.setattr("tolfl.signals.captures.windows._PACKETS_AT_ONCE", at_once)
-    monkeypatch.setattr("tolfl.signals.captures.capture_records.BLOCK_BYTES", 200)
+    monkeypatch.setattr("tolfl.signals.capture_rows._PACKETS_AT_ONCE", at_once)
+    monkeypatch.setattr("tolfl.signals.pcap.BLOCK_BYTES", 200)
     # Once a second: 50 us off each (a crystal), from second 3 on a twin in between, 0.3 s later.
     own = [(second * SECOND, second * 1_000_050) for second in range(6)]
     twins = [(second * SECOND + 3 * SECOND // 10, 77) for second in (3, 4)]
@@ -84,10 +84,10 @@ def test_clocks_are_compared_over_ten_minutes_and_not_across_a_step_of_the_captu
 ) -> None:
     times = [0, 1, 2, *(2 + pause_s + second for second in range(4))]
     frames = [Frame(beacon(10**9 + (place + 1) * 10**6), START + at * SECOND) for place, at in enumerate(times)]
-    found, tally = rows_of(tmp_path, frames)
+    found, summary = rows_of(tmp_path, frames)
 
     assert sum(row["clock_jumps"] for row in found) == n_jumps
-    assert tally.n_clock_steps == (pause_s < 0)
+    assert summary.n_clock_steps == (pause_s < 0)
 
 
 def test_frames_of_a_network_that_nobody_knows_are_counted_and_of_the_fit_those_of_a_single_window(
@@ -145,10 +145,10 @@ def test_a_capture_of_another_link_has_no_networks_and_of_a_flood_of_names_the_l
 
 def test_a_wrong_checksum_counts_as_such_and_in_nothing_else(tmp_path: Path) -> None:
     frames = [radiotap(management(12), 0x40), radiotap(management(12), 0), b"\x01\0\x08\0\0\0\0\0"]
-    found, tally = rows_of(tmp_path, [Frame(data, START) for data in frames], RADIOTAP)
+    found, summary = rows_of(tmp_path, [Frame(data, START) for data in frames], RADIOTAP)
 
     assert (found[0]["bad_checksums"], found[0]["deauthentications"]) == (1, 1)
-    assert tally.left_out == {"cut before the addresses": 1}
+    assert summary.left_out == {"cut before the addresses": 1}
 
 
 def test_rows_per_network_have_the_frames_of_their_network(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_rows_per_network_have_the_frames_of_their_network(tmp_path: Path) -> No
 def test_any_bytes_are_a_frame_or_counted(link: int, frames: list[bytes]) -> None:
     good = management(8) if link == WLAN else radiotap(management(8), 0)
     with TemporaryDirectory() as folder:
-        found, tally = rows_of(Path(folder), [Frame(data, START) for data in [*frames, good]], link)
+        found, summary = rows_of(Path(folder), [Frame(data, START) for data in [*frames, good]], link)
 
-    assert sum(row["frames"] + row["bad_checksums"] for row in found) + tally.left_out.total() == len(frames) + 1
+    assert sum(row["frames"] + row["bad_checksums"] for row in found) + summary.left_out.total() == len(frames) + 1
 
 
 def test_bursts_are_found_with_what_sums_echo() -> None:

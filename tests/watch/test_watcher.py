@@ -16,10 +16,10 @@ from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.feature_names import Features
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import prepare
-from tolfl.signals.captures.heard_networks import networks_in
-from tolfl.signals.captures.windows import CAPTURE_GRID, feature_names, window_rows
-from tolfl.signals.captures.wlan_features import WLAN_FEATURES
+from tolfl.signals.capture_rows import CAPTURE_GRID, feature_names, window_rows
+from tolfl.signals.known_networks import networks_in
 from tolfl.signals.packets import UDP
+from tolfl.signals.wlan_features import WLAN_FEATURES
 from tolfl.watch.fleet_watch import FleetWatch
 from tolfl.watch.kept_rows import kept_rows
 from tolfl.watch.sinks import JSONFile

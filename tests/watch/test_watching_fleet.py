@@ -20,8 +20,7 @@ from tests.net.own_tables import OwnTables, own_tables
 from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap
 from tests.watch.alarms import lines_of
 from tolfl.net.node_config import NodeConfig, WatchConfig
-from tolfl.signals.captures.packet_features import PACKET_FEATURES
-from tolfl.signals.captures.windows import feature_names
+from tolfl.signals.capture_rows import PACKET_FEATURES, feature_names
 from tolfl.signals.packets import UDP
 from tolfl.watch.kept_rows import kept_rows
 

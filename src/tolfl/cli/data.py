@@ -288,8 +288,8 @@ def _write_captures(folder: Path, parts: list[CapturePart]) -> None:
 
 
 def _write_recordings(folder: Path, parts: list[CapturePart], seconds: float) -> None:
-    from tolfl.signals.recordings.reading import open_recording
     from tolfl.signals.scene import scenes, write_scene
+    from tolfl.signals.sigmf import open_recording
 
     typical = [part for part in parts if part.kind == "typical"]
     for part in typical:

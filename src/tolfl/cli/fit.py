@@ -19,7 +19,7 @@ from tolfl.detect.detector_spec import SCALINGS, DetectorSpec, check_model
 if TYPE_CHECKING:
     from tolfl.datasets import FederatedDataset
     from tolfl.detect import Detector
-    from tolfl.signals.captures.known_networks import Networks
+    from tolfl.signals.wlan import Networks
     from tolfl.sim.simulation import Simulation
 
 #: Flags that say which data, and those that are fields of a detector's specification.
@@ -96,7 +96,7 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 def _keep_networks(networks: Networks | None, target: Path, before: Path | None) -> None:
     """Write the networks that are not new to a detector beside it; where there are none, nothing is left there."""
     from tolfl.runs.directory import write_file
-    from tolfl.signals.captures.known_networks import as_bytes, joined_networks, networks_file, networks_known
+    from tolfl.signals.known_networks import as_bytes, joined_networks, networks_file, networks_known
 
     path = networks_file(target)
     known = joined_networks(None if before is None else networks_known(networks_file(before)), networks)

@@ -84,7 +84,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     )
     detector, known = Detector.load(model), None
     if any(name.startswith("new_network_frames") for name in detector.features.names):
-        from tolfl.signals.captures.known_networks import networks_file, networks_known
+        from tolfl.signals.known_networks import networks_file, networks_known
 
         known = networks_known(networks_file(model))
     if score_stream(detector, request.check(), sys.stdout.buffer, sys.stderr, known):

@@ -34,8 +34,8 @@ def spectrogram(
     """
     if out.suffix.lower() not in _KINDS:
         raise SpecError(f"--out {out}: a picture ends in one of {', '.join(_KINDS)}")
-    from tolfl.signals.recordings.reading import open_recording
-    from tolfl.signals.recordings.spectrograms import plot_spectrogram
+    from tolfl.signals.sigmf import open_recording
+    from tolfl.signals.spectrograms import plot_spectrogram
 
     found = open_recording(recording)
     figure = plot_spectrogram(found, from_s, seconds)

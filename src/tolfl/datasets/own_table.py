@@ -27,7 +27,7 @@ from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arra
 from tolfl.tables.schema import name_and_unit, note_of, word_column
 
 if TYPE_CHECKING:
-    from tolfl.signals.recordings.raw_samples import Tuning
+    from tolfl.signals.receiver import Tuning
     from tolfl.tables import Rows
 
 _LOG = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def tuning_of_spec(spec: DatasetSpec) -> Tuning | None:
     """Return how receivers were set, where that was said."""
     if not (spec.rate or spec.centre):
         return None
-    from tolfl.signals.recordings.raw_samples import Tuning, hertz  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.receiver import Tuning, hertz  # noqa: PLC0415  (tables do without)
 
     return Tuning(hertz(spec.rate) if spec.rate else 0.0, hertz(spec.centre) if spec.centre else 0.0)
 
@@ -252,22 +252,22 @@ def _of_arrays(
 
 def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     """Return the windows of captures: numbers throughout, so that a device needs no reader of tables for its own."""
-    from tolfl.signals.captures.bursts import bursts_in  # noqa: PLC0415  (tables do without)
-    from tolfl.signals.captures.capture_records import Tally  # noqa: PLC0415  (tables do without)
-    from tolfl.signals.captures.heard_networks import networks_in  # noqa: PLC0415  (as above)
-    from tolfl.signals.captures.windows import window_rows  # noqa: PLC0415  (as above)
+    from tolfl.signals.capture_rows import window_rows  # noqa: PLC0415  (as above)
+    from tolfl.signals.known_networks import networks_in  # noqa: PLC0415  (as above)
     from tolfl.signals.packets import WindowGrid  # noqa: PLC0415  (as above)
+    from tolfl.signals.pcap import CaptureSummary  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.wlan_features import bursts_in  # noqa: PLC0415  (tables do without)
 
     is_folder = Path(source).expanduser().is_dir()
     windows, parts, owners, networks = WindowGrid(*grid_of_spec(spec)), [], [], []
     for device, own in by_device(files):
-        tally = Tally()
+        summary = CaptureSummary()
         heard = networks_in(own, windows)
         networks += [] if heard is None else [heard.all]
         known = None if heard is None else heard.of_several_windows
-        found = list(window_rows(own, windows, tally, spec.per, known))
-        if tally.sentence:
-            _LOG.warning("%s: %s", own[0], tally.sentence)
+        found = list(window_rows(own, windows, summary, spec.per, known))
+        if summary.sentence:
+            _LOG.warning("%s: %s", own[0], summary.sentence)
         is_kept = ~np.concatenate([one.is_partial for one in found])
         features, starts_s = (
             np.concatenate([one.features for one in found]),

@@ -21,7 +21,7 @@ from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 
 if TYPE_CHECKING:
-    from tolfl.signals.captures.known_networks import Networks
+    from tolfl.signals.wlan import Networks
 
 Columns = dict[str, list[Any]]  #: by name; the last one, `features`, has the features that make each score
 _WIDTHS = {"time": 27, "from": 27, "to": 27, "device": 16, "verdict": 12, "row": 9}

@@ -19,7 +19,7 @@ from tolfl.tables import Block, Roles, Rows, Schema
 from tolfl.tables.schema import word_column
 
 if TYPE_CHECKING:
-    from tolfl.signals.recordings.raw_samples import Tuning
+    from tolfl.signals.receiver import Tuning
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ class TableScorer:
         """Window and step, in seconds, of the captures that the detector was trained on."""
         if not any(" every " in name for name in self.detector.features.names):
             return 1.0, 1.0
-        from tolfl.signals.captures.windows import grid_of  # noqa: PLC0415  (only captures have windows)
+        from tolfl.signals.capture_rows import grid_of  # noqa: PLC0415  (only captures have windows)
 
         grid = grid_of(self.detector.features.names)
         return grid.duration_s, grid.interval_s
@@ -98,7 +98,7 @@ class TableScorer:
         """What the rows of captures are about: `bssid`, `channel`, or everything (nothing)."""
         if not any("per " in name for name in self.detector.features.names):
             return ""
-        from tolfl.signals.captures.windows import per_of  # noqa: PLC0415  (only captures have keys)
+        from tolfl.signals.capture_rows import per_of  # noqa: PLC0415  (only captures have keys)
 
         return per_of(self.detector.features.names)
 
@@ -108,8 +108,7 @@ class TableScorer:
             if raw:
                 raise SpecError("the detector was not trained on samples of a receiver; leave --raw out")
             return None
-        from tolfl.signals.recordings.raw_samples import Tuning  # noqa: PLC0415  (only receivers are tuned)
-        from tolfl.signals.recordings.receiver_features import tuning_of  # noqa: PLC0415  (as above)
+        from tolfl.signals.receiver import Tuning, tuning_of  # noqa: PLC0415  (only receivers are tuned)
 
         rate_hz, centre_hz = tuning_of(self.detector.features.names)
         return Tuning(rate_hz, centre_hz, raw)

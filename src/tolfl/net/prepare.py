@@ -30,7 +30,7 @@ from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
 from tolfl.runs.directory import write_file
 from tolfl.runs.outcome import data_for, fleet_of
-from tolfl.signals.captures.known_networks import DEVICE_FILE, as_bytes
+from tolfl.signals.known_networks import DEVICE_FILE, as_bytes
 
 #: Schemes that need the rows of all devices in one place.
 _ONE_PLACE = ("batch", "batch-small", *PLAIN)

@@ -23,9 +23,8 @@ from tolfl.signals.draws import Scenario, Use, stream
 from tolfl.signals.packets import HEADER_BYTES
 from tolfl.signals.pcap_writer import Hosts, udp_headers
 from tolfl.signals.radio import RadioSettings, Transmitter, noise, place_transmitter, shift_frequency
-from tolfl.signals.recordings.metadata import EXTENSION, Annotation
-from tolfl.signals.recordings.writing import WrittenType, write_recording
 from tolfl.signals.regions import Region, default_regions, simulate
+from tolfl.signals.sigmf import EXTENSION, Annotation, WrittenType, write_recording
 from tolfl.signals.wifi import legacy_extent, legacy_frame, with_check_sequence
 from tolfl.signals.wifi_vht import ampdu, vht_extent, vht_frame
 

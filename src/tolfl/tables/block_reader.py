@@ -32,9 +32,9 @@ from tolfl.tables.array_files import read_arrays
 from tolfl.tables.folders import by_device, device_files, is_capture, is_raw, is_recording, refuse_pickle, unreadable
 
 if TYPE_CHECKING:
-    from tolfl.signals.captures.capture_records import Tally
-    from tolfl.signals.captures.known_networks import Networks
-    from tolfl.signals.recordings.raw_samples import Tuning
+    from tolfl.signals.pcap import CaptureSummary
+    from tolfl.signals.receiver import Tuning
+    from tolfl.signals.wlan import Networks
 
 STDIN = "-"
 INTERFACE = "interface:"  #: before the name of an interface that is captured on
@@ -67,7 +67,7 @@ class Block:
     beside: tuple[str, ...] = ()  #: columns that are never learned from
     window_s: float = 0.0  #: of captures: how long a window is
     is_partial: NDArray[np.bool_] | None = None  #: of captures: windows of which only a part is there
-    tally: Tally | None = None  #: of captures: what has been counted so far, over all blocks
+    summary: CaptureSummary | None = None  #: of captures: what has been counted so far, over all blocks
 
     @property
     def n_rows(self) -> int:
@@ -222,7 +222,7 @@ def _of_signals(
 
 
 def _of_receiver(source: Path | BinaryIO, device: str, tuning: Tuning | None) -> Iterator[Block]:
-    from tolfl.signals.recordings.raw_samples import Tuning  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.receiver import Tuning  # noqa: PLC0415  (tables do without)
     from tolfl.tables.signal_blocks import receiver_blocks  # noqa: PLC0415  (as above)
 
     return receiver_blocks(source, device, tuning or Tuning())

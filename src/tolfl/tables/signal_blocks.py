@@ -10,15 +10,14 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from tolfl.signals.captures.capture_records import Tally
-from tolfl.signals.captures.known_networks import Networks
-from tolfl.signals.captures.live_streams import PipeStream, followed_files, heard_on
-from tolfl.signals.captures.windows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
+from tolfl.signals.capture_rows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
+from tolfl.signals.iq_features import recording_rows
+from tolfl.signals.live_streams import PipeStream, followed_files, heard_on
 from tolfl.signals.packets import WindowGrid
-from tolfl.signals.recordings.raw_samples import Tuning, raw_rows, stream_rows
-from tolfl.signals.recordings.reading import open_recording
-from tolfl.signals.recordings.receiver_features import WINDOW_S
-from tolfl.signals.recordings.recording_rows import recording_rows
+from tolfl.signals.pcap import CaptureSummary
+from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
+from tolfl.signals.sigmf import open_recording
+from tolfl.signals.wlan import Networks
 from tolfl.tables.block_reader import STDIN_NAME, Block
 
 LABEL, TIME, KEY = "label", "time", "key"  #: what windows have beside their features
@@ -43,7 +42,7 @@ def capture_blocks(
     - `is_partial` marks windows that the capture holds only a part of: its first and last one, and those at a step of
       its clock. They are no rows to learn from, and few packets in them mean nothing.
     - `key` (a column beside the features, with `per` alone) is the network or channel that a row is about.
-    - `tally` has the counts so far: `n_packets`, `left_out` (packets lost, by reason), `n_clock_steps`. It is one
+    - `summary` has the counts so far: `n_packets`, `left_out` (packets lost, by reason), `n_clock_steps`. It is one
       object for the whole source, and goes on counting.
 
     A live source yields at least four times a second; where no window is over, a block without rows: time to look
@@ -65,22 +64,24 @@ def capture_blocks(
     known
         The networks of 802.11 that are not new, as `known_networks` keeps them; None: what is new is missing.
     """
-    windows, tally = CAPTURE_GRID if grid is None else WindowGrid(*grid), Tally()
+    windows, summary = CAPTURE_GRID if grid is None else WindowGrid(*grid), CaptureSummary()
     if isinstance(source, str):
-        with heard_on(source, tally) as stream:
-            rows = live_rows([stream], windows, tally, per, known)
-            yield from _of_rows(rows, f"interface {source}", device, windows, tally)
+        with heard_on(source, summary) as stream:
+            rows = live_rows([stream], windows, summary, per, known)
+            yield from _of_rows(rows, f"interface {source}", device, windows, summary)
     elif not isinstance(source, list):
-        rows = live_rows([PipeStream(source, STDIN_NAME)], windows, tally, per, known)
-        yield from _of_rows(rows, STDIN_NAME, device, windows, tally)
+        rows = live_rows([PipeStream(source, STDIN_NAME)], windows, summary, per, known)
+        yield from _of_rows(rows, STDIN_NAME, device, windows, summary)
     elif follow:
-        rows = live_rows(followed_files(source[0]), windows, tally, per, known)
-        yield from _of_rows(rows, str(source[0]), device, windows, tally)
+        rows = live_rows(followed_files(source[0]), windows, summary, per, known)
+        yield from _of_rows(rows, str(source[0]), device, windows, summary)
     else:
-        yield from _of_rows(window_rows(source, windows, tally, per, known), str(source[0]), device, windows, tally)
+        yield from _of_rows(window_rows(source, windows, summary, per, known), str(source[0]), device, windows, summary)
 
 
-def _of_rows(found: Iterable[CaptureRows], source: str, device: str, grid: WindowGrid, tally: Tally) -> Iterator[Block]:
+def _of_rows(
+    found: Iterable[CaptureRows], source: str, device: str, grid: WindowGrid, summary: CaptureSummary
+) -> Iterator[Block]:
     first = 1
     for rows in found:
         columns = {name: pa.array(values) for name, values in zip(rows.names, rows.features.T, strict=True)}
@@ -96,11 +97,11 @@ def _of_rows(found: Iterable[CaptureRows], source: str, device: str, grid: Windo
             beside=(TIME, KEY) if rows.keys else (TIME,),
             window_s=grid.duration_s,
             is_partial=rows.is_partial,
-            tally=tally,
+            summary=summary,
         )
         first += len(rows.start_s)
-    if tally.sentence:
-        _LOG.warning("%s: %s", source, tally.sentence)
+    if summary.sentence:
+        _LOG.warning("%s: %s", source, summary.sentence)
 
 
 def recording_blocks(path: Path, device: str) -> Iterator[Block]:

@@ -16,7 +16,7 @@ from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import run_folder
 from tolfl.net.wire import AlarmStatus, WatchStatus
-from tolfl.signals.captures.known_networks import DEVICE_FILE
+from tolfl.signals.known_networks import DEVICE_FILE
 from tolfl.tables.block_reader import INTERFACE
 from tolfl.watch.alarm_events import AlarmEvent
 from tolfl.watch.kept_rows import kept_rows

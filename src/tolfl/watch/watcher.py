@@ -17,7 +17,8 @@ import numpy as np
 from tolfl.detect.detector import Detector
 from tolfl.detect.novelty import LIMIT
 from tolfl.detect.scoring import ScoredRows, TableScorer
-from tolfl.signals.captures.known_networks import Networks, are_same, networks_file, networks_known
+from tolfl.signals.known_networks import are_same, networks_file, networks_known
+from tolfl.signals.wlan import Networks
 from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
@@ -26,7 +27,7 @@ from tolfl.watch.kept_rows import KeptRows
 from tolfl.watch.sinks import Delivery, Sink, sentence
 
 if TYPE_CHECKING:
-    from tolfl.signals.captures.capture_records import Tally
+    from tolfl.signals.pcap import CaptureSummary
 
 _FIRST_BREAK_S, _MAX_BREAK_S = 1.0, 60.0
 _CLOSE_S = 5.0
@@ -98,7 +99,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._trouble = ""
         self.is_up = False  #: whether the source gives rows, or says that there are none yet
-        self.counts: Tally | None = None  #: of the capture, where the source is one
+        self.counts: CaptureSummary | None = None  #: of the capture, where the source is one
         self._n_steps = 0  #: of the clock, that were said
         self.last_s = 0.0  #: the end of the last window, since 1970; 0: windows have no time
         self.n_rows = self.n_alarms = self.n_events = self.n_known = 0
@@ -166,8 +167,8 @@ class Watcher:
         )
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
             for block in found:
-                self.is_up, self.counts, self._trouble = True, block.tally, ""
-                self._say_steps(block.tally)
+                self.is_up, self.counts, self._trouble = True, block.summary, ""
+                self._say_steps(block.summary)
                 events: list[AlarmEvent] = []
                 try:
                     for window in self._judged(scorer, block, groups):
@@ -191,7 +192,7 @@ class Watcher:
             self._put(groups, groups.close())
             return False
 
-    def _say_steps(self, counts: Tally | None) -> None:
+    def _say_steps(self, counts: CaptureSummary | None) -> None:
         """Say that the clock stepped when it does: a live source has no end at which all is told."""
         if counts is not None and counts.n_clock_steps > self._n_steps:
             before_ns, after_ns = counts.clock_steps[-1]
@@ -245,7 +246,7 @@ class Watcher:
                     by,
                     by == "score" and is_few,
                     scored.top.get(place, ()),
-                    _when(rows, place, is_utc=block.tally is not None),
+                    _when(rows, place, is_utc=block.summary is not None),
                 ),
             )
 

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tolfl.signals.captures.capture_records import CaptureFileError, Tally
+from tolfl.core.errors import DataFileError
+from tolfl.signals.pcap import CaptureSummary
 
 WAIT_S = 0.25  #: for bytes; then silence is reported
 _GATHER_S, _FEW_BYTES = 0.05, 32_768  #: bytes that trickle are read twenty times a second, whatever their rate
@@ -68,7 +69,7 @@ class FollowedFile:
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise CaptureFileError(path, f"cannot be read ({error.strerror}); check the path") from None
+            raise DataFileError(path, f"cannot be read ({error.strerror}); check the path") from None
         self._grew_s = time.monotonic()
 
     def some(self, n_bytes: int) -> bytes:
@@ -129,11 +130,11 @@ def followed_files(path: Path) -> Iterator[FollowedFile]:
 class InterfaceStream(PipeStream):
     """What a child hears on an interface: dumpcap, or else tcpdump; with the rights of whoever runs this."""
 
-    def __init__(self, child: subprocess.Popen[bytes], said: IO[bytes], name: str, tally: Tally) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], said: IO[bytes], name: str, summary: CaptureSummary) -> None:
         assert child.stdout is not None
         super().__init__(child.stdout, name)
         self._is_buffered = False
-        self._child, self._said, self._tally, self._name = child, said, tally, name
+        self._child, self._said, self._tally, self._name = child, said, summary, name
         self._is_tcpdump = "tcpdump" in Path(str(child.args[0])).name  # type: ignore[index]
         self._asked_s = time.monotonic()
 
@@ -143,7 +144,7 @@ class InterfaceStream(PipeStream):
         if self.is_over:
             self._child.wait()
             self.count_drops()
-            raise CaptureFileError(Path(self._name), self._ending())
+            raise DataFileError(Path(self._name), self._ending())
         if time.monotonic() - self._asked_s > _DROPS_EVERY_S:
             self._asked_s = time.monotonic()
             if self._is_tcpdump:
@@ -178,17 +179,17 @@ class InterfaceStream(PipeStream):
 
 
 @contextmanager
-def heard_on(interface: str, tally: Tally) -> Iterator[InterfaceStream]:
+def heard_on(interface: str, summary: CaptureSummary) -> Iterator[InterfaceStream]:
     """Capture on an interface until the context ends; the child ends with it, whatever happens."""
     name = f"interface {interface}"
     if not re.fullmatch(r"[A-Za-z0-9_.:@-]{1,64}", interface) or interface.startswith("-"):
-        raise CaptureFileError(Path(name), "is no name of an interface; ip link lists those of this machine")
+        raise DataFileError(Path(name), "is no name of an interface; ip link lists those of this machine")
     if program := shutil.which("dumpcap"):
         command = [program, "-i", interface, "-s", str(_SNAP_BYTES), "-q", "-w", "-"]
     elif program := shutil.which("tcpdump"):
         command = [program, "-i", interface, "-s", str(_SNAP_BYTES), "-U", "--immediate-mode", "-w", "-"]
     else:
-        raise CaptureFileError(Path(name), "there is neither dumpcap nor tcpdump; install one of them")
+        raise DataFileError(Path(name), "there is neither dumpcap nor tcpdump; install one of them")
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
             command,
@@ -198,7 +199,7 @@ def heard_on(interface: str, tally: Tally) -> Iterator[InterfaceStream]:
             preexec_fn=_ending_with_parent(),  # noqa: PLW1509  (one system call, resolved before the fork)
         )
         try:
-            yield InterfaceStream(child, said, name, tally)
+            yield InterfaceStream(child, said, name, summary)
         finally:
             child.terminate()
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.captures.capture_records import Int64, Numbers, RecordBlock, Tally
+from tolfl.signals.pcap import CaptureSummary, Int64, Numbers, RecordBlock
 
 WLAN, RADIOTAP = 105, 127  #: link types, as tcpdump.org numbers them
 MANAGEMENT, CONTROL, DATA = 0, 1, 2
@@ -19,6 +19,9 @@ FRAME = np.dtype(
 )  # fmt: skip
 
 Frames = NDArray[np.void]  #: records of `FRAME`
+Networks = NDArray[np.uint64]  #: hashes of address and name, in order
+ANNOUNCING = (8, 5)  #: kinds that say a network's name and clock: beacons, probe responses
+_PAIR = np.uint64(0x9E3779B97F4A7C15)
 
 #: Control frames that name no sender: the wrapper, clear to send, acknowledgement.
 _WITHOUT_SENDER = (7, 12, 13)
@@ -35,7 +38,7 @@ _HASH_START, _HASH_STEP = np.uint64(1469598103934665603), np.uint64(109951162821
 _LONGEST_NAME = 32
 
 
-def frames_in(records: RecordBlock, tally: Tally) -> Frames:
+def frames_in(records: RecordBlock, summary: CaptureSummary) -> Frames:
     """Return the frames of a block; what cannot be read is counted."""
     numbers, rows = Numbers(records.data), records.rows
     at, end = rows["start"], rows["start"] + rows["captured"]
@@ -71,7 +74,7 @@ def frames_in(records: RecordBlock, tally: Tally) -> Frames:
     found["sequence"] = np.where(kind != CONTROL, little.at(at + 22, 2) >> 4, -1)
     _read_names(little, at, end, np.flatnonzero((kind == MANAGEMENT) & np.isin(subtype, (5, 8)) & is_there), found)
     if not is_there.all():
-        tally.left_out["cut before the addresses"] += int((~is_there).sum())
+        summary.left_out["cut before the addresses"] += int((~is_there).sum())
     return found.compress(is_there)
 
 
@@ -136,3 +139,9 @@ def _read_names(numbers: Numbers, at: Int64, end: Int64, rows: Int64, found: Fra
         letter = numbers.at(body + 38 + place, 1).astype(np.uint64)
         hashed = np.where(place < length, (hashed ^ letter) * _HASH_STEP, hashed)
     found["name"][rows] = np.where(is_said, hashed, np.uint64(0))
+
+
+def networks_of(frames: Frames) -> Networks:
+    """Return the network that each frame announces; 0: none, or without a name."""
+    is_named = np.isin(frames["kind"], ANNOUNCING) & (frames["name"] > 0) & ~frames["is_bad"]
+    return np.where(is_named, (frames["name"] * _PAIR) ^ frames["bssid"], np.uint64(0))

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.captures.capture_records import Int64, Numbers, RecordBlock, Tally
 from tolfl.signals.packets import TCP, UDP, Packets
+from tolfl.signals.pcap import CaptureSummary, Int64, Numbers, RecordBlock
 
 #: A packet of a capture. Addresses are numbers that mean nothing but who is who; IP addresses are 0 without IP.
 CAPTURED = np.dtype(
@@ -94,7 +94,7 @@ _READ, _NO_IP, _CUT, _DAMAGED = range(4)
 _REASONS = ("", "without IP", "cut before the protocol", "with an impossible IP header")
 
 
-def packets_in(records: RecordBlock, tally: Tally) -> Packets:
+def packets_in(records: RecordBlock, summary: CaptureSummary) -> Packets:
     """Return the packets of a block, as `CAPTURED`; what cannot be read is counted."""
     found = np.zeros(len(records.rows), CAPTURED)
     found["time_ns"] = records.rows["time_ns"]
@@ -102,15 +102,15 @@ def packets_in(records: RecordBlock, tally: Tally) -> Packets:
     for link in np.unique(records.rows["link"]).tolist():
         is_own = records.rows["link"] == link
         if link not in LINKS:
-            tally.left_out[f"of {link_name(link)}"] += int(is_own.sum())
+            summary.left_out[f"of {link_name(link)}"] += int(is_own.sum())
             continue
         part = found.compress(is_own)
         is_whole, unread = _read_link(link, replace(records, rows=records.rows.compress(is_own)), part)
         found[is_own], is_there[is_own] = part, is_whole
         counts = np.bincount(unread[is_whole], minlength=len(_REASONS)).tolist()
-        tally.opaque.update({why: count for why, count in zip(_REASONS[1:], counts[1:], strict=True) if count})
+        summary.unparsed.update({why: count for why, count in zip(_REASONS[1:], counts[1:], strict=True) if count})
         if n_cut := int((~is_whole).sum()):
-            tally.left_out["cut before the addresses"] += n_cut
+            summary.left_out["cut before the addresses"] += n_cut
     return found.compress(is_there)
 
 

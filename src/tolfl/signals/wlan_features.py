@@ -7,15 +7,16 @@ A frame with a wrong checksum counts as such and in nothing else. A window witho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.captures.capture_records import NS, Int64
-from tolfl.signals.captures.known_networks import Networks
-from tolfl.signals.captures.wlan import DATA, FRAME, MANAGEMENT, Frames
 from tolfl.signals.packets import different
+from tolfl.signals.pcap import NS, Int64
+from tolfl.signals.wlan import ANNOUNCING, DATA, FRAME, MANAGEMENT, Frames, Networks, networks_of
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -39,13 +40,11 @@ _KINDS = {
     "data_frames": (32, 33, 34, 35, 40, 41, 42, 43),
     "null_frames": (36, 44),
 }
-_ANNOUNCING = (*_KINDS["beacons"], *_KINDS["probe_responses"])  #: these say a network's name and clock
 _QOS_DATA = (40, 41, 42, 43, 44)
 _RETRY, _PROTECTED = 8, 0x40  #: of the frame control
 _CLOCK_OFF_US = 100_000
 _CLOCK_KEPT_NS = 600 * NS  #: crystals are up to 0.01 % off: 0.06 s in so long
 _MOST_CLOCKS = 4096  #: of networks, those heard last
-_PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNTS = (
     "frames", *_KINDS, "channels", "bad_checksums", "largest_talker", "transmitters", "receivers", "networks", "names",
     "twins", "sequence_steps_back", "clock_jumps", "new_network_frames",
@@ -183,7 +182,7 @@ class WlanRows:
 
     def _clock_jumps(self, heard: Frames, group: Int64, n_groups: int) -> Float:
         """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
-        is_clock = np.isin(heard["kind"], _ANNOUNCING) & (heard["timestamp_us"] > 0) & ~heard["is_bad"]
+        is_clock = np.isin(heard["kind"], ANNOUNCING) & (heard["timestamp_us"] > 0) & ~heard["is_bad"]
         n_kept = len(self._clocks)
         clocks = np.concatenate([self._clocks, heard[is_clock]])
         later, earlier = _neighbours([clocks["bssid"]], np.arange(len(clocks)))
@@ -203,12 +202,6 @@ class WlanRows:
         self._before = all_counts[len(all_counts) - (self._n_summed - 1) :]
         for place, name in enumerate(_SUMMED):
             found[f"{name}_{SUMMED_S:g}s"] = summed[:, :, place].ravel()
-
-
-def networks_of(heard: Frames) -> Networks:
-    """Return the network that each frame announces; 0: none, or without a name."""
-    is_named = np.isin(heard["kind"], _ANNOUNCING) & (heard["name"] > 0) & ~heard["is_bad"]
-    return np.where(is_named, (heard["name"] * _PAIR) ^ heard["bssid"], np.uint64(0))
 
 
 def features_of(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
@@ -234,7 +227,7 @@ def features_of(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
     is_unicast = (heard["receiver"] >> np.uint64(40)) & np.uint64(1) == 0
     found["receivers"] = _different(group, heard["receiver"], n_groups, is_unicast)[0]
     found["channels"] = _different(group, heard["channel_mhz"], n_groups, heard["channel_mhz"] > 0)[0]
-    is_beacon = np.isin(kind, _ANNOUNCING)
+    is_beacon = np.isin(kind, ANNOUNCING)
     is_named = is_beacon & (heard["name"] > 0)
     found["networks"] = _different(group, heard["bssid"], n_groups, is_beacon)[0]
     found["names"] = _different(group, heard["name"], n_groups, is_named)[0]
@@ -290,3 +283,43 @@ def _signal(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
         "signal_max": np.where(n > 0, highest, np.nan),
         "signal_spread": np.where(n >= _LEAST_FRAMES, np.sqrt(np.maximum(square, 0)), np.nan),
     }
+
+
+#: Frames that come in numbers when somebody attacks, and hardly ever else.
+_TELLING = ("deauthentications", "disassociations", "authentications", "associations")
+_MANY = 20  #: in a window, and more than that above the median
+_BEFORE_S, _BEHIND_S = 1.0, 11.0  #: what is near a burst: sums over ten seconds echo it
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Bursts:
+    """Which windows look like an attack."""
+
+    is_near: NDArray[np.bool_]  #: in a burst, or so near that sums still have it
+    sentence: str  #: what they are and when; empty: there are none
+
+
+def bursts_in(names: Sequence[str], features: NDArray[np.float64], starts_s: NDArray[np.float64]) -> Bursts:
+    """Return the bursts of management frames in windows of 802.11; of other captures there are none."""
+    plain = [name.split(" ")[0] for name in names]
+    is_burst, peaks = np.zeros(len(features), np.bool_), []
+    for name in _TELLING:
+        if name in plain:
+            counts = features[:, plain.index(name)]
+            is_many = counts > _MANY + np.median(counts)
+            peaks += [f"{name} up to {counts.max():.0f}"] if is_many.any() else []
+            is_burst |= is_many
+    if not is_burst.any():
+        return Bursts(is_burst, "")
+    when = starts_s[is_burst]
+    off = starts_s[:, None] - when
+    is_near: NDArray[np.bool_] = np.any((off >= -_BEFORE_S) & (off <= _BEHIND_S), axis=1)
+    firsts = when[np.concatenate([[True], np.diff(when) > _BEHIND_S])]
+    told = ", ".join(f"{datetime.fromtimestamp(one, UTC):%H:%M:%S}" for one in firsts[:_MOST_NAMED].tolist())
+    more = ", ..." if len(firsts) > _MOST_NAMED else ""
+    return Bursts(
+        is_near,
+        f"{int(is_burst.sum())} windows hold bursts that look like attacks ({', '.join(peaks)}), "
+        f"from {told}{more} (UTC)",
+    )

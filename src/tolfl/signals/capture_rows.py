@@ -32,17 +32,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import SpecError
-from tolfl.signals.captures.capture_records import NS, CaptureFileError, Int64, Readable, RecordBlock, Tally
-from tolfl.signals.captures.known_networks import Networks
-from tolfl.signals.captures.link_layers import ADVICE, CAPTURED, LINKS, link_name, packets_in
-from tolfl.signals.captures.packet_features import PACKET_FEATURES, packet_rows
-from tolfl.signals.captures.pcap_reading import records_in, records_of
-from tolfl.signals.captures.wlan import FRAME, RADIOTAP, WLAN, frames_in
-from tolfl.signals.captures.wlan_features import WLAN_FEATURES, CaptureFeature, WlanRows
-from tolfl.signals.packets import WindowGrid, Windows
+from tolfl.core.errors import DataFileError, SpecError
+from tolfl.signals.link_layers import (
+    ADVICE,
+    CAPTURED,
+    IS_ARP,
+    IS_DNS,
+    IS_ICMP,
+    IS_RST,
+    IS_SYN,
+    LINKS,
+    link_name,
+    packets_in,
+)
+from tolfl.signals.packets import STATISTICS, WindowGrid, Windows, count, different, window_statistics
+from tolfl.signals.pcap import NS, CaptureSummary, Int64, Readable, RecordBlock, records_in, records_of
+from tolfl.signals.wlan import FRAME, RADIOTAP, WLAN, Networks, frames_in
+from tolfl.signals.wlan_features import WLAN_FEATURES, CaptureFeature, Float, WlanRows
 
-Float = NDArray[np.float64]
 Captured = NDArray[np.void]  #: packets as `CAPTURED`, or frames of 802.11 as `FRAME`
 
 WLAN_LINKS = (WLAN, RADIOTAP)
@@ -80,39 +87,39 @@ class CaptureRows:
 def window_rows(
     paths: Sequence[Path],
     grid: WindowGrid = CAPTURE_GRID,
-    tally: Tally | None = None,
+    summary: CaptureSummary | None = None,
     per: str = "",
     known: Networks | None = None,
 ) -> Iterator[CaptureRows]:
     """Yield the windows of a capture, which may be several files that follow one another.
 
-    What was not understood is counted in `tally`. `per` is `bssid` or `channel`: a row for each, of 802.11.
+    What was not understood is counted in `summary`. `per` is `bssid` or `channel`: a row for each, of 802.11.
     `known` are the networks of 802.11 that are not new.
     """
-    tally = Tally() if tally is None else tally
+    summary = CaptureSummary() if summary is None else summary
     n_rows = 0
-    for rows in _rows_of(chain.from_iterable(records_in(path, tally) for path in paths), grid, tally, per, known):
+    for rows in _rows_of(chain.from_iterable(records_in(path, summary) for path in paths), grid, summary, per, known):
         n_rows += len(rows.start_s)
         yield rows
     if not n_rows:
-        raise CaptureFileError(paths[0], _nothing(tally))
+        raise DataFileError(paths[0], _nothing(summary))
 
 
 def live_rows(
-    streams: Iterable[Readable], grid: WindowGrid, tally: Tally, per: str = "", known: Networks | None = None
+    streams: Iterable[Readable], grid: WindowGrid, summary: CaptureSummary, per: str = "", known: Networks | None = None
 ) -> Iterator[CaptureRows]:
     """Yield the windows of captures that are still being made, at most a second after each is over.
 
     At least four times a second something comes: where no window is over, rows that are none.
     """
-    blocks = chain.from_iterable(records_of(stream, tally) for stream in streams)
-    yield from _rows_of(blocks, grid, tally, per, known, is_live=True)
+    blocks = chain.from_iterable(records_of(stream, summary) for stream in streams)
+    yield from _rows_of(blocks, grid, summary, per, known, is_live=True)
 
 
 def _rows_of(
     blocks: Iterable[RecordBlock],
     grid: WindowGrid,
-    tally: Tally,
+    summary: CaptureSummary,
     per: str,
     known: Networks | None,
     is_live: bool = False,
@@ -125,9 +132,9 @@ def _rows_of(
     for records in blocks:
         now_s = time.monotonic()
         if windows is None:
-            windows = _windows_for(records, grid, tally, per, known)
+            windows = _windows_for(records, grid, summary, per, known)
         if len(records.rows):
-            waiting.append(_read(records, tally, windows))
+            waiting.append(_read(records, summary, windows))
             packet_s = now_s
         if windows is None:
             waiting = []
@@ -149,7 +156,7 @@ def _rows_of(
 
 
 def _windows_for(
-    records: RecordBlock, grid: WindowGrid, tally: Tally, per: str, known: Networks | None
+    records: RecordBlock, grid: WindowGrid, summary: CaptureSummary, per: str, known: Networks | None
 ) -> CaptureWindows | None:
     """Return windows for what the first packet that is understood is; None: there is none yet."""
     links = records.rows["link"]
@@ -159,10 +166,10 @@ def _windows_for(
     is_wlan = int(links[np.argmax(is_read)]) in WLAN_LINKS
     if per and not is_wlan:
         raise SpecError(f"rows per {per} are of 802.11, and this capture is of another link; leave --per out")
-    return CaptureWindows(grid, tally, is_wlan=is_wlan, per=per, known=known)
+    return CaptureWindows(grid, summary, is_wlan=is_wlan, per=per, known=known)
 
 
-def _read(records: RecordBlock, tally: Tally, windows: CaptureWindows | None) -> Captured:
+def _read(records: RecordBlock, summary: CaptureSummary, windows: CaptureWindows | None) -> Captured:
     """Return the headers of packets that belong to the windows; others are counted."""
     is_wlan = windows is not None and windows.is_wlan
     links = records.rows["link"]
@@ -170,9 +177,9 @@ def _read(records: RecordBlock, tally: Tally, windows: CaptureWindows | None) ->
     if not is_own.all():
         for link, count in zip(*np.unique(links[~is_own], return_counts=True), strict=True):
             beside = "beside others of" if int(link) in LINKS + WLAN_LINKS else "of"
-            tally.left_out[f"{beside} {link_name(int(link))}"] += int(count)
+            summary.left_out[f"{beside} {link_name(int(link))}"] += int(count)
         records = replace(records, rows=records.rows[is_own])
-    return frames_in(records, tally) if is_wlan else packets_in(records, tally)
+    return frames_in(records, summary) if is_wlan else packets_in(records, summary)
 
 
 def feature_names(
@@ -221,13 +228,13 @@ class CaptureWindows:
     def __init__(
         self,
         grid: WindowGrid,
-        tally: Tally,
+        summary: CaptureSummary,
         *,
         is_wlan: bool = False,
         per: str = "",
         known: Networks | None = None,
     ) -> None:
-        self._grid, self._tally, self.is_wlan = grid, tally, is_wlan
+        self._grid, self._tally, self.is_wlan = grid, summary, is_wlan
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
         self._is_seamless = self._window_ns == self._step_ns
         self._names = feature_names(WLAN_FEATURES if is_wlan else PACKET_FEATURES, grid, per)
@@ -381,8 +388,45 @@ def check_grid(grid: WindowGrid) -> None:
         )
 
 
-def _nothing(tally: Tally) -> str:
-    if not tally.n_packets:
+def _nothing(summary: CaptureSummary) -> str:
+    if not summary.n_packets:
         return "there is no packet that could be used; capture again"
-    advice = next((advice for name, advice in ADVICE if any(name in why for why in tally.left_out)), "capture again")
-    return f"there is no packet that could be used: {tally.sentence}; {advice}"
+    advice = next((advice for name, advice in ADVICE if any(name in why for why in summary.left_out)), "capture again")
+    return f"there is no packet that could be used: {summary.sentence}; {advice}"
+
+
+_LEAST_PACKETS = 10  #: that a share is taken of
+_SHARES = {"syn_share": IS_SYN, "rst_share": IS_RST, "icmp_share": IS_ICMP, "dns_share": IS_DNS, "arp_share": IS_ARP}
+
+
+def _of_statistic(name: str) -> CaptureFeature:
+    if name.startswith("gap"):
+        return CaptureFeature(name, "s", "duration")
+    return CaptureFeature(name, "bytes", "volume") if name.endswith("bytes") else CaptureFeature(name, "", "count")
+
+
+PACKET_FEATURES = (
+    *map(_of_statistic, STATISTICS),
+    *(CaptureFeature(name, "", "share") for name in _SHARES),
+    CaptureFeature("peers", "", "count"),
+)
+
+
+def packet_rows(windows: Windows) -> Float:
+    """Return the features of windows of packets of a capture, shape `(n_windows, 18)`.
+
+    A share of fewer than ten packets is missing. Peers are the IP addresses that send or are sent to.
+    """
+    sizes = windows.sizes
+    shares = [
+        np.where(sizes >= _LEAST_PACKETS, count(windows, windows.packets["signs"] & sign > 0) / sizes, np.nan)
+        for sign in _SHARES.values()
+    ]
+    return np.column_stack([window_statistics(windows), *shares, _peers(windows)])
+
+
+def _peers(windows: Windows) -> Float:
+    addresses = np.concatenate([windows.packets["from_ip"], windows.packets["to_ip"]])
+    number = np.concatenate([windows.number, windows.number])
+    is_there = addresses > 0
+    return np.bincount(different(addresses[is_there], number[is_there])[0], minlength=len(windows)).astype(float)

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.recordings.features import decibels
-from tolfl.signals.recordings.metadata import Annotation
-from tolfl.signals.recordings.reading import Recording, Segment
+from tolfl.signals.iq_features import decibels
+from tolfl.signals.sigmf import Annotation, Recording, Segment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 _N_FFT = 256
 _COLUMNS = 1200  #: more than a picture can show

@@ -1,0 +1,488 @@
+"""Captures of any size, a block at a time: pcap with micro- or nanoseconds, either byte order; pcapng; also as gzip.
+
+Why not dpkt, which reads both: it makes Python objects of every packet and header. Here one short loop finds where the
+packets begin, which only the packet before can tell, and NumPy reads all fields of a block at once. With the
+statistics that takes less than a tenth of dpkt's time (`benchmarks/captures.py`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataFileError
+
+Int64 = NDArray[np.int64]
+
+
+class Numbers:
+    """Unsigned numbers of a block, read with one look-up each.
+
+    Parameters
+    ----------
+    data
+        The bytes, and eight more that nobody looks at.
+    order
+        `>` (networks), or `<`.
+
+    >>> numbers = Numbers(np.arange(12, dtype=np.uint8))
+    >>> [hex(number) for number in numbers.at(np.array([0, 2]), 2).tolist()]
+    ['0x1', '0x203']
+    """
+
+    def __init__(self, data: NDArray[np.uint8], order: str = ">") -> None:
+        self.data, self._order = data, order
+        # A word of eight bytes at every byte. In the machine's own order: NumPy looks others up one by one.
+        self._words = np.ndarray((max(len(data) - 7, 0),), np.uint64, buffer=data, strides=(1,))
+        self._is_swapped = (order == ">") == (sys.byteorder == "little")
+
+    def at(self, places: Int64, n_bytes: int) -> Int64:
+        """Return numbers of up to seven bytes; a place behind the block gives a number without meaning."""
+        words = self.words(places)
+        if self._order == ">":
+            return (words >> np.uint64(64 - 8 * n_bytes)).astype(np.int64)
+        return (words & np.uint64(2 ** (8 * n_bytes) - 1)).astype(np.int64)
+
+    def words(self, places: Int64) -> NDArray[np.uint64]:
+        """Return numbers of eight bytes."""
+        # Not `take`: it would copy the overlapping words first, eight times the block.
+        words = self._words[np.minimum(places, len(self._words) - 1)]
+        return words.byteswap() if self._is_swapped else words
+
+
+SPARE_BYTES = 8  #: behind the data of a block, so that a number may be read at its last byte
+BLOCK_BYTES = 4 * 2**20
+NS = 1_000_000_000
+
+
+class Readable(Protocol):
+    """An open file, pipe or child that has been unpacked, and whose errors are sentences."""
+
+    path: Path
+    is_live: bool  #: whether more may come later: then `some` may return nothing, and silence is something to hear
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can come; known once `some` has returned nothing."""
+        ...
+
+    def some(self, n_bytes: int) -> bytes:
+        """Return at most so many bytes: what there is; nothing at the end, or if nothing came for a while."""
+        ...
+
+
+def exactly(stream: Readable, n_bytes: int) -> bytes:
+    """Return so many bytes, waiting for them; fewer only at the end."""
+    found = b""
+    while len(found) < n_bytes:
+        part = stream.some(n_bytes - len(found))
+        if not part and stream.is_over:
+            break
+        found += part
+    return found
+
+
+#: A packet as its file has it: where in the block the captured bytes begin, how many they are, and how many the packet
+#: had before the capture cut it; the link type is as tcpdump.org numbers them.
+RECORD = np.dtype([("time_ns", "i8"), ("start", "i8"), ("captured", "i8"), ("original", "i8"), ("link", "i8")])
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
+class RecordBlock:
+    """Packets of one block, as records of `RECORD`, and the bytes of the block with `SPARE_BYTES` more."""
+
+    data: NDArray[np.uint8]
+    rows: NDArray[np.void]
+
+
+@dataclass(slots=True)
+class CaptureSummary:
+    """How many packets a capture has, and what was not understood, by reason."""
+
+    n_packets: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Packets that are in no window."""
+    unparsed: Counter[str] = field(default_factory=Counter)
+    """Packets that are counted and measured, but neither as TCP nor as UDP, for want of a readable IP header."""
+    clock_steps: list[tuple[int, int]] = field(default_factory=list)
+    """Times (ns since 1970) from which, and to which, the clock of the capture stepped; the last hundred."""
+    n_clock_steps: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What else a person should know, in sentences without a full stop."""
+
+    @property
+    def sentence(self) -> str:
+        """What a person should know; empty if everything was understood.
+
+        >>> CaptureSummary(10, Counter({"link type 195": 3})).sentence
+        '3 of 10 packets are left out (3 link type 195)'
+        """
+        parts = []
+        if self.left_out:
+            parts.append(f"{self.left_out.total()} of {self.n_packets} packets are left out ({_counts(self.left_out)})")
+        if self.unparsed:
+            parts.append(
+                f"{self.unparsed.total()} of {self.n_packets} packets count, but neither as TCP nor as UDP "
+                f"({_counts(self.unparsed)})"
+            )
+        if self.n_clock_steps:
+            before, after = self.clock_steps[-1]
+            parts.append(
+                f"the clock of the capture stepped {self.n_clock_steps} time(s), last by {(after - before) / NS:+.3f} s"
+            )
+        return "; ".join(parts + self.notes)
+
+    def stepped(self, before_ns: int, after_ns: int) -> None:
+        """Note a step of the clock."""
+        self.n_clock_steps += 1
+        self.clock_steps = [*self.clock_steps[-99:], (before_ns, after_ns)]
+
+
+class Cutter:
+    """Cuts a stream into blocks, keeping what the reader has not used for the next one."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._rest = b""
+        self.position = 0  #: of the block in the (unpacked) file
+
+    def blocks(self, first: bytes, position: int) -> Iterator[bytes]:
+        """Yield blocks with `SPARE_BYTES` at their end; call `used` for each before asking for the next.
+
+        A block with nothing new says that nothing came for a while.
+        """
+        self._rest, self.position = first, position
+        while True:
+            chunk = self._stream.some(BLOCK_BYTES)
+            if not chunk and self._stream.is_over:
+                return
+            yield b"".join((self._rest, chunk, bytes(SPARE_BYTES)))
+
+    def used(self, block: bytes, n_bytes: int) -> None:
+        """Say how much of a block is done with."""
+        self._rest = block[n_bytes : len(block) - SPARE_BYTES]
+        self.position += n_bytes
+
+    @property
+    def n_left(self) -> int:
+        """How many bytes nobody has used."""
+        return len(self._rest)
+
+
+def cut_short(position: int, n_packets: int) -> str:
+    """Return what to say of a file that ends in the middle of something: whole packets are kept."""
+    return f"the file ends in the middle of a packet, at byte {position}; the {n_packets} whole ones before it are used"
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in counter.most_common())
+
+
+_GZIP = b"\x1f\x8b"
+_FILE_HEADER_BYTES, _RECORD_BYTES = 24, 16
+#: No capture program keeps more of a packet; a record that claims more is damaged.
+_LONGEST_BYTES = 262_144
+
+
+class _Kind(NamedTuple):
+    order: str
+    ns_per_tick: int
+
+
+_KINDS = {
+    bytes.fromhex("d4c3b2a1"): _Kind("<", 1000),
+    bytes.fromhex("a1b2c3d4"): _Kind(">", 1000),
+    bytes.fromhex("4d3cb2a1"): _Kind("<", 1),
+    bytes.fromhex("a1b23c4d"): _Kind(">", 1),
+}
+
+
+class OpenCapture:
+    """A capture file, open and unpacked; whatever goes wrong with the file becomes a sentence."""
+
+    is_live = False
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.is_over, self.is_cut = path, False, False
+        try:
+            with path.open("rb") as file:
+                is_packed = file.read(2) == _GZIP
+            self._file: BinaryIO | gzip.GzipFile = gzip.open(path, "rb") if is_packed else path.open("rb")  # noqa: SIM115
+        except OSError as error:
+            raise DataFileError(path, f"cannot be read ({error.strerror}); check the path") from None
+
+    def __enter__(self) -> OpenCapture:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def some(self, n_bytes: int) -> bytes:
+        """Return at most so many bytes, nothing at the end; what a gzip file lacks at its end is no error."""
+        try:
+            found = self._file.read1(n_bytes) if isinstance(self._file, gzip.GzipFile) else self._file.read(n_bytes)
+        except EOFError:
+            found, self.is_cut = b"", True
+        except (zlib.error, gzip.BadGzipFile):
+            raise DataFileError(self.path, "the gzip file is damaged; copy it again") from None
+        except OSError as error:
+            raise DataFileError(self.path, f"cannot be read ({error.strerror}); check the disk") from None
+        self.is_over = not found
+        return found
+
+
+def records_in(path: Path, summary: CaptureSummary) -> Iterator[RecordBlock]:
+    """Yield the packets of a capture file, a block at a time."""
+    with OpenCapture(path) as stream:
+        yield from records_of(stream, summary)
+        if stream.is_cut:
+            summary.notes.append(f"the gzip file is cut short; the {summary.n_packets} whole packets of it are used")
+
+
+def records_of(stream: Readable, summary: CaptureSummary) -> Iterator[RecordBlock]:
+    """Yield the packets of a stream, a block at a time; what kind of capture it is, its first bytes say.
+
+    Nothing but empty blocks come from a live stream in which nothing happens.
+    """
+    path, magic = stream.path, exactly(stream, 4)
+    if not magic:
+        if stream.is_live:
+            return
+        raise DataFileError(path, "the file is empty; capture again")
+    if magic in _KINDS:
+        yield from _pcap_records(stream, _KINDS[magic], summary)
+    elif magic == SECTION:
+        yield from pcapng_records(stream, magic, summary)
+    else:
+        raise DataFileError(
+            path, f"is neither pcap nor pcapng (it begins with {magic.hex(' ')}); convert it: editcap {path.name} "
+            "capture.pcap",
+        )  # fmt: skip
+
+
+def _pcap_records(stream: Readable, kind: _Kind, summary: CaptureSummary) -> Iterator[RecordBlock]:
+    header = exactly(stream, _FILE_HEADER_BYTES - 4)
+    if len(header) < _FILE_HEADER_BYTES - 4:
+        raise DataFileError(stream.path, "the file ends inside its header; capture or copy it again")
+    link = struct.unpack(f"{kind.order}16xI", header)[0] & 0xFFFF  # above: whether frames have a checksum
+    cutter = Cutter(stream)
+    for block in cutter.blocks(b"", _FILE_HEADER_BYTES):
+        starts, end, claimed = _walk(block, len(block) - 8, kind.order)
+        found = _records(block, starts, link, kind)
+        captured = found.rows["captured"]
+        lie = int(captured.max(initial=0))
+        if max(lie, claimed) > _LONGEST_BYTES:
+            place = int(np.argmax(captured > _LONGEST_BYTES)) if lie > _LONGEST_BYTES else len(starts)
+            length = int(captured[place]) if lie > _LONGEST_BYTES else claimed
+            raise DataFileError(
+                stream.path,
+                f"packet {summary.n_packets + place + 1} claims {length} bytes, more than any capture keeps: "
+                "the file is damaged there; copy it again",
+            )
+        summary.n_packets += len(starts)
+        cutter.used(block, end)
+        yield found
+    if cutter.n_left:
+        summary.notes.append(cut_short(cutter.position + cutter.n_left, summary.n_packets))
+
+
+def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:
+    """Return where whole records begin, where the last one ends, and the length that one behind it claims."""
+    length_at = struct.Struct(f"{order}I").unpack_from
+    starts: list[int] = []
+    at, last, claimed = 0, n_bytes - _RECORD_BYTES, 0
+    while at <= last:
+        (length,) = length_at(block, at + 8)
+        end = at + _RECORD_BYTES + length
+        if end > n_bytes:
+            claimed = length
+            break
+        starts.append(at)
+        at = end
+    return starts, at, claimed
+
+
+def _records(block: bytes, starts: list[int], link: int, kind: _Kind) -> RecordBlock:
+    numbers = Numbers(np.frombuffer(block, np.uint8), kind.order)
+    at = np.array(starts, np.int64)
+    rows = np.empty(len(at), RECORD)
+    rows["time_ns"] = numbers.at(at, 4) * NS + numbers.at(at + 4, 4) * kind.ns_per_tick
+    rows["start"], rows["link"] = at + _RECORD_BYTES, link
+    rows["captured"], rows["original"] = numbers.at(at + 8, 4), numbers.at(at + 12, 4)
+    return RecordBlock(numbers.data, rows)
+
+
+# -- pcapng: sections of either byte order, interfaces with a link type and a clock of their own ---------------------
+
+SECTION = bytes.fromhex("0a0d0d0a")  #: the same in both byte orders
+_SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+_ORDERS = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"): ">"}
+_RESOLUTION, _OFFSET = 9, 14  #: options of an interface
+_LONGEST_BLOCK_BYTES = 64 * 2**20
+_MOST_INTERFACES = 65_536
+_NO_TIME = "without a time (simple packet block)"
+_BAD_TIME, _BAD_INTERFACE = "with an impossible time", "of an interface that is not described"
+_BAD_LENGTH = "with a length that does not fit its block"
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Units per second, as a power of 10 or of 2, and what is added."""
+
+    exponent: int = 6
+    is_binary: bool = False
+    offset_s: int = 0
+
+    def ns(self, ticks: Int64) -> Int64:
+        """Return nanoseconds since 1970; -1 where they do not fit into 63 bits."""
+        if self.is_binary:
+            seconds, part = ticks >> self.exponent, ticks & ((1 << self.exponent) - 1)
+            spare = max(0, self.exponent - 32)  # the product below has room for 32 bits and a billion
+            fraction = ((part >> spare) * NS) >> (self.exponent - spare)
+        else:
+            per_second = 10**self.exponent
+            seconds, part = np.divmod(ticks, per_second)
+            fraction = part * (NS // per_second) if per_second <= NS else part // (per_second // NS)
+        seconds = seconds + self.offset_s
+        is_possible = (ticks >= 0) & (seconds >= 0) & (seconds < 2**63 // NS)
+        return np.where(is_possible, np.where(is_possible, seconds, 0) * NS + fraction, -1)
+
+
+@dataclass(slots=True)
+class _Section:
+    """What has been said since the section began."""
+
+    order: str
+    links: list[int] = field(default_factory=list)
+    clocks: list[_Clock] = field(default_factory=list)
+
+
+def pcapng_records(stream: Readable, magic: bytes, summary: CaptureSummary) -> Iterator[RecordBlock]:
+    """Yield the packets of a pcapng file, a block at a time; kinds of blocks that hold no packet are skipped."""
+    cutter = Cutter(stream)
+    section = _Section("<")
+    for block in cutter.blocks(magic, 0):
+        at = 0
+        while True:
+            starts, at = _walk_blocks(_BlockStart(stream.path, block, cutter.position), at, section, summary)
+            yield _packet_blocks(block, starts, section, summary)
+            if block[at : at + 4] != SECTION:
+                break
+            section_or_none, at = _begun(_BlockStart(stream.path, block, cutter.position), at)
+            if section_or_none is None:
+                break
+            section = section_or_none
+        cutter.used(block, at)
+    if cutter.n_left:
+        summary.notes.append(cut_short(cutter.position + cutter.n_left, summary.n_packets))
+
+
+class _BlockStart(NamedTuple):
+    path: Path
+    block: bytes
+    position: int
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.block) - SPARE_BYTES
+
+    def check(self, at: int, length: int) -> None:
+        """Refuse a length that cannot be: from there on, nothing can be found in the file."""
+        if length < 12 or length % 4 or length > _LONGEST_BLOCK_BYTES:
+            where = f"the block at byte {self.position + at} claims {length} bytes"
+            raise DataFileError(self.path, f"{where}: the file is damaged there; copy it again")
+
+
+def _begun(place: _BlockStart, at: int) -> tuple[_Section | None, int]:
+    """Return the section that begins here and where its header ends; None if the header is not whole yet."""
+    if at + 28 > place.n_bytes:
+        return None, at
+    order = _ORDERS.get(place.block[at + 8 : at + 12])
+    if order is None:
+        where = f"the section at byte {place.position + at}"
+        raise DataFileError(place.path, f"{where} does not say its byte order; copy the file again")
+    (length,) = struct.unpack_from(f"{order}I", place.block, at + 4)
+    place.check(at, length)
+    return (_Section(order), at + length) if at + length <= place.n_bytes else (None, at)
+
+
+def _walk_blocks(place: _BlockStart, at: int, section: _Section, summary: CaptureSummary) -> tuple[list[int], int]:
+    """Return where blocks with packets begin, and where a new section begins or a block is not whole."""
+    header_at = struct.Struct(f"{section.order}II").unpack_from
+    block, n_bytes = place.block, place.n_bytes
+    starts: list[int] = []
+    while at + 12 <= n_bytes:
+        kind, length = header_at(block, at)
+        if kind == _SECTION:
+            break
+        place.check(at, length)
+        if at + length > n_bytes:
+            break
+        if kind in {_PACKET, _OLD_PACKET} and length >= 32:
+            starts.append(at)
+        elif kind == _INTERFACE:
+            _describe(place.path, block[at : at + length], section)
+        elif kind == _SIMPLE_PACKET:
+            summary.n_packets += 1
+            summary.left_out[_NO_TIME] += 1
+        at += length
+    return starts, at
+
+
+def _describe(path: Path, block: bytes, section: _Section) -> None:
+    """Note an interface: its link type, and its clock from the options."""
+    if len(block) < 20 or len(section.links) >= _MOST_INTERFACES:
+        raise DataFileError(path, f"interface {len(section.links)} is not described as it should be; copy it again")
+    order = section.order
+    section.links.append(struct.unpack_from(f"{order}H", block, 8)[0])
+    resolution, offset_s, at = 6, 0, 16
+    while at + 4 <= len(block) - 4:
+        code, length = struct.unpack_from(f"{order}HH", block, at)
+        if code == 0 or at + 4 + length > len(block) - 4:
+            break
+        if code == _RESOLUTION and length >= 1:
+            resolution = block[at + 4]
+        elif code == _OFFSET and length == 8:
+            offset_s = struct.unpack_from(f"{order}q", block, at + 4)[0]
+        at += 4 + (length + 3) // 4 * 4
+    is_binary, exponent = bool(resolution & 0x80), resolution & 0x7F
+    if exponent > (62 if is_binary else 18) or abs(offset_s) > 2**62 // NS:
+        raise DataFileError(
+            path, f"interface {len(section.links) - 1} claims a clock that does not exist; copy the file again"
+        )
+    section.clocks.append(_Clock(exponent, is_binary, offset_s))
+
+
+def _packet_blocks(block: bytes, starts: list[int], section: _Section, summary: CaptureSummary) -> RecordBlock:
+    numbers = Numbers(np.frombuffer(block, np.uint8), section.order)
+    at = np.array(starts, np.int64)
+    is_old = numbers.at(at, 4) == _OLD_PACKET
+    interface = np.where(is_old, numbers.at(at + 8, 2), numbers.at(at + 8, 4))
+    rows = np.empty(len(at), RECORD)
+    rows["start"], rows["captured"], rows["original"] = at + 28, numbers.at(at + 20, 4), numbers.at(at + 24, 4)
+    is_described = interface < len(section.links)
+    interface = np.where(is_described, interface, 0)
+    ticks = (numbers.at(at + 12, 4) << 32) | numbers.at(at + 16, 4)
+    rows["time_ns"], rows["link"] = -1, np.array(section.links or [0])[interface]
+    for number in np.unique(interface[is_described]).tolist():
+        is_here = interface == number
+        rows["time_ns"][is_here] = section.clocks[number].ns(ticks[is_here])
+    fits = rows["captured"] + 32 <= numbers.at(at + 4, 4)
+    summary.n_packets += len(at)
+    reasons = {_BAD_INTERFACE: ~is_described, _BAD_LENGTH: is_described & ~fits}
+    reasons[_BAD_TIME] = is_described & fits & (rows["time_ns"] < 0)
+    summary.left_out.update({reason: int(is_so.sum()) for reason, is_so in reasons.items() if is_so.any()})
+    return RecordBlock(numbers.data, rows[is_described & fits & (rows["time_ns"] >= 0)])

@@ -1,1 +1,0 @@
-"""Recordings of radio samples in SigMF: written, read as windows of features, drawn."""

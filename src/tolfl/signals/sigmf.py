@@ -1,0 +1,465 @@
+"""Recordings in SigMF, read a stretch and written a block at a time: a pair of files, or an archive that holds them.
+
+SigMF (sigmf.org) keeps samples in a file `.sigmf-data` and says in another, `.sigmf-meta`, what they are: JSON with a
+global object, captures (from which sample on which tuning holds) and annotations (what is where).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
+
+Complex = NDArray[np.complex64]
+
+_DATATYPE = re.compile(r"(?P<kind>[cr])(?P<number>f32|f64|i32|i16|i8|u32|u16|u8)(?P<order>_le|_be)?")
+EXTENSION = "tolfl"  #: fields of ours, which the core of SigMF does not have
+_NEEDS_ORDER = ("f32", "f64", "i32", "i16", "u32", "u16")
+
+
+class Datatype(msgspec.Struct, frozen=True):
+    """How a sample is written.
+
+    >>> Datatype.named("ci16_le").bytes_per_sample, Datatype.named("ru8").bytes_per_sample
+    (4, 1)
+    """
+
+    name: str
+    numbers: str  #: as numpy calls them, with byte order
+    is_complex: bool
+
+    @classmethod
+    def named(cls, name: str) -> Datatype:
+        """Return the datatype with a name of SigMF's, or raise ValueError."""
+        found = _DATATYPE.fullmatch(name)
+        if found is None or (found["order"] is None and found["number"] in _NEEDS_ORDER):
+            raise ValueError(name)
+        number = found["number"]
+        order = ">" if found["order"] == "_be" else "<"
+        return cls(name, f"{order}{number[0]}{int(number[1:]) // 8}", found["kind"] == "c")
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """How long a sample is on disk."""
+        return np.dtype(self.numbers).itemsize * (2 if self.is_complex else 1)
+
+    @property
+    def full_scale(self) -> float:
+        """What the largest number stands for amplitude 1."""
+        kind = np.dtype(self.numbers)
+        return 1.0 if kind.kind == "f" else float(2 ** (8 * kind.itemsize - 1))
+
+    @property
+    def middle(self) -> float:
+        """Which number stands for 0: unsigned numbers have it in their middle."""
+        return self.full_scale if np.dtype(self.numbers).kind == "u" else 0.0
+
+
+def _field(name: str) -> str:
+    return f"{EXTENSION}:{name[4:]}" if name.startswith("our_") else f"core:{name}"
+
+
+class Global(msgspec.Struct, frozen=True, rename=_field):
+    """What holds for the whole recording."""
+
+    datatype: str
+    sample_rate: float | None = None
+    sha512: str = ""
+    num_channels: int = 1
+    offset: int = 0  #: the number of the first sample: captures and annotations count from there
+    dataset: str = ""  #: the name of the file with the samples, where it is another than usual
+    trailing_bytes: int = 0
+    metadata_only: bool = False
+    description: str = ""
+
+
+class Capture(msgspec.Struct, frozen=True, rename=_field):
+    """From which sample on which tuning holds."""
+
+    sample_start: int = 0
+    frequency: float | None = None
+    datetime: str = ""
+    global_index: int | None = None  #: of that sample in a longer stream, of which the recording has pieces
+    header_bytes: int = 0
+
+
+class Annotation(msgspec.Struct, frozen=True, rename=_field, omit_defaults=True):
+    """What is where: some samples, perhaps some of the band."""
+
+    sample_start: int
+    sample_count: int | None = None  #: None: to the end, or up to the next annotation of the same kind
+    freq_lower_edge: float | None = None
+    freq_upper_edge: float | None = None
+    label: str = ""
+    comment: str = ""
+    generator: str = ""
+    our_source: str = ""  #: who sends
+    our_destination: str = ""
+    our_wire_bytes: int = 0  #: of the packet that it carries; 0: it carries none
+    our_power_dbm: float | None = None  #: mean, at the receiver's antenna, without fading
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    global_: Global = msgspec.field(name="global")
+    captures: tuple[Capture, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+
+
+def parse_metadata(content: bytes, path: Path) -> Metadata:
+    """Return the metadata of a recording; fields of other people's extensions are left out."""
+    if not content.strip():
+        raise DataFileError(path, "the metadata are empty; get the file again")
+    try:
+        found = msgspec.json.decode(content, type=Metadata)
+    except msgspec.ValidationError as error:
+        raise DataFileError(path, f"the metadata are not those of SigMF ({error}); correct them") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataFileError(path, f"the metadata are no JSON ({error}); get the file again") from None
+    _check(found, path)
+    return found
+
+
+def _check(found: Metadata, path: Path) -> None:
+    about = found.global_
+    try:
+        Datatype.named(about.datatype)
+    except ValueError:
+        known = "cf32_le, ci16_le, ci8, cu8 and their like, c or r, with _le or _be"
+        raise DataFileError(path, f"core:datatype {about.datatype!r} is unknown; SigMF has {known}") from None
+    if about.sample_rate is None or not 0 < about.sample_rate < np.inf:
+        said = "is missing" if about.sample_rate is None else f"is {about.sample_rate:g}"
+        raise DataFileError(path, f"core:sample_rate {said}; write down how many samples a second has")
+    if about.num_channels < 1:
+        raise DataFileError(path, f"core:num_channels is {about.num_channels}; it must be at least 1")
+    if about.metadata_only:
+        raise DataFileError(path, "core:metadata_only: there are no samples to it; get the recording itself")
+    starts = [capture.sample_start for capture in found.captures]
+    if starts != sorted(starts) or any(start < about.offset for start in starts):
+        raise DataFileError(path, "the captures are not in the order of their samples; sort them by core:sample_start")
+    if about.trailing_bytes < 0 or any(capture.header_bytes < 0 for capture in found.captures):
+        raise DataFileError(path, "core:header_bytes or core:trailing_bytes is negative; correct the metadata")
+    if any((note.sample_count or 0) < 0 for note in found.annotations):
+        raise DataFileError(path, "an annotation has a negative core:sample_count; correct the metadata")
+
+
+META, DATA, ARCHIVE = ".sigmf-meta", ".sigmf-data", ".sigmf"
+_PACKED = (".sigmf.gz", ".sigmf.xz", ".sigmf.zip")
+_HASHED_AT_ONCE = 1 << 22
+_LONGEST_METADATA = 1 << 28  #: bytes; an archive's member could claim to be anything
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Neighbouring samples under one tuning."""
+
+    start: int  #: number of its first sample in the recording, from 0
+    n_samples: int
+    first_byte: int  #: where it begins in the file
+    time_s: float  #: when it begins, since the beginning of the recording
+    frequency_hz: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording whose samples are still on disk.
+
+    Of several channels, the first is read.
+    """
+
+    path: Path
+    file: Path  #: where the samples are
+    rate_hz: float
+    datatype: Datatype
+    n_channels: int
+    segments: tuple[Segment, ...]
+    annotations: tuple[Annotation, ...]
+    """In the order of their samples, which are counted from 0."""
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are."""
+        return sum(segment.n_samples for segment in self.segments)
+
+    @property
+    def duration_s(self) -> float:
+        """How long it takes to play."""
+        return self.n_samples / self.rate_hz
+
+    def read(self, segment: Segment, start: int, n_samples: int) -> Complex:
+        """Return samples of a segment, from its own sample `start` on, as amplitudes: full scale is 1."""
+        n_samples = max(0, min(n_samples, segment.n_samples - start))
+        per_sample = self.n_channels * (2 if self.datatype.is_complex else 1)
+        kind = np.dtype(self.datatype.numbers)
+        place = segment.first_byte + start * per_sample * kind.itemsize
+        try:
+            numbers = np.fromfile(self.file, kind, n_samples * per_sample, offset=place)
+        except OSError as problem:
+            raise _unreadable(self.file, problem) from None
+        if len(numbers) < n_samples * per_sample:
+            raise DataFileError(self.file, "the file became shorter while it was read; try again")
+        return _amplitudes(numbers.reshape(n_samples, -1), self.datatype)
+
+    def windows(self, n_samples: int) -> Iterator[tuple[Segment, int, Complex]]:
+        """Yield windows one after the other, with their segment and first sample in it; none lies across a retuning."""
+        for segment in self.segments:
+            for start in range(0, segment.n_samples - n_samples + 1, n_samples):
+                yield segment, start, self.read(segment, start, n_samples)
+
+
+def open_recording(path: Path | str) -> Recording:
+    """Return a recording, named by either of its two files or by its archive; samples are compared with their hash."""
+    path = Path(path).expanduser()
+    if path.suffix.lower() == ARCHIVE:
+        content, file, first_byte, n_bytes = _in_archive(path)
+    elif path.suffix.lower() in (META, DATA):
+        content = _bytes_of(path.with_suffix(META))
+        file, first_byte, n_bytes = Path(), 0, 0
+    elif path.name.lower().endswith(_PACKED):
+        raise DataFileError(path, "a packed archive, which cannot be read in pieces; unpack it first")
+    else:
+        raise DataFileError(path, f"no recording by its name; use {META}, {DATA} or {ARCHIVE}")
+    found = parse_metadata(content, path)
+    if file == Path():
+        file = _beside(path, found.global_.dataset)
+        n_bytes = _size_of(file, path)
+    _check_hash(found, file, first_byte, n_bytes)
+    return _laid_out(found, path, file, first_byte, n_bytes)
+
+
+def _beside(path: Path, dataset: str) -> Path:
+    if dataset and (Path(dataset).name != dataset or dataset == ".." or "\0" in dataset):
+        raise DataFileError(path, f"core:dataset {dataset!r} is no name of a file beside it; correct the metadata")
+    return path.with_name(dataset) if dataset else path.with_suffix(DATA)
+
+
+def _laid_out(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
+    """Find out which bytes are which samples, and whether all that the metadata speak of is there."""
+    about, datatype = found.global_, Datatype.named(found.global_.datatype)
+    frame = datatype.bytes_per_sample * about.num_channels
+    headers = sum(capture.header_bytes for capture in found.captures)
+    n_samples, rest = divmod(n_bytes - about.trailing_bytes - headers, frame)
+    if n_samples < 1:
+        raise DataFileError(file, "there is no sample in it; record again, or get the file again")
+    if rest:
+        raise DataFileError(
+            file, f"{rest} bytes are left after the last whole sample of {frame}; is it cut, or no {about.datatype}?"
+        )
+    rate_hz = float(about.sample_rate or 0.0)
+    recording = Recording(
+        path, file, rate_hz, datatype, about.num_channels, _segments(found, first_byte, n_samples, frame),
+        _notes(found),
+    )  # fmt: skip
+    last = max((start + count for start, count in _claims(found)), default=0)
+    if last > n_samples:
+        raise DataFileError(
+            path, f"the metadata speak of sample {last}, but there are {n_samples}; the data are cut, or not these"
+        )
+    return recording
+
+
+def _claims(found: Metadata) -> list[tuple[int, int]]:
+    """Return every stretch that the metadata say is there."""
+    offset = found.global_.offset
+    captures = [(capture.sample_start - offset, 1) for capture in found.captures]
+    return captures + [(note.sample_start - offset, note.sample_count or 0) for note in found.annotations]
+
+
+def _segments(found: Metadata, first_byte: int, n_samples: int, frame: int) -> tuple[Segment, ...]:
+    about, captures = found.global_, found.captures
+    rate_hz = float(about.sample_rate or 1.0)
+    starts = [capture.sample_start - about.offset for capture in captures]
+    if not captures or starts[0] > 0:  # samples before the first capture belong to none, and are samples still
+        head = Segment(0, starts[0] if starts else n_samples, first_byte, 0.0, None)
+        segments = [head]
+    else:
+        segments = []
+    first_index = next((c.global_index for c in captures if c.global_index is not None), None)
+    skipped = 0
+    for place, capture in enumerate(captures):
+        skipped += capture.header_bytes
+        end = starts[place + 1] if place + 1 < len(captures) else n_samples
+        index = starts[place]
+        if capture.global_index is not None and first_index is not None:
+            index = capture.global_index - first_index
+        at = first_byte + skipped + starts[place] * frame
+        segments.append(Segment(starts[place], end - starts[place], at, index / rate_hz, capture.frequency))
+    return tuple(segment for segment in segments if segment.n_samples > 0)
+
+
+def _notes(found: Metadata) -> tuple[Annotation, ...]:
+    offset = found.global_.offset
+    moved = (msgspec.structs.replace(note, sample_start=note.sample_start - offset) for note in found.annotations)
+    return tuple(sorted(moved, key=lambda note: note.sample_start))
+
+
+def _amplitudes(numbers: NDArray[np.generic], datatype: Datatype) -> Complex:
+    """Return the first channel; real samples have no imaginary part, and a spectrum that is its own mirror image."""
+    used = numbers[:, : 2 if datatype.is_complex else 1].astype(np.float32)
+    if datatype.full_scale != 1.0:
+        used = (used - np.float32(datatype.middle)) / np.float32(datatype.full_scale)
+    if datatype.is_complex:
+        return np.ascontiguousarray(used).view(np.complex64)[:, 0]
+    return used[:, 0].astype(np.complex64)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise _unreadable(path, problem) from None
+
+
+def _size_of(file: Path, path: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        raise DataFileError(path, f"its samples are missing: {file.name} is not beside it") from None
+    except OSError as problem:
+        raise _unreadable(file, problem) from None
+
+
+def _in_archive(path: Path) -> tuple[bytes, Path, int, int]:
+    """Return the metadata in an archive, and where in it the samples are: an archive is not packed, only tied up."""
+    try:
+        with tarfile.open(path, "r:") as archive:
+            members = [member for member in archive.getmembers() if member.isfile()]
+            metas = [member for member in members if member.name.endswith(META)]
+            if len(metas) != 1:
+                raise DataFileError(path, f"the archive has {len(metas)} recordings, not one; unpack it with tar")
+            name = metas[0].name[: -len(META)] + DATA
+            data = next((member for member in members if member.name == name), None)
+            if data is None:
+                raise DataFileError(path, f"its samples are missing: there is no {name} in the archive")
+            file = archive.extractfile(metas[0])
+            content = b"" if file is None else file.read(_LONGEST_METADATA)
+            return content, path, data.offset_data, data.size
+    except tarfile.TarError as problem:
+        raise DataFileError(path, f"no archive of SigMF ({problem}); it must be an unpacked tar file") from None
+    except OSError as problem:
+        raise _unreadable(path, problem) from None
+
+
+def _check_hash(found: Metadata, file: Path, first_byte: int, n_bytes: int) -> None:
+    expected = found.global_.sha512.lower()
+    if not expected:
+        return
+    hashed = hashlib.sha512()
+    try:
+        with file.open("rb") as samples:
+            samples.seek(first_byte)
+            while n_bytes and (block := samples.read(min(_HASHED_AT_ONCE, n_bytes))):
+                hashed.update(block)
+                n_bytes -= len(block)
+    except OSError as problem:
+        raise _unreadable(file, problem) from None
+    if hashed.hexdigest() != expected:
+        raise DataFileError(file, "the samples are not those of the metadata (core:sha512 differs); get them again")
+
+
+def _unreadable(path: Path, problem: OSError) -> DataFileError:
+    if isinstance(problem, FileNotFoundError):
+        return DataFileError(path, "no such file; check the path")
+    return DataFileError(path, f"cannot be read ({problem.strerror or problem}); check the path and its permissions")
+
+
+WrittenType = Literal["cf32_le", "ci16_le"]
+_VERSION = "1.2.0"  #: of SigMF; the first with all fields that are written here
+_LARGEST = 32767
+
+
+def write_recording(
+    path: Path,
+    blocks: Iterable[Complex],
+    *,
+    rate_hz: float,
+    frequency_hz: float,
+    annotations: Sequence[Annotation] = (),
+    datatype: WrittenType = "cf32_le",
+    about: Mapping[str, object] | None = None,
+) -> Path:
+    """Write samples and metadata beside each other, and return the path of the metadata.
+
+    Parameters
+    ----------
+    path
+        With or without an ending; `.sigmf-meta` and `.sigmf-data` take its place.
+    blocks
+        Samples, a stretch at a time; amplitude 1 is full scale. Integers are cut off there, as a converter does.
+    annotations
+        What is where. Those that lie past the last sample are left out, those that reach past it are cut.
+    about
+        More fields of the global object, such as `core:description`.
+
+    The metadata are written last: a recording without them was interrupted.
+    """
+    if datatype not in ("cf32_le", "ci16_le"):
+        raise SpecError(f"datatype {datatype!r}; recordings are written as cf32_le or ci16_le")
+    stem = path.with_suffix("") if path.suffix in (META, DATA) else path
+    meta, data = stem.with_name(stem.name + META), stem.with_name(stem.name + DATA)
+    try:
+        data.parent.mkdir(parents=True, exist_ok=True)
+        meta.unlink(missing_ok=True)
+        with data.open("wb") as file:
+            n_samples, sha512 = _written(file, blocks, datatype)
+        content = {
+            "global": {**_global(datatype, rate_hz, sha512), **(about or {})},
+            "captures": [{"core:sample_start": 0, "core:frequency": frequency_hz}],
+            "annotations": _inside(annotations, n_samples),
+        }
+        meta.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    except OSError as error:
+        raise RunDirectoryError(data.parent, f"cannot be written ({error.strerror}); choose another place") from None
+    return meta
+
+
+def _global(datatype: WrittenType, rate_hz: float, sha512: str) -> dict[str, object]:
+    return {
+        "core:datatype": datatype,
+        "core:sample_rate": rate_hz,
+        "core:version": _VERSION,
+        "core:recorder": "tolfl",
+        "core:num_channels": 1,
+        "core:sha512": sha512,
+        # Optional: who does not know the extension can still read everything else.
+        "core:extensions": [{"name": EXTENSION, "version": "1.0.0", "optional": True}],
+    }
+
+
+def _written(file: BinaryIO, blocks: Iterable[Complex], datatype: WrittenType) -> tuple[int, str]:
+    n_samples, hashed = 0, hashlib.sha512()
+    for block in blocks:
+        parts = np.ascontiguousarray(block, np.complex64).view(np.float32)
+        if datatype == "ci16_le":
+            content = np.clip(np.rint(parts * 32768.0), -_LARGEST - 1, _LARGEST).astype("<i2").tobytes()
+        else:
+            content = parts.astype("<f4").tobytes()
+        file.write(content)
+        hashed.update(content)
+        n_samples += len(block)
+    return n_samples, hashed.hexdigest()
+
+
+def _inside(annotations: Sequence[Annotation], n_samples: int) -> list[Annotation]:
+    """Return annotations of samples that are there, in their order, as SigMF asks."""
+    found = []
+    for note in sorted(annotations, key=lambda note: note.sample_start):
+        start = max(note.sample_start, 0)
+        end = n_samples if note.sample_count is None else min(note.sample_start + note.sample_count, n_samples)
+        if start < end:
+            found.append(msgspec.structs.replace(note, sample_start=start, sample_count=end - start))
+    return found

@@ -49,6 +49,7 @@ def closed(
         "bytes": n_sent * MODEL_BYTES,
         "messages": {"unicast": n_sent, "broadcast": len(included)},
         "stall_s": 0.0,
+        "n_samples": SAMPLES * len(included),
         **fields,
     }
     return RoundClosed(
@@ -58,7 +59,6 @@ def closed(
         version=f"{work}.{index + 1}.0.{name}",
         parent=parent,
         included=tuple(included),
-        n_samples=SAMPLES * len(included),
         heads=tuple(heads),
         **settled,  # type: ignore[arg-type]
     )

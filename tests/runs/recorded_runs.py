@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from tests import record_lines
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunEnded, RunStarted, TakenOver
 from tolfl.core.spec import RunSpec
 from tolfl.runs.run_reader import RunFolder
@@ -13,27 +16,15 @@ SAMPLES = (100, 20, 30, 40)  #: of each device
 
 
 def started(data: str = "blobs") -> RunStarted:
-    return RunStarted(time_s=0.0, scheme="tol-fl", data=data, seed=0, clusters=CLUSTERS, model_bytes=10)
+    return msgspec.structs.replace(record_lines.started(CLUSTERS), data=data)
 
 
 def closed(
     round_index: int, time_s: float, included: Sequence[int], heads: Sequence[int] = (0, 2), stall_s: float = 0.0
 ) -> RoundClosed:
-    return RoundClosed(
-        time_s=time_s,
-        device=heads[-1],
-        round=round_index,
-        version=f"{round_index}-{included}",
-        parent="",
-        included=tuple(included),
-        missing={},
-        n_samples=sum(SAMPLES[device] for device in included),
-        loss=3.0 - round_index,
-        bytes=0,
-        messages={},
-        heads=tuple(heads),
-        stall_s=stall_s,
-    )
+    n_samples = sum(SAMPLES[device] for device in included)
+    told = {"n_samples": n_samples, "loss": 3.0 - round_index, "stall_s": stall_s, "name": f"{round_index}-{included}"}
+    return record_lines.closed(time_s, round_index, included, heads, 0, **told)
 
 
 def failed(time_s: float, device: int | None, round_index: int, what: str, by: int | None = None) -> FailureHappened:
@@ -62,6 +53,7 @@ def lost_head() -> list[AnyRecord]:
 
 def summary(auroc: float | None = 0.8, **other: object) -> dict[str, object]:
     return {
+        "seed": 0,
         "auroc": auroc,
         "average_precision": 0.9,
         "auroc_per_model": {"global": auroc},

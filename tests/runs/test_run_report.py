@@ -280,7 +280,7 @@ def test_nothing_closed_yet_is_no_trouble(tmp_path: Path) -> None:
 def test_repetitions_are_told_together(tmp_path: Path) -> None:
     for index, auroc in enumerate((0.7, 0.8)):
         lines = encode_records(lost_head())
-        write_run(tmp_path / "x" / f"repetition-{index}", lines, summary(auroc), seed=index)
+        write_run(tmp_path / "x" / f"repetition-{index}", lines, summary(auroc, seed=index), seed=index)
     (tmp_path / "x" / "spec.toml").write_text(spec(repetitions=2).to_toml())
     context = report_context(read_run(tmp_path / "x"))
 

@@ -68,7 +68,7 @@ def age(seconds: float) -> str:
 
 def show_run(summary: Summary, shown: str, out: Path) -> None:
     """Print the result of one run, or of its repetitions."""
-    from tolfl.runs.run_report import run_facts
+    from tolfl.runs.run_report import model_scores, run_facts
 
     if shown == "json":
         show_json(summary)
@@ -80,9 +80,13 @@ def show_run(summary: Summary, shown: str, out: Path) -> None:
     else:
         for line in _incidents(out) if summary["failures"] else []:
             console.print(line)
-        console.print(_models_table(summary))
-        for name, value in run_facts(summary):
-            console.print(f"{name}: {value}")
+        table = new_table("model", "AUROC")
+        for name, value in model_scores(summary):
+            table.add_row(name, number(value))
+        if table.rows:
+            console.print(table)
+        for name, text in run_facts(summary):
+            console.print(f"{name}: {text}")
     console.print(f"run directory: {out}")
 
 
@@ -112,50 +116,16 @@ def _heading(summary: Summary) -> str:
 
 
 def _repetitions_table(summary: Summary) -> Table:
-    from tolfl.runs.failure_history import seconds
+    from tolfl.runs.run_report import REPETITION_COLUMNS, repetition_row
 
-    table = new_table("seed", "AUROC", "average precision", "devices left", "training loss", "stall")
+    table = new_table(*REPETITION_COLUMNS)
     for one in summary["repetitions"]:
-        scores = number(one["auroc"]), number(one["average_precision"])
-        costs = number(one["train_loss"]), seconds(one["stall_s"])
-        table.add_row(str(one["seed"]), *scores, str(len(one["survivors"])), *costs)
+        table.add_row(*repetition_row(one))
     table.add_row("mean", number(summary["auroc"]), number(summary["average_precision"]))
     table.add_row("std", number(summary["auroc_std"]), end_section=True)
     for name, value in summary["baselines"].items():
         table.add_row(f"{name} (plain)", number(value))
     return table
-
-
-def _models_table(summary: Summary) -> Table:
-    table = new_table("model", "AUROC")
-    per_model = summary["auroc_per_model"]
-    if summary.get("metrics"):
-        table = new_table("metric", "in the last round that has it")
-        for name, value in summary["metrics"].items():
-            table.add_row(name, number(value, 4))
-        return table
-    if len(per_model) > 1:
-        table.add_row("mean over devices", number(summary["auroc"]))
-        table.add_row("all together (per-sample minimum)", number(summary["auroc_all_models"]))
-        chosen = f"{summary['chosen_model']}, chosen by {summary['chosen_by']}"
-        table.add_row(chosen, number(summary["auroc_chosen"]))
-        table.add_row("best single model (an oracle: by the test set)", number(summary["auroc_best"]))
-    for name, value in per_model.items():
-        label = {"global": "the fleet's model", "detector": "the fleet's detector"}.get(name, name)
-        table.add_row(f"  {label}" if len(per_model) > 1 else label, number(value))
-    if not per_model:
-        table.add_row(_why_no_score(summary), "-")
-    for name, value in summary["baselines"].items():
-        table.add_row(f"{name} (plain, all data in one place)", number(value))
-    return table
-
-
-def _why_no_score(summary: Summary) -> str:
-    if not summary["survivors"]:
-        return "no model is left"
-    if summary["model_sha256"] is not None:
-        return "no test set"
-    return "no model is left" if summary.get("state_digest") is None else "nothing to score: see state.safetensors"
 
 
 # -- several runs side by side ----------------------------------------------------------------------------------

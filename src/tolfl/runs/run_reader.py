@@ -402,34 +402,11 @@ class _Facts:
 
 def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:
     """Return what a device adopted as its closer would have written it, as far as the device knows."""
-    closer = line.heads[-1] if line.heads else None
-    if not line.included:
-        return RosterChanged(
-            time_s=line.time_s,
-            device=closer,
-            round=line.round,
-            version=line.version,
-            parent=line.parent,
-            devices=line.devices,
-            is_over=line.is_over,
-        )
-    return RoundClosed(
-        time_s=line.time_s,
-        device=closer,
-        round=line.round,
-        version=line.version,
-        parent=line.parent,
-        included=line.included,
-        missing=line.missing,
-        n_samples=line.n_samples,
-        loss=None,
-        own_loss=line.own_loss,
-        bytes=0,
-        messages={},
-        heads=line.heads,
-        stall_s=line.stall_s,
-        stage=line.stage,
-    )
+    known = msgspec.structs.asdict(line) | {"device": line.heads[-1] if line.heads else None}
+    if line.included:
+        known |= {"loss": None, "bytes": 0, "messages": {}}
+    kind = RoundClosed if line.included else RosterChanged
+    return kind(**{name: value for name, value in known.items() if name in kind.__struct_fields__})
 
 
 def _without_known_adoptions(lines: Sequence[AnyRecord]) -> list[AnyRecord]:

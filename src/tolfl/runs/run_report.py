@@ -244,30 +244,61 @@ def _fleets(run: RunFolder, history: FailureHistory, is_one_of_several: bool) ->
 
 
 def _result(run: RunFolder, histories: Sequence[FailureHistory]) -> dict[str, Any]:
-    ended = [(one, history) for one, history in zip(run.runs, histories, strict=True) if one.summary is not None]
+    # Of each, the stall as it is told above: an older version counted some twice.
+    ended = [
+        {**one.summary, "stall_s": history.stall_s}
+        for one, history in zip(run.runs, histories, strict=True)
+        if one.summary is not None
+    ]
     facts: list[tuple[str, str]] = []
     rows: list[list[str]] = []
     mean = ""
     if run.spec.repetitions > 1:
-        rows = [
-            [
-                str(one.spec.seed),
-                *(_number(one.summary[name]) for name in ("auroc", "average_precision", "train_loss")),
-                seconds(history.stall_s),
-                str(len(one.summary["survivors"])),
-            ]
-            for one, history in ended
-            if one.summary is not None
-        ]
-        known = [one.auroc for one, _ in ended if one.auroc is not None]
+        rows = [repetition_row(summary) for summary in ended]
+        known = [summary["auroc"] for summary in ended if summary["auroc"] is not None]
         mean = f"Mean AUROC {sum(known) / len(known):.3f} over {len(known)} repetitions." if known else ""
-    elif ended and run.summary is not None:
-        model = str(run.summary["model_sha256"] or "no model is left")
-        ended_with = {**run.summary, "stall_s": histories[0].stall_s}  # an older version counted some stalls twice
-        facts = [*_scores(run.summary), *run_facts(ended_with), ("SHA-256 of the model", model)]
+    elif ended:
+        (summary,) = ended
+        facts += [(f"AUROC, {name.strip()}", _number(value)) for name, value in model_scores(summary)]
+        facts += run_facts(summary)
+        facts.append(("SHA-256 of the model", str(summary["model_sha256"] or "no model is left")))
     elif run.is_over:
         facts = _facts_of_records(run, histories[0])
-    return {"facts": facts, "result_rows": rows, "mean_auroc": mean}
+    return {"facts": facts, "result_columns": REPETITION_COLUMNS, "result_rows": rows, "mean_auroc": mean}
+
+
+REPETITION_COLUMNS = ("seed", "AUROC", "average precision", "training loss", "stalled", "devices left")
+
+
+def repetition_row(summary: Mapping[str, Any]) -> list[str]:
+    """Return one of several repetitions as a row of a table."""
+    scores = [_number(summary[name]) for name in ("auroc", "average_precision", "train_loss")]
+    return [str(summary["seed"]), *scores, seconds(summary["stall_s"]), str(len(summary["survivors"]))]
+
+
+def model_scores(summary: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+    """Return the AUROC of what was learned, by name: of every model, of all together, and of plain baselines."""
+    per_model: Mapping[str, float] = summary["auroc_per_model"]
+    rows: list[tuple[str, float | None]] = []
+    if len(per_model) > 1:
+        rows = [
+            ("mean over devices", summary["auroc"]),
+            ("all together (per-sample minimum)", summary["auroc_all_models"]),
+            (f"{summary['chosen_model']}, chosen by {summary['chosen_by']}", summary["auroc_chosen"]),
+            ("best single model (an oracle: by the test set)", summary["auroc_best"]),
+        ]
+    known = {"global": "the fleet's model", "detector": "the fleet's detector"}
+    rows += [("  " * (len(per_model) > 1) + known.get(name, name), value) for name, value in per_model.items()]
+    if not per_model and not summary.get("metrics"):
+        rows.append((_why_no_score(summary), None))
+    return rows + [(f"{name} (plain, all data in one place)", value) for name, value in summary["baselines"].items()]
+
+
+def _why_no_score(summary: Mapping[str, Any]) -> str:
+    if summary["survivors"] and summary["model_sha256"] is not None:
+        return "no test set"
+    has_state = summary["survivors"] and summary.get("state_digest") is not None
+    return "nothing to score: see state.safetensors" if has_state else "no model is left"
 
 
 def run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -285,6 +316,7 @@ def run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("devices left", f"{len(summary['survivors'])} of {summary['n_devices']}"),
         *((name, str(summary[name])) for name in ("liars", "defence") if summary.get(name)),
         *_models_in_use(summary),
+        *([] if (value := summary["average_precision"]) is None else [("average precision", _number(value))]),
         *_how_well_trained(summary),
         ("stalled by failures", seconds(summary["stall_s"])),
         ("messages with models", f"{messages:,} ({each}), {summary['bytes'] / 1e6:.1f} MB in all"),
@@ -301,13 +333,15 @@ def _models_in_use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _how_well_trained(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say how well the training rows are explained, by a loss or a score; or what a learner measures itself."""
+    """Say how well the training rows are explained, by a loss or a score, and what a learner measures itself."""
     from tolfl.learners.registry import BUILT_IN  # noqa: PLC0415  (a report of a folder needs no learners)
 
-    if summary["train_loss"] is None and summary.get("metrics"):
-        return [(name, _number(value, 4)) for name, value in summary["metrics"].items()]
+    measured = [(name, _number(value, 4)) for name, value in summary.get("metrics", {}).items()]
+    if summary["train_loss"] is None and measured:
+        return measured
     has_loss = summary.get("learn") in {None, *BUILT_IN}
-    return [("training loss" if has_loss else "mean score of the training rows", _number(summary["train_loss"], 4))]
+    name = "training loss" if has_loss else "mean score of the training rows"
+    return [*measured, (name, _number(summary["train_loss"], 4))]
 
 
 def _duration(summary: Mapping[str, Any]) -> str:
@@ -315,16 +349,6 @@ def _duration(summary: Mapping[str, Any]) -> str:
     if "wall_s" in summary:
         return f"{summary['wall_s']:.1f} s from the start of the processes{each}"
     return f"{summary['virtual_s']:.1f} s of virtual time{each and each + ' to compute'}"
-
-
-def _scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    several = f", the mean over {n} models" if (n := len(summary["auroc_per_model"])) > 1 else ""
-    return [
-        ("AUROC", _number(summary["auroc"]) + several),
-        ("average precision", _number(summary["average_precision"])),
-        *([("all models together", _number(summary["auroc_all_models"]))] if several else []),
-        *((f"{name} (plain, all data in one place)", _number(auroc)) for name, auroc in summary["baselines"].items()),
-    ]
 
 
 def _facts_of_records(run: RunFolder, history: FailureHistory) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.detectors import run
+from tests.cli.detectors import Done, run
 from tolfl.detect import Detector, FederatedDetector
 from tolfl.tables import blocks
 
@@ -141,8 +141,8 @@ def as_frame(path: Path, encoding: str) -> pa.Table:
     return pa.concat_tables([block.table for block in blocks(path, encoding)], promote_options="permissive")
 
 
-def assert_alike(path: Path, is_exported: bool = True, encoding: str = "") -> None:
-    """Fit a table; score it by the command, the estimator and the exported scorer; compare all they say."""
+def assert_alike(path: Path, encoding: str = "") -> Done:
+    """Fit a table; score it by the command and the estimator; compare all they say. Return what the command says."""
     how = ("--encoding", encoding) if encoding else ()
     fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m", *how)
     assert fitted.code == 0, fitted.err
@@ -155,22 +155,56 @@ def assert_alike(path: Path, is_exported: bool = True, encoding: str = "") -> No
     assert [one["score"] for one in found] == estimator.anomaly_score(frame, devices="site").tolist()
     verdicts = np.where(estimator.predict(frame, devices="site") > 0, "typical", "alarm")
     assert [one["verdict"] for one in found] == verdicts.tolist()
-    if is_exported:
-        assert run("export", "m").code == 0
-        command = [sys.executable, "m.pyz", path.name, "--format", "jsonl"]
-        exported = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (exported.returncode, exported.stdout, exported.stderr) == (scored.code, scored.out, scored.err)
+    return scored
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("name", [*TEXTS, "parquet", "arrow"])
-def test_fit_score_the_estimator_and_the_exported_scorer_read_a_table_alike(
+def test_fit_score_and_the_estimator_read_a_table_alike(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    is_exported = not IS_QUICK or name in EXPORTED_QUICKLY
-    assert_alike(write(name, tmp_path), is_exported, ENCODINGS.get(name, ""))
+    assert_alike(write(name, tmp_path), ENCODINGS.get(name, ""))
+
+
+#: One interpreter for many exported scorers: each brings the code that is in its own file.
+SCORERS = """
+import contextlib, io, json, os, runpy, sys
+
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    sys.argv = [f"{folder}/m.pyz", "table", "--format", "jsonl"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tolfl"]:
+        del sys.modules[name]
+    out, err, code = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code or 0
+    out.flush()
+    used = [one.__file__ for name, one in sys.modules.items() if name == "tolfl"]
+    print(json.dumps([code, out.buffer.getvalue().decode(), err.getvalue(), used]))
+"""
+
+
+@pytest.mark.processes
+def test_the_exported_scorer_says_what_score_says_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = EXPORTED_QUICKLY if IS_QUICK else (*TEXTS, "parquet", "arrow")
+    expected = {}
+    for number, name in enumerate(names):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        expected[folder] = assert_alike(write(name, folder), ENCODINGS.get(name, ""))
+        assert run("export", "m").code == 0
+    command = [sys.executable, "-c", SCORERS, *map(str, expected)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    for name, (folder, ours), line in zip(names, expected.items(), found, strict=True):
+        code, out, err, used = json.loads(line)
+        assert (code, out, err) == (ours.code, ours.out, ours.err), name
+        assert used == [str(folder / "m.pyz" / "tolfl" / "__init__.py")]
 
 
 CELLS = {
@@ -197,7 +231,6 @@ def drawn_tables(draw: st.DrawFn) -> bytes:
     return end.join(separator.join(row) for row in rows).encode()
 
 
-@pytest.mark.processes
 @settings(
     max_examples=2 if IS_QUICK else 6,
     deadline=None,

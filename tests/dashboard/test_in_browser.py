@@ -31,7 +31,7 @@ from tolfl.core.records import (
 from tolfl.dashboard import AlarmsOfDevice, Page, PageCommand, ShownAlarm
 from tolfl.runs.run_reader import RunReader
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]  # test_page.py asks the page without a browser
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 

@@ -10,7 +10,6 @@ import sys
 
 import typer
 
-from tolfl.cli.completion import completion
 from tolfl.cli.data import app as data_app
 from tolfl.cli.demo import demo
 from tolfl.cli.doctor import doctor
@@ -28,7 +27,6 @@ from tolfl.cli.watch import watch
 app = typer.Typer(
     help="Failure-tolerant federated learning for anomaly detection: any device may die, training carries on.",
     no_args_is_help=True,
-    add_completion=False,  # `tolfl completion` writes nothing into anybody's files
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -49,7 +47,6 @@ app.command()(dashboard)
 app.command()(report)
 app.command()(demo)
 app.command()(doctor)
-app.command()(completion)
 app.add_typer(data_app, name="data")
 app.add_typer(enroll_app, name="enroll")
 

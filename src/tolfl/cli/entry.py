@@ -10,13 +10,12 @@ from functools import cache
 from pathlib import Path
 
 import typer
-from typer.completion import get_completion_inspect_parameters
 
 from tolfl.core.errors import sentence_and_status
 
 #: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
 _ClickException = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
-_COMPLETING = "_TOLFL_COMPLETE"  #: set by the scripts of `tolfl completion`
+_COMPLETING = "_TOLFL_COMPLETE"  #: set by the scripts of `tolfl --show-completion`
 _STOPPED, _PIPE_CLOSED = 130, 141  #: as shells report SIGINT and SIGPIPE
 #: What to write where a terminal has no such character.
 _PLAINER = {"±": "+-", "\N{MULTIPLICATION SIGN}": "x", "…": "...", "\N{EN DASH}": "-", "→": "->", "≤": "<=", "≥": ">="}
@@ -55,7 +54,6 @@ _command = cache(typer.main.get_command)
 def _invoke(app: typer.Typer) -> int:
     command = _command(app)
     if _COMPLETING in os.environ:
-        get_completion_inspect_parameters()  # makes typer's own words for the shells known
         return int(command.main(prog_name="tolfl", standalone_mode=False) or 0)
     try:
         with command.make_context("tolfl", sys.argv[1:]) as context:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
+@cache  # it starts an interpreter
 def _modules() -> dict[str, bytes]:
     """Return the source of every module of tolfl that scoring loads, by its path in the archive."""
     found = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True)

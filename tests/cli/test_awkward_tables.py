@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.cli.detectors import Done, run
 from tolfl.detect import Detector, FederatedDetector
-from tolfl.tables import blocks
+from tolfl.tables import Reading, blocks
 
 N = 80
 #: An exported scorer is a process of its own. `make test` lets it read one table of every kind of reading.
@@ -138,7 +138,7 @@ def write(name: str, folder: Path) -> Path:
 
 
 def as_frame(path: Path, encoding: str) -> pa.Table:
-    return pa.concat_tables([block.table for block in blocks(path, encoding)], promote_options="permissive")
+    return pa.concat_tables([block.table for block in blocks(path, Reading(encoding))], promote_options="permissive")
 
 
 def assert_alike(path: Path, encoding: str = "") -> Done:

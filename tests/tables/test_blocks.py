@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import DataError
-from tolfl.tables import Schema, blocks, blocks_of, settle, spooled
+from tolfl.tables import Reading, Schema, blocks, blocks_of, settle, spooled
 from tolfl.tables.block_reader import _of_stream
 
 ROWS = np.round(np.random.default_rng(0).normal(size=(40, 3)), 3)
@@ -63,7 +63,7 @@ def table() -> pa.Table:
 @given(st.lists(st.integers(0, 200), max_size=30), st.booleans(), st.booleans())
 def test_where_a_pipe_is_cut_changes_nothing(sizes: list[int], is_json: bool, has_last_newline: bool) -> None:
     text = (json_text() if is_json else csv_text()) + "\n" * has_last_newline
-    found = [SCHEMA.rows(block) for block in _of_stream(Trickle(text.encode(), sizes), "pipe", "", "")]  # type: ignore[arg-type]
+    found = [SCHEMA.rows(block) for block in _of_stream(Trickle(text.encode(), sizes), "pipe", "", Reading())]  # type: ignore[arg-type]
 
     assert (np.concatenate([rows.values for rows in found]) == ROWS.astype(np.float32)).all()
     assert np.concatenate([rows.numbers for rows in found]).tolist() == list(range(1, 41))
@@ -143,7 +143,7 @@ def test_a_ragged_line_keeps_its_number_and_spoils_no_other(tmp_path: Path) -> N
 
 def test_json_lines_need_not_all_have_all_columns() -> None:
     text = b'{"a": 1, "b": 2, "c": 3}\n{"a": 4, "c": "5"}\n{"d": 1}\n'
-    (block,) = _of_stream(io.BufferedReader(Trickle(text, [])), "pipe", "", "")
+    (block,) = _of_stream(io.BufferedReader(Trickle(text, [])), "pipe", "", Reading())
     values = Schema.from_features(["a", "b", "c"]).rows(block).values
 
     np.testing.assert_array_equal(values, [[1, 2, 3], [4, np.nan, 5], [np.nan] * 3])
@@ -153,7 +153,7 @@ def test_json_lines_need_not_all_have_all_columns() -> None:
 def test_other_encodings(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "t.csv").write_bytes("größe;b\n1,5;2\n".encode(encoding))
     named = "" if encoding.startswith("utf") else encoding
-    schema = settle(blocks(tmp_path / "t.csv", named))
+    schema = settle(blocks(tmp_path / "t.csv", Reading(named)))
 
     assert schema.features == ("größe", "b")
     assert schema.decimal == ","
@@ -163,7 +163,7 @@ def test_an_encoding_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "t.csv").write_text("a\n1\n")
 
     with pytest.raises(DataError, match="--encoding klingon: there is no such encoding"):
-        list(blocks(tmp_path / "t.csv", "klingon"))
+        list(blocks(tmp_path / "t.csv", Reading("klingon")))
 
 
 def test_a_file_that_grows_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,7 +86,8 @@ def _judged_table(
     from tolfl.tables import Roles, blocks
 
     scorer = TableScorer(detector, roles, n_top=0, fill_missing=fill_missing)
-    source = blocks(data, encoding or scorer.schema.encoding, scorer.grid, per=scorer.per, tuning=scorer.tuning())
+    how = scorer.reading()
+    source = blocks(data, replace(how, encoding=encoding or how.encoding))
     first = next(source, None)
     usual = first.roles if first is not None else {}
     own = Roles(*(getattr(roles, role) or usual.get(role, "") for role in ("device", "label", "time")))

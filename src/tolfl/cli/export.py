@@ -96,7 +96,7 @@ def _compared(
     scorer = TableScorer(detector, Roles(label=label_column), fill_missing=fill_missing)
     ours, theirs, labels = [], [], []
     difference = 0.0
-    for block in blocks(path, scorer.schema.encoding, scorer.grid, per=scorer.per, tuning=scorer.tuning()):
+    for block in blocks(path, scorer.reading()):
         batch = scorer.rows(block)
         rows = batch.values[batch.is_good]
         ours.append(detector.scores_of(rows))

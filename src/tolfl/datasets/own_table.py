@@ -27,8 +27,7 @@ from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arra
 from tolfl.tables.schema import name_and_unit, note_of, word_column
 
 if TYPE_CHECKING:
-    from tolfl.signals.receiver import Tuning
-    from tolfl.tables import Rows
+    from tolfl.tables import Reading, Rows
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,28 +38,25 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
     Without a label column all rows are class "typical". Missing values are 0 in `samples` and marked in `missing`.
     """
     check_roles(source, roles_of(spec))
-    grid = grid_of_spec(spec)
     if (files := _files(source)) and is_of_arrays(files[0]):
         return _of_arrays(source, files, spec, fill_missing=fill_missing)
     if files and is_capture(files[0]):
         return _chosen(_windows(source, files, spec), spec)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
 
-    tuning = tuning_of_spec(spec)
+    how = _reading_of(spec)
     # Windows of recordings are few, and long to compute.
     is_computed = bool(files) and (is_recording(files[0]) or is_raw(files[0]))
-    once = list(blocks(source, spec.encoding, grid, per=spec.per, tuning=tuning)) if is_computed else None
+    once = list(blocks(source, how)) if is_computed else None
     schema = settle(
-        once or blocks(source, spec.encoding, grid, per=spec.per),
+        once or blocks(source, how),
         roles_of(spec),
         columns=spec.columns,
         ignore=spec.ignore,
         encoding=spec.encoding,
         fill_missing=fill_missing,
     )
-    raw = _samples(
-        source, schema, [schema.rows(block) for block in once or blocks(source, spec.encoding, grid, per=spec.per)]
-    )
+    raw = _samples(source, schema, [schema.rows(block) for block in once or blocks(source, how)])
     if note := note_of(schema):
         _LOG.warning("%s: %s", raw.name, note)
     return raw
@@ -81,11 +77,7 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
         # What a table says of itself counts first; what it leaves open is as its fleet writes it.
         schema = Schema.of_fleet(columns, {**(agreed_form(spec) or {}), **raw.schema.form})
         _check_words(schema, raw.schema, raw.name)
-        found = [
-            schema.rows(block)
-            for block in blocks(spec.data, own.encoding, grid_of_spec(own), per=own.per, tuning=tuning_of_spec(own))
-        ]
-        raw = _samples(spec.data, schema, found)
+        raw = _samples(spec.data, schema, [schema.rows(block) for block in blocks(spec.data, _reading_of(own))])
     typical, _ = choose(raw, spec.dataset)
     rows = np.flatnonzero(mask_of(raw.labels, typical))
     if not len(rows):
@@ -200,13 +192,16 @@ def grid_of_spec(spec: DatasetSpec) -> tuple[float, float]:
     return spec.window_s, spec.window_s if spec.step_s is None else spec.step_s
 
 
-def tuning_of_spec(spec: DatasetSpec) -> Tuning | None:
-    """Return how receivers were set, where that was said."""
+def _reading_of(spec: DatasetSpec) -> Reading:
+    """Return how a table, a capture or a recording is read."""
+    from tolfl.tables import Reading  # noqa: PLC0415  (pyarrow is an extra)
+
     if not (spec.rate or spec.centre):
-        return None
+        return Reading(spec.encoding, grid_of_spec(spec), spec.per)
     from tolfl.signals.receiver import Tuning, hertz  # noqa: PLC0415  (tables do without)
 
-    return Tuning(hertz(spec.rate) if spec.rate else 0.0, hertz(spec.centre) if spec.centre else 0.0)
+    tuning = Tuning(hertz(spec.rate) if spec.rate else 0.0, hertz(spec.centre) if spec.centre else 0.0)
+    return Reading(spec.encoding, grid_of_spec(spec), spec.per, tuning)
 
 
 def check_roles(source: str, roles: Roles) -> None:

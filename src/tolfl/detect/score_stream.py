@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from tolfl.detect.alarms import Alarm, AlarmGroup, AlarmGroups
 from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare
 from tolfl.detect.scoring import ScoredRows, TableScorer
-from tolfl.tables import Block, Roles, Rows, blocks
+from tolfl.tables import Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 
 if TYPE_CHECKING:
@@ -248,10 +248,13 @@ def score_stream(
     scorer = TableScorer(
         detector, roles, request.top, explains_all=request.explain_all, fill_missing=request.fill_missing
     )
+    how = scorer.reading(request.raw, follow=request.follow, known=known)
+    if request.encoding:
+        how = replace(how, encoding=request.encoding)
     writer = ScoreWriter(request.format, out, request.alert_only, request.group)
     n_bad = 0
     try:
-        for scored in scorer.score(_blocks(scorer, request, known)):
+        for scored in scorer.score(blocks(request.data, how)):
             writer.write(scored)
             n_bad = _report(scored.rows, n_bad, err)
     except TolFLError:
@@ -270,18 +273,6 @@ def score_stream(
     for note in notes:
         err.write(f"tolfl: {note}\n")
     return n_bad
-
-
-def _blocks(scorer: TableScorer, request: ScoreRequest, known: Networks | None) -> Iterator[Block]:
-    return blocks(
-        request.data,
-        request.encoding or scorer.schema.encoding,
-        scorer.grid,
-        per=scorer.per,
-        follow=request.follow,
-        tuning=scorer.tuning(request.raw),
-        known=known,
-    )
 
 
 def _report(rows: Rows, n_bad: int, err: IO[str]) -> int:

@@ -15,11 +15,11 @@ from tolfl.detect.detector import Detector
 from tolfl.detect.explaining import FeatureShare, top_shares
 from tolfl.detect.measures import measures_of
 from tolfl.detect.novelty import LIMIT
-from tolfl.tables import Block, Roles, Rows, Schema
+from tolfl.tables import Block, Reading, Roles, Rows, Schema
 from tolfl.tables.schema import word_column
 
 if TYPE_CHECKING:
-    from tolfl.signals.receiver import Tuning
+    from tolfl.signals.wlan import Networks
 
 Floats = NDArray[np.float64]
 
@@ -83,35 +83,24 @@ class TableScorer:
         #: What is measured may be missing: no signal strength of a second without a frame.
         self._may_miss = measures_of(detector.features.full) > 0
 
-    @property
-    def grid(self) -> tuple[float, float]:
-        """Window and step, in seconds, of the captures that the detector was trained on."""
-        if not any(" every " in name for name in self.detector.features.names):
-            return 1.0, 1.0
-        from tolfl.signals.capture_rows import grid_of  # noqa: PLC0415  (only captures have windows)
+    def reading(self, raw: str = "", *, follow: bool = False, known: Networks | None = None) -> Reading:
+        """Return how a source is read as in training: encoding, windows of captures, tuning of receivers.
 
-        grid = grid_of(self.detector.features.names)
-        return grid.duration_s, grid.interval_s
+        `raw` is the type of samples that standard input has, `known` are networks that are not new.
+        """
+        names, grid, per, tuning = self.detector.features.names, None, "", None
+        if any(" every " in name or "per " in name for name in names):
+            from tolfl.signals.capture_rows import grid_of, per_of  # noqa: PLC0415  (only captures have windows)
 
-    @property
-    def per(self) -> str:
-        """What the rows of captures are about: `bssid`, `channel`, or everything (nothing)."""
-        if not any("per " in name for name in self.detector.features.names):
-            return ""
-        from tolfl.signals.capture_rows import per_of  # noqa: PLC0415  (only captures have keys)
+            found, per = grid_of(names), per_of(names)
+            grid = (found.duration_s, found.interval_s)
+        if any(" Hz" in name for name in names):
+            from tolfl.signals.receiver import Tuning, tuning_of  # noqa: PLC0415  (only receivers are tuned)
 
-        return per_of(self.detector.features.names)
-
-    def tuning(self, raw: str = "") -> Tuning | None:
-        """Return how the receivers that the detector was trained on were set; `raw` is what standard input has."""
-        if not any(" Hz" in name for name in self.detector.features.names):
-            if raw:
-                raise SpecError("the detector was not trained on samples of a receiver; leave --raw out")
-            return None
-        from tolfl.signals.receiver import Tuning, tuning_of  # noqa: PLC0415  (only receivers are tuned)
-
-        rate_hz, centre_hz = tuning_of(self.detector.features.names)
-        return Tuning(rate_hz, centre_hz, raw)
+            tuning = Tuning(*tuning_of(names), raw)
+        elif raw:
+            raise SpecError("the detector was not trained on samples of a receiver; leave --raw out")
+        return Reading(self.schema.encoding, grid, per, tuning, follow, known)
 
     @property
     def notes(self) -> list[str]:

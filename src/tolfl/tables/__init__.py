@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from tolfl.tables.schema import Column, Roles, Schema
 
 if TYPE_CHECKING:
-    from tolfl.tables.block_reader import Block, blocks, blocks_of, spooled
+    from tolfl.tables.block_reader import Block, Reading, blocks, blocks_of, spooled
     from tolfl.tables.rows import Rows
     from tolfl.tables.settling import settle
 
-__all__ = ["Block", "Column", "Roles", "Rows", "Schema", "blocks", "blocks_of", "settle", "spooled"]
+__all__ = ["Block", "Column", "Reading", "Roles", "Rows", "Schema", "blocks", "blocks_of", "settle", "spooled"]
 
 #: What needs pyarrow, which is an extra, and where it is.
 _ELSEWHERE = {
     "Block": "block_reader",
+    "Reading": "block_reader",
     "Rows": "rows",
     "blocks": "block_reader",
     "blocks_of": "block_reader",

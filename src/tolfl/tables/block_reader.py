@@ -79,59 +79,41 @@ class Block:
         return DataFileError(self.source, f"data row {self.first + place}: {problem}")
 
 
-def blocks(
-    source: str | Path,
-    encoding: str = "",
-    grid: tuple[float, float] | None = None,
-    *,
-    per: str = "",
-    follow: bool = False,
-    tuning: Tuning | None = None,
-    known: Networks | None = None,
-) -> Iterator[Block]:
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How a source is read, where it does not say so itself."""
+
+    encoding: str = ""  #: of CSV and JSON lines; nothing: UTF-8, or UTF-16 with a byte order mark
+    grid: tuple[float, float] | None = None  #: window and step of captures, in seconds; None: 1 and 1
+    per: str = ""  #: `bssid` or `channel`: captures of 802.11 have a row for each
+    tuning: Tuning | None = None  #: how a receiver was set, of samples that do not say so themselves
+    follow: bool = False  #: a capture file is still being written: it is read as it grows, and files that follow it
+    known: Networks | None = None  #: that are not new, in captures of 802.11
+
+
+def blocks(source: str | Path, how: Reading = Reading()) -> Iterator[Block]:  # noqa: B008  (it cannot change)
     """Yield the rows of a file, of a folder with one file per device, of standard input (`-`), or of an interface.
 
-    Parameters
-    ----------
-    source
-        What kind of file it is its first bytes say; gzip and zstd are unpacked. `interface:wlan0` captures there.
-    encoding
-        Of CSV and JSON lines. (default: UTF-8, or UTF-16 with a byte order mark)
-    grid
-        Window and step of captures, in seconds. (default: 1 and 1)
-    per
-        `bssid` or `channel`: captures of 802.11 have a row for each.
-    follow
-        Whether a capture file is still being written: it is read as it grows, and so are files that follow it.
-    tuning
-        How a receiver was set, of samples that do not say so themselves.
-    known
-        The networks that are not new, in captures of 802.11.
+    What kind of file it is its first bytes say; gzip and zstd are unpacked. `interface:wlan0` captures there.
     """
     if str(source).startswith(INTERFACE):
-        yield from _of_signals(str(source).removeprefix(INTERFACE), "", grid, per, known)
+        yield from _of_signals(str(source).removeprefix(INTERFACE), "", how)
         return
-    if str(source) == STDIN and tuning is not None and tuning.datatype:
-        yield from _of_receiver(sys.stdin.buffer, "", tuning)
+    if str(source) == STDIN and how.tuning is not None and how.tuning.datatype:
+        yield from _of_receiver(sys.stdin.buffer, "", how.tuning)
         return
     if str(source) == STDIN:
-        yield from _of_stream(sys.stdin.buffer, STDIN_NAME, "", encoding, grid, per, known)
+        yield from _of_stream(sys.stdin.buffer, STDIN_NAME, "", how)
         return
     path = Path(source).expanduser()
     if not path.exists():
         raise MissingDataError(f"{path}: no such file or folder; check the path")
-    if follow and (path.is_dir() or not (is_capture(path) or _begins(path, *_PCAP))):
+    if how.follow and (path.is_dir() or not (is_capture(path) or _begins(path, *_PCAP))):
         raise DataFileError(
             path, f"only a capture can be followed; for lines of text: tail -f {path.name} | tolfl score MODEL -"
         )
-    if follow:
-        yield from _of_signals([path], "", grid, per, known, follow=True)
-        return
-    if not path.is_dir():
-        yield from _of_files([path], "", encoding, grid, per, tuning, known)
-        return
-    for device, files in by_device(device_files(path)):
-        yield from _of_files(files, device, encoding, grid, per, tuning, known)
+    for device, files in by_device(device_files(path)) if path.is_dir() else [("", [path])]:
+        yield from _of_files(files, device, how)
 
 
 def blocks_of(X: object) -> Iterator[Block]:
@@ -181,44 +163,28 @@ def spooled(source: str) -> Iterator[str]:
 # -- which reader -----------------------------------------------------------------------------------------------------
 
 
-def _of_files(
-    files: list[Path],
-    device: str,
-    encoding: str,
-    grid: tuple[float, float] | None,
-    per: str,
-    tuning: Tuning | None = None,
-    known: Networks | None = None,
-) -> Iterator[Block]:
+def _of_files(files: list[Path], device: str, how: Reading) -> Iterator[Block]:
     path = files[0]
     refuse_pickle(path)
     if is_raw(path):
-        yield from _of_receiver(path, device, tuning)
+        yield from _of_receiver(path, device, how.tuning)
         return
     if is_recording(path) or is_capture(path) or _begins(path, *_PCAP):
-        yield from _of_signals(files, device, grid, per, known)
+        yield from _of_signals(files, device, how)
         return
     try:
         with path.open("rb", buffering=_BLOCK_BYTES) as stream:
-            yield from _of_stream(stream, str(path), device, encoding)
+            yield from _of_stream(stream, str(path), device, how)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as problem:
         raise unreadable(path, problem) from None
 
 
-def _of_signals(
-    source: list[Path] | str | BinaryIO,
-    device: str,
-    grid: tuple[float, float] | None,
-    per: str,
-    known: Networks | None,
-    *,
-    follow: bool = False,
-) -> Iterator[Block]:
+def _of_signals(source: list[Path] | str | BinaryIO, device: str, how: Reading) -> Iterator[Block]:
     from tolfl.tables.signal_blocks import capture_blocks, recording_blocks  # noqa: PLC0415  (tables do without)
 
     if isinstance(source, list) and is_recording(source[0]):
         return recording_blocks(source[0], device)
-    return capture_blocks(source, device, grid, per=per, follow=follow, known=known)
+    return capture_blocks(source, device, how.grid, per=how.per, follow=how.follow, known=how.known)
 
 
 def _of_receiver(source: Path | BinaryIO, device: str, tuning: Tuning | None) -> Iterator[Block]:
@@ -236,15 +202,7 @@ def _begins(path: Path, *magic: bytes) -> bool:
         raise unreadable(path, problem) from None
 
 
-def _of_stream(
-    stream: BinaryIO,
-    name: str,
-    device: str,
-    encoding: str,
-    grid: tuple[float, float] | None = None,
-    per: str = "",
-    known: Networks | None = None,
-) -> Iterator[Block]:
+def _of_stream(stream: BinaryIO, name: str, device: str, how: Reading) -> Iterator[Block]:
     first = 1
     options: dict[str, object] = {}
     try:
@@ -261,10 +219,10 @@ def _of_stream(
         elif begin.startswith((b"PK", b"\x93NUMPY")):
             tables, options = _arrays(_seekable(stream), name)
         elif begin.startswith(_PCAP):
-            yield from _of_signals(stream, device, grid, per, known)
+            yield from _of_signals(stream, device, how)
             return
         else:
-            tables, options = _text(stream, name, _encoding_by_mark(begin) or encoding)
+            tables, options = _text(stream, name, _encoding_by_mark(begin) or how.encoding)
         for table, errors in tables:
             if table.num_columns > MAX_COLUMNS:
                 raise DataFileError(name, _too_many(table.num_columns))

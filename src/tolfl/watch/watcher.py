@@ -159,12 +159,8 @@ class Watcher:
         known_s = memory.passed_s if self._follow else None
         groups = EventGroups(self._device, self.source, in_use.model, memory)
         scorer = self._scorer(in_use)
-        grid, per = scorer.grid, scorer.per
-        tuning = scorer.tuning(self._raw)
-        known = in_use.known
-        found = blocks(
-            self.source, scorer.schema.encoding, grid, per=per, follow=self._follow, tuning=tuning, known=known
-        )
+        how = scorer.reading(self._raw, follow=self._follow, known=in_use.known)
+        found = blocks(self.source, how)
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
             for block in found:
                 self.is_up, self.counts, self._trouble = True, block.summary, ""
@@ -187,7 +183,8 @@ class Watcher:
                 if self._detector is not in_use:
                     in_use = self._detector
                     scorer, groups.model = self._scorer(in_use), in_use.model
-                    if (scorer.grid, scorer.per) != (grid, per) or not are_same(known, in_use.known):
+                    new = scorer.reading(self._raw)
+                    if (new.grid, new.per) != (how.grid, how.per) or not are_same(how.known, in_use.known):
                         return True
             self._put(groups, groups.close())
             return False

@@ -13,21 +13,11 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, new_directory, run_directory, spec_flags
-from tolfl.cli.output import (
-    console_for_tables,
-    indented_json,
-    new_table,
-    number,
-    show_comparison,
-    show_json,
-    show_report,
-)
+from tolfl.cli.output import indented_json, show_json, show_tables
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.core.spec import RunSpec, Timing
+from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tolfl.experiments.experiment import Experiment, Options
     from tolfl.experiments.planning import FailureRates, LayoutPlan
     from tolfl.experiments.results import ExperimentReport
@@ -99,7 +89,7 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
     if shown is Format.JSON:
         show_json(result)
     else:
-        show_comparison(result, spec.devices, folder)
+        show_tables([result.table], f"folder: {folder}  (comparison.png, comparison.json, one run directory per row)")
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
@@ -153,6 +143,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: tolfl plan --auroc-from paper --data comms-ml --odds 0.90,0.08,0.02 --format json
     """
     from tolfl.experiments.planning import check_plan
+    from tolfl.runs.directory import write_file
 
     spec = asked.spec().check()
     rates = _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h))
@@ -164,7 +155,12 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if auroc_from not in (None, "paper"):
         raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a pilot run on --data")
     made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
-    _show_plan(made, out or new_directory("plan", made.data), spec.timing, format)
+    folder = out or new_directory("plan", made.data)
+    write_file(folder, "plan.json", indented_json(made))
+    if format is Format.JSON:
+        show_json(made)
+    else:
+        show_tables([made.table], f"folder: {folder}  (plan.json)")
 
 
 def _planned(
@@ -246,45 +242,6 @@ def _numbers(name: str, text: str, whole: bool = False) -> list[float]:
         raise SpecError(f"--{name} {text!r}: give {kind}, separated by commas") from None
 
 
-def _show_plan(made: LayoutPlan, out: Path, timing: str, shown: Format) -> None:
-    from tolfl.runs.directory import write_file
-
-    write_file(out, "plan.json", indented_json(made))
-    if shown is Format.JSON:
-        show_json(made)
-        return
-    console = console_for_tables()
-    console.print(
-        f"{made.data}: {made.devices} devices, {made.rounds} rounds; a model has {made.model_bytes / 1e6:.3g} MB, "
-        f"training takes up to {made.train_s:.3g} s per round, a crash is noticed after "
-        f"{Timing.preset(timing).crash_detection_s:g} s",
-        soft_wrap=True,
-    )
-    console.print(_plan_table(made))
-    for note in made.notes:
-        console.print(note, soft_wrap=True)
-    console.print(f"recommended: {made.reason}", soft_wrap=True)
-    console.print(f"folder: {out}  (plan.json)")
-
-
-def _plan_table(made: LayoutPlan) -> Table:
-    table = new_table()
-    aurocs = ("nobody lost", "client lost", "head lost", "expected AUROC")
-    costs = ("odds of head lost", "rounds lost", "MB per round", "s per round, serial", "parallel")
-    for column in ("", "k", *aurocs, *costs, *["in time"] * (made.deadline_s is not None)):
-        table.add_column(column, no_wrap=not column)
-    for row in made.rows:
-        mark = " <" if made.recommended == {name: row[name] for name in made.recommended} else ""
-        cells = [f"{row['scheme']} ({row['policy']})", str(row["clusters"])]
-        cells += [number(row["auroc"][scenario]) for scenario in ("none", "client", "server")]
-        cells += [number(row["expected_auroc"], 4) + mark, f"{row['odds']['server']:.3g}", f"{row['rounds_lost']:.3g}"]
-        cells += [f"{row['bytes_per_round'] / 1e6:.3g}", *(f"{s:.3g}" for s in row["round_s"].values())]
-        if made.deadline_s is not None:
-            cells.append("yes" if row["meets_deadline"][made.uplink] else "no")
-        table.add_row(*cells)
-    return table
-
-
 # -- reproduce -----------------------------------------------------------------------------------------------------
 
 
@@ -356,7 +313,11 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         shown = [{name: getattr(one, name) for name in ("name", "title", "rows", "verdicts")} for one in reports]
         typer.echo(msgspec.json.encode(shown).decode())
     else:
-        show_report(reports, folder)
+        for report in reports:
+            claims = (f"{verdict.text:<13}  {verdict.claim}: {verdict.evidence}" for verdict in report.verdicts)
+            show_tables([table for table in report.tables if not table.is_detail], *claims)
+        names, n_rows = ", ".join(report.name for report in reports), sum(len(report.rows) for report in reports)
+        typer.echo(f"{names}: {n_rows} rows in {folder} (JSON with specifications, Markdown, figures)")
 
 
 def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Experiment, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tolfl.experiments.comparison import Comparison
-    from tolfl.experiments.results import ExperimentReport
+    from tolfl.experiments.results import Table as ResultTable
 
 Summary = Mapping[str, Any]
 
@@ -128,85 +127,22 @@ def _repetitions_table(summary: Summary) -> Table:
     return table
 
 
-# -- several runs side by side ----------------------------------------------------------------------------------
+# -- many runs --------------------------------------------------------------------------------------------------
 
 
-def show_comparison(comparison: Comparison, n_devices: int, out: Path) -> None:
-    """Print schemes side by side, and what the columns are."""
+def show_tables(tables: Iterable[ResultTable], *lines: str) -> None:
+    """Print tables, what they are above and the notes below them, and then some lines."""
     console = console_for_tables()
-    seeds = comparison.seeds
-    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    what = f"fail {comparison.fail}" if comparison.fail else "nobody fails"
-    console.print(f"{comparison.data}: {n_devices} devices, {comparison.rounds} rounds, {which}; {what}")
-    console.print(_comparison_table(comparison))
-    for line in _legend(comparison):
-        console.print(line)
-    console.print(f"folder: {out}  (comparison.png, comparison.json, one run directory per row)")
-
-
-def _comparison_table(comparison: Comparison) -> Table:
-    from tolfl.experiments.comparison import SCORES
-
-    table = new_table("", "AUROC", "best*", "chosen", "all")
-    table.add_column("difference" if comparison.reference else "", no_wrap=True)
-    table.add_column("devices")
-    table.add_column("models")
-    for row in comparison.rows:
-        means = {score: row[score]["mean"] for score in SCORES if score in row}
-        # One model: the four numbers are one.
-        is_one = row["is_plain"] or means["auroc_best"] == means["auroc"] == means["auroc_all_models"]
-        others = ["", "", ""] if is_one else [number(means[score]) for score in list(SCORES)[1:]]
-        difference = row["difference_to_reference"].get("auroc")
-        is_reference = row["label"] == comparison.reference
-        gap = "" if difference is None or is_reference else _with_spread(difference, "+.3f")
-        table.add_row(row["label"], _with_spread(row["auroc"]), *others, gap, *_in_last_round(row))
-    return table
-
-
-def _in_last_round(row: Mapping[str, Any]) -> list[str]:
-    """Return how many devices and models were left; nothing for plain rows, and where every seed diverged."""
-    counts = (row.get("devices_in_last_round"), ".3g"), (row.get("clusters_in_use"), ".2g")
-    return ["" if count is None else format(count, form) for count, form in counts]
-
-
-def _with_spread(over_seeds: Mapping[str, Any], form: str = ".3f") -> str:
-    if over_seeds["mean"] is None:
-        return "-"
-    spread = "" if over_seeds["std"] is None else f" ±{over_seeds['std']:.3f}"
-    return f"{over_seeds['mean']:{form}}{spread}"
-
-
-def _legend(comparison: Comparison) -> list[str]:
-    several = any(row.get("clusters_in_use") is not None or "isolate" in row["policy"] for row in comparison.rows)
-    lines = ["AUROC: mean over devices of the model each uses" + (", ± std over seeds" * (len(comparison.seeds) > 1))]
-    if several:
-        lines += [
-            "best*: the best single model, chosen on the test set (an oracle); "
-            f"chosen: by least {comparison.chosen_by or 'loss'}; all: least score of all models, sample by sample",
-        ]
-    if comparison.reference:
-        lines.append(f"difference: AUROC minus that of {comparison.reference}, seed by seed")
-    lines.append("devices, models: how many trained in the last round; plain rows need all data in one place")
-    return lines
-
-
-# -- experiments ------------------------------------------------------------------------------------------------
-
-
-def show_report(reports: Sequence[ExperimentReport], folder: Path) -> None:
-    """Print tables and verdicts of experiments, and in one line where all of it is."""
-    console = console_for_tables()
-    for report in reports:
-        for table in (table for table in report.tables if not table.is_detail):
-            shown = new_table(*table.columns, title=table.title)
-            for row in table.rows:
-                shown.add_row(*row)
-            console.print(shown)
-            for note in table.notes:
-                console.print(note, style="dim")
-            console.print()
-        for verdict in report.verdicts:
-            console.print(f"{verdict.text:<13}  {verdict.claim}: {verdict.evidence}")
-    names = ", ".join(report.name for report in reports)
-    n_rows = sum(len(report.rows) for report in reports)
-    console.print(f"{names}: {n_rows} rows in {folder} (JSON with specifications, Markdown, figures)", soft_wrap=True)
+    for table in tables:
+        console.print(table.title, soft_wrap=True)
+        shown = new_table()
+        for place, column in enumerate(table.columns):
+            shown.add_column(column, no_wrap=not place)  # the name of a line; what else is long takes two lines
+        for row in table.rows:
+            shown.add_row(*row)
+        console.print(shown)
+        for note in table.notes:
+            console.print(note, style="dim", soft_wrap=True)
+        console.print()
+    for line in lines:
+        console.print(line, soft_wrap=True)

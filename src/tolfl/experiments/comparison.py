@@ -18,6 +18,8 @@ from tolfl.core.plot_style import BLUE, GREEN, ORANGE, VERMILION, new_figure
 from tolfl.core.spec import RunSpec
 from tolfl.core.topology import Topology, asked_layout
 from tolfl.datasets import FederatedDataset
+from tolfl.experiments.result_rows import mean_sd
+from tolfl.experiments.results import Table
 from tolfl.experiments.sweep import Job, Sweep
 from tolfl.learners.layouts import SCHEMES, failure_plan, layout, n_clusters
 from tolfl.learners.training import Model
@@ -181,6 +183,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """A finished comparison, as `--format json` shows it."""
 
     data: str
+    devices: int
     fail: str
     rounds: int
     seeds: list[int]
@@ -195,6 +198,41 @@ class Comparison(msgspec.Struct, frozen=True):
             if row["label"] == label:
                 return row
         raise KeyError(f"no row {label!r}; there are {', '.join(row['label'] for row in self.rows)}")
+
+    @property
+    def table(self) -> Table:
+        """The rows as text, and what the columns are."""
+        seeds, spread = f"seed {self.seeds[0]}", ""
+        if len(self.seeds) > 1:
+            seeds, spread = f"seeds {self.seeds[0]} to {self.seeds[-1]}", ", ± standard deviation over seeds"
+        what = f"fail {self.fail}" if self.fail else "nobody fails"
+        difference, notes = "", [f"AUROC: mean over devices of the model each uses{spread}"]
+        if any(row.get("clusters_in_use") is not None or "isolate" in row["policy"] for row in self.rows):
+            notes.append(
+                "best*: the best single model, chosen on the test set (an oracle); chosen: by least "
+                f"{self.chosen_by or 'loss'}; all: least score of all models, sample by sample"
+            )
+        if self.reference:
+            difference = "difference"
+            notes.append(f"difference: AUROC minus that of {self.reference}, seed by seed")
+        notes.append("devices, models: how many trained in the last round; plain rows need all data in one place")
+        return Table(
+            f"{self.data}: {self.devices} devices, {self.rounds} rounds, {seeds}; {what}",
+            ("", "AUROC", "best*", "chosen", "all", difference, "devices", "models"),
+            tuple(self._cells(row) for row in self.rows),
+            tuple(notes),
+        )
+
+    def _cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        means = [row[score]["mean"] for score in SCORES if score in row]
+        # One model: the four numbers are one.
+        others = [mean_sd([mean]) for mean in means[1:]] if len(set(means)) > 1 else ["", "", ""]
+        gaps = row["difference_to_reference"].get("auroc", {"values": []})["values"]
+        gap = "" if row["label"] == self.reference or not gaps else mean_sd(gaps, "+.3f")
+        # Nothing for plain rows, and where every seed diverged.
+        counts = (row.get("devices_in_last_round"), ".3g"), (row.get("clusters_in_use"), ".2g")
+        left = ["" if count is None else format(count, form) for count, form in counts]
+        return (row["label"], mean_sd(row["auroc"]["values"]), *others, gap, *left)
 
     def plot(self) -> Figure:
         """Return a figure: one line per row, its scores as points with their spread over seeds."""
@@ -223,6 +261,7 @@ def compared(spec: RunSpec, sweep: Sweep) -> Comparison:
     found = [one for of_job in summaries.values() for one in of_job]
     result = Comparison(
         data=next((one["data"] for one in found if one), spec.data),
+        devices=spec.devices,
         fail=spec.fail,
         rounds=spec.rounds,
         seeds=[one.seed for one in repetitions_of(spec)],

@@ -22,6 +22,7 @@ from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import ModelSpec, RunSpec, Timing
 from tolfl.experiments.paper.published import published
 from tolfl.experiments.result_rows import Row, named, rows_of, where
+from tolfl.experiments.results import Table
 from tolfl.experiments.sweep import Job, Sweep
 from tolfl.learners.layouts import failure_plan, layout, protocol_policy, wiring
 from tolfl.protocol.device import Rules
@@ -336,6 +337,7 @@ class LayoutPlan(msgspec.Struct, frozen=True):
     devices: int
     rounds: int
     train_s: float  #: of the slowest device, per round
+    crash_noticed_s: float
     uplink: str
     deadline_s: float | None
     model_bytes: int
@@ -346,6 +348,28 @@ class LayoutPlan(msgspec.Struct, frozen=True):
     notes: list[str]  #: what must be known to read the numbers, most important first
     not_measured: list[dict[str, Any]]  #: clusters and policy of layouts that nobody has measured
     rows: list[dict[str, Any]]  #: one per layout
+
+    @property
+    def table(self) -> Table:
+        """The rows as text, the recommended one marked; below them what must be known to read them."""
+        aurocs = ("nobody lost", "client lost", "head lost", "expected AUROC")
+        costs = ("odds of head lost", "rounds lost", "MB per round", "s per round, serial", "parallel")
+        lines = []
+        for row in self.rows:
+            mark = " <" if self.recommended == {name: row[name] for name in self.recommended} else ""
+            cells = [f"{row['scheme']} ({row['policy']})", str(row["clusters"])]
+            cells += [f"{row['auroc'][scenario]:.3f}" for scenario in SCENARIOS]
+            cells += [f"{row['expected_auroc']:.4f}{mark}", f"{row['odds']['server']:.3g}", f"{row['rounds_lost']:.3g}"]
+            cells += [f"{row['bytes_per_round'] / 1e6:.3g}", *(f"{s:.3g}" for s in row["round_s"].values())]
+            cells += [] if self.deadline_s is None else ["yes" if row["meets_deadline"][self.uplink] else "no"]
+            lines.append(tuple(cells))
+        return Table(
+            f"{self.data}: {self.devices} devices, {self.rounds} rounds; a model has {self.model_bytes / 1e6:.3g} MB, "
+            f"training takes up to {self.train_s:.3g} s per round, a crash is noticed after {self.crash_noticed_s:g} s",
+            ("", "k", *aurocs, *costs, *["in time"] * (self.deadline_s is not None)),
+            tuple(lines),
+            (*self.notes, f"recommended: {self.reason}"),
+        )
 
 
 def check_plan(spec: RunSpec, clusters: Sequence[int], deadline_s: float | None) -> None:
@@ -392,6 +416,7 @@ def make_plan(
         devices=spec.devices,
         rounds=spec.rounds,
         train_s=max(sizes) * spec.links.seconds_per_sample * spec.train.epochs,
+        crash_noticed_s=Timing.preset(spec.timing).crash_detection_s,
         uplink=spec.links.uplink,
         deadline_s=deadline_s,
         model_bytes=n_bytes,

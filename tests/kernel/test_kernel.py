@@ -240,7 +240,7 @@ def chosen_with(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_without_a_compiler_numpy_computes_and_says_why(tmp_path: Path) -> None:
     found = chosen_with(CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
 
-    assert found.stdout.strip() == "NumPy;there is no C compiler (no-such-compiler)"
+    assert found.stdout.strip() == "NumPy;there is no C compiler (no-such-compiler); install one, such as gcc"
 
 
 def test_an_old_compiler_leads_to_numpy(tmp_path: Path) -> None:

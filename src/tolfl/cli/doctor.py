@@ -151,7 +151,8 @@ def check_versions() -> Checks:
         state, found = WARNING if slow else OK, f"{chosen.kernel.name}{slow}"
     except KernelError as error:
         state, found = PROBLEM, error.problem
-    yield CheckResult("kernel", state, found, "" if state is OK else "install a C compiler, such as gcc")
+    what, _, fix = found.rpartition("; ") if state is not OK else (found, "", "")
+    yield CheckResult("kernel", state, what, fix)
     if wrong := unmet(""):
         yield CheckResult("packages", PROBLEM, ", ".join(wrong), "run: pip install --upgrade tolfl")
     else:

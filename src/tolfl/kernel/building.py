@@ -47,7 +47,7 @@ def compiler() -> list[str]:
     for command in [asked] if asked else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
             return command
-    raise BuildError(f"there is no C compiler ({asked[0] if asked else 'cc, gcc, clang'})")
+    raise BuildError(f"there is no C compiler ({asked[0] if asked else 'cc, gcc, clang'}); install one, such as gcc")
 
 
 def compile_to(path: Path, command: list[str] | None = None, flags: tuple[str, ...] = ()) -> None:
@@ -56,7 +56,9 @@ def compile_to(path: Path, command: list[str] | None = None, flags: tuple[str, .
     try:
         descriptor, name = tempfile.mkstemp(suffix=".so", dir=path.parent)
     except OSError as error:
-        raise BuildError(f"{path.parent} cannot be written to ({error.strerror})") from error
+        raise BuildError(
+            f"{path.parent} cannot be written to ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
+        ) from error
     os.close(descriptor)
     made = Path(name)
     define = f'-DTOLFL_SOURCE="{source_hash()}"'
@@ -70,12 +72,15 @@ def compile_to(path: Path, command: list[str] | None = None, flags: tuple[str, .
         )
         if found.returncode:
             errors = [line for line in found.stderr.splitlines() if "error" in line] or found.stderr.splitlines()
-            raise BuildError(f"{command[0]} cannot compile it ({errors[0].strip() if errors else found.returncode})")
+            why = errors[0].strip() if errors else found.returncode
+            raise BuildError(f"{command[0]} cannot compile it ({why}); set CC to another")
         made.chmod(0o755)
         made.replace(path)
     except (OSError, subprocess.TimeoutExpired) as error:
         made.unlink(missing_ok=True)
-        raise error if isinstance(error, BuildError) else BuildError(f"{command[0]} failed ({error})") from error
+        raise (
+            error if isinstance(error, BuildError) else BuildError(f"{command[0]} failed ({error}); set CC to another")
+        ) from error
 
 
 def built_when_used() -> Path:
@@ -96,7 +101,7 @@ def _cache_folder() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except (OSError, RuntimeError) as error:  # no home
-        raise BuildError(f"there is no folder to keep it in ({error})") from error
+        raise BuildError(f"there is no folder to keep it in ({error}); set XDG_CACHE_HOME to one") from error
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise BuildError(f"{folder} belongs to somebody else, or others may write to it")
+        raise BuildError(f"{folder} belongs to somebody else, or others may write to it; set XDG_CACHE_HOME to another")
     return folder

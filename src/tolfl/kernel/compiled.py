@@ -69,9 +69,9 @@ class CompiledKernel:
             library = ctypes.CDLL(str(path))
             library.tolfl_source.restype = library.tolfl_variant.restype = c_char_p
         except (OSError, AttributeError) as error:
-            raise BuildError(f"{path} cannot be loaded ({error})") from error
+            raise BuildError(f"{path} cannot be loaded ({error}); remove it") from error
         if library.tolfl_source() != source_hash().encode():
-            raise BuildError(f"{path} was made from another source")
+            raise BuildError(f"{path} was made from another source; remove it")
         library.tolfl_use.argtypes = [c_char_p]
         library.tolfl_train.argtypes = [
             POINTER(_Layer),

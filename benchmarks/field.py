@@ -26,7 +26,7 @@ from tolfl.detect.detector import Detector
 from tolfl.detect.feature_names import Features
 from tolfl.detect.novelty import LIMIT
 from tolfl.signals.capture_rows import CAPTURE_GRID, window_rows
-from tolfl.signals.known_networks import HeardNetworks, Networks, networks_in
+from tolfl.signals.known_networks import CaptureNetworks, Networks, networks_in
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import Tuning, raw_rows, receiver_names
 from tolfl.signals.wlan_features import bursts_in
@@ -143,7 +143,7 @@ def rows_of(path: Path, known: Networks | None) -> tuple[tuple[str, ...], NDArra
     return parts[0].names, features, starts - starts[0]
 
 
-def known_of(path: Path) -> HeardNetworks:
+def known_of(path: Path) -> CaptureNetworks:
     """Return the networks of the seconds that are learned from."""
     content, at = path.read_bytes(), _HEADER
     first_s = _first_packet_s(content)

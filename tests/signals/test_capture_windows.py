@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, ipv6, pcap, read
+from tests.signals.capture_files import WLAN, A, B, C, Frame, ethernet, ipv4, ipv6, management, pcap, read
 from tests.signals.test_pcap_writing import REGION, packets_of
 from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
 from tolfl.core.spec import CommsMLSettings
@@ -30,7 +30,6 @@ from tolfl.signals import capture_rows as module
 from tolfl.signals.capture_rows import (
     CAPTURE_GRID,
     PACKET_FEATURES,
-    CaptureRows,
     feature_names,
     grid_of,
     window_rows,
@@ -39,6 +38,7 @@ from tolfl.signals.comms_ml_generator import traffic_parts, write_parts
 from tolfl.signals.packets import TCP, UDP, Packets, Windows, numbered_windows
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.pcap_writer import MONDAY_S, write_pcap
+from tolfl.signals.signal_rows import SignalRows
 from tolfl.tables.schema import name_and_unit
 
 SECOND = 10**9
@@ -46,11 +46,11 @@ SECOND = 10**9
 
 def all_rows(
     paths: list[Path] | tuple[Path, ...], grid: WindowGrid = CAPTURE_GRID, summary: CaptureSummary | None = None
-) -> CaptureRows:
+) -> SignalRows:
     """Return the whole windows of a capture."""
     parts = list(window_rows(paths, grid, summary))
-    is_whole = ~np.concatenate([part.is_partial for part in parts])
-    return CaptureRows(
+    is_whole = np.concatenate([part.is_whole for part in parts])
+    return SignalRows(
         parts[0].names,
         np.concatenate([part.start_s for part in parts])[is_whole],
         np.concatenate([part.features for part in parts])[is_whole],
@@ -209,7 +209,7 @@ def test_how_packets_are_batched_changes_nothing(ms: list[int], at_once: int, bl
             rows = [
                 row
                 for part in parts
-                for row in zip(part.start_s, part.is_partial, *np.nan_to_num(part.features, nan=-1).T, strict=True)
+                for row in zip(part.start_s, part.is_whole, *np.nan_to_num(part.features, nan=-1).T, strict=True)
             ]
             found.append((rows, summary))
 
@@ -244,14 +244,17 @@ def test_files_that_follow_one_another_are_one_capture(tmp_path: Path) -> None:
     assert np.array_equal(all_rows(rotated).features, whole.features, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("times_ns", "sentence"),
-    [([], "there is no packet that could be used; capture again")],
-    ids=["none"],
-)
-def test_a_capture_without_a_window_gets_a_sentence(tmp_path: Path, times_ns: list[int], sentence: str) -> None:
-    with pytest.raises(DataFileError, match=sentence):
-        all_rows([capture(tmp_path, times_ns)])
+def test_a_capture_without_a_window_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match="there is no packet that could be used; capture again"):
+        all_rows([capture(tmp_path, [])])
+
+
+def test_rows_per_channel_need_frames_that_say_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap([Frame(management(8))] * 3, link=WLAN))
+
+    with pytest.raises(DataFileError, match=r"no frame says its channel; capture with radiotap .*, or leave --per out"):
+        list(window_rows([path], per="channel"))
 
 
 def test_a_capture_that_nobody_understands_says_why(tmp_path: Path) -> None:

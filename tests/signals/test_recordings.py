@@ -138,7 +138,7 @@ def test_what_the_sigmf_library_writes_and_ties_up_is_read(tmp_path: Path) -> No
         assert recording.segments[0].frequency_hz == 915e6
         assert [note.label for note in recording.annotations] == ["beacon"]
         (rows,) = recording_rows(recording)
-        assert rows.label.tolist() == ["beacon", "none", "none"]
+        assert list(rows.labels) == ["beacon", "none", "none"]
 
 
 def test_either_of_the_two_files_names_the_recording(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_no_window_lies_across_a_retuning_and_labels_are_those_of_the_annotation
     (rows,) = recording_rows(open_recording(path))
 
     # Windows of 1024 samples (a millisecond would be too short for a spectrum): two before sample 3000, three after it.
-    assert rows.label.tolist() == ["wifi", "bluetooth+wifi", "none", "jammer", "jammer"]
-    assert (rows.time_s * RATE_HZ).round().tolist() == [0, 1024, 3000, 4024, 5048]
+    assert list(rows.labels) == ["wifi", "bluetooth+wifi", "none", "jammer", "jammer"]
+    assert (rows.start_s * RATE_HZ).round().tolist() == [0, 1024, 3000, 4024, 5048]
     assert rows.features.shape == (5, len(rows.names))
 
 

@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     (folder / "usual.pcap").write_bytes(pcap(seconds(0, 61, 20)))
     parts = list(window_rows([folder / "usual.pcap"]))
-    rows = np.concatenate([part.features[~part.is_partial] for part in parts]).astype(np.float32)
+    rows = np.concatenate([part.features[part.is_whole] for part in parts]).astype(np.float32)
     return fit_detector({"0": rows}, DetectorSpec(), Features.named(parts[0].names)).save(folder / "model")
 
 
@@ -127,7 +127,7 @@ def test_a_device_of_a_fleet_keeps_the_networks_that_it_learned_from_and_tells_o
     heard = networks_in([usual], CAPTURE_GRID)
     assert heard is not None
     parts = list(window_rows([usual], known=heard.of_several_windows))
-    rows = np.concatenate([part.features[~part.is_partial] for part in parts]).astype(np.float32)
+    rows = np.concatenate([part.features[part.is_whole] for part in parts]).astype(np.float32)
     fit_detector({"0": rows}, DetectorSpec(), Features.named(parts[0].names)).save(state / "detector.tolfl")
     watch = FleetWatch(config, 1, "0")
     try:

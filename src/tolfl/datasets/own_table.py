@@ -263,7 +263,7 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
         found = list(window_rows(own, windows, summary, spec.per, known))
         if summary.sentence:
             _LOG.warning("%s: %s", own[0], summary.sentence)
-        is_kept = ~np.concatenate([one.is_partial for one in found])
+        is_kept = np.concatenate([one.is_whole for one in found])
         features, starts_s = (
             np.concatenate([one.features for one in found]),
             np.concatenate([one.start_s for one in found]),

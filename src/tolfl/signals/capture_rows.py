@@ -1,6 +1,6 @@
 """Captures as rows of windows, whatever their size, and while they are being made.
 
-All packets of a capture count, in both directions: a capture is what one receiver heard, and in the simulation the
+All packets of a capture count, in both directions: a capture is what one receiver picks up, and in the simulation the
 statistics are those of all packets in the region, too. The rules, which give the same rows for any batches:
 
 - Windows that follow one another without a pause begin at multiples of their length since 1970, so that a restart
@@ -25,7 +25,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from tolfl.signals.link_layers import (
 )
 from tolfl.signals.packets import STATISTICS, WindowGrid, Windows, count, different, window_statistics
 from tolfl.signals.pcap import NS, CaptureSummary, Int64, Readable, RecordBlock, records_in, records_of
+from tolfl.signals.signal_rows import SignalRows
 from tolfl.signals.wlan import FRAME, RADIOTAP, WLAN, Networks, frames_in
 from tolfl.signals.wlan_features import WLAN_FEATURES, CaptureFeature, Float, WlanRows
 
@@ -59,6 +60,10 @@ CAPTURE_GRID = WindowGrid(1.0, 1.0)
 LATENESS_S = 1.0  #: several network queues, or several interfaces, write packets a little out of order
 JUMP_S = 10.0  #: a packet that is further off the newest time waits for others to say the same
 _LATENESS_NS, _JUMP_NS, _SILENCE_NS = round(LATENESS_S * NS), round(JUMP_S * NS), 3600 * NS
+_WITHOUT_KEYS = {
+    "bssid": "no frame names its network; leave --per out",
+    "channel": "no frame says its channel; capture with radiotap (tcpdump -y IEEE802_11_RADIO), or leave --per out",
+}
 _WITNESSES = 3  #: packets that are asked about one whose time is far off
 _CHECKED_AT_ONCE = 16_384  #: times; one that is far off costs no more than these
 _PACKETS_AT_ONCE = 65_536  #: windows are looked for when so many have come
@@ -68,29 +73,13 @@ _WITH_GRID = re.compile(r"\w+ \((?P<window>[^ ]+) s every (?P<step>[^ ]+) s(, pe
 _WITH_KEY = re.compile(r"\w+ \((.*, )?per (?P<per>bssid|channel)\)")
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
-class CaptureRows:
-    """Some windows in order of time; none, where a live capture has nothing to tell but that it goes on."""
-
-    names: tuple[str, ...]
-    """Of the features, with units in brackets."""
-    start_s: Float
-    """When each window starts, in seconds since 1970."""
-    features: Float
-    """Shape `(n_windows, n_features)`."""
-    is_partial: NDArray[np.bool_]
-    """Which windows the capture holds only a part of."""
-    keys: tuple[str, ...] = ()
-    """The network or channel that each row is about, where rows are per network or channel."""
-
-
 def window_rows(
     paths: Sequence[Path],
     grid: WindowGrid = CAPTURE_GRID,
     summary: CaptureSummary | None = None,
     per: str = "",
     known: Networks | None = None,
-) -> Iterator[CaptureRows]:
+) -> Iterator[SignalRows]:
     """Yield the windows of a capture, which may be several files that follow one another.
 
     What was not understood is counted in `summary`. `per` is `bssid` or `channel`: a row for each, of 802.11.
@@ -102,12 +91,12 @@ def window_rows(
         n_rows += len(rows.start_s)
         yield rows
     if not n_rows:
-        raise DataFileError(paths[0], _nothing(summary))
+        raise DataFileError(paths[0], _nothing(summary, per))
 
 
 def live_rows(
     streams: Iterable[Readable], grid: WindowGrid, summary: CaptureSummary, per: str = "", known: Networks | None = None
-) -> Iterator[CaptureRows]:
+) -> Iterator[SignalRows]:
     """Yield the windows of captures that are still being made, at most a second after each is over.
 
     At least four times a second something comes: where no window is over, rows that are none.
@@ -123,12 +112,12 @@ def _rows_of(
     per: str,
     known: Networks | None,
     is_live: bool = False,
-) -> Iterator[CaptureRows]:
+) -> Iterator[SignalRows]:
     """Yield rows of packets, taken by the ten thousand: small steps would cost more than the packets."""
     check_grid(grid)
     windows: CaptureWindows | None = None
     waiting: list[Captured] = []
-    told_s = packet_s = time.monotonic()
+    yielded_s = packet_s = time.monotonic()
     for records in blocks:
         now_s = time.monotonic()
         if windows is None:
@@ -139,15 +128,15 @@ def _rows_of(
         if windows is None:
             waiting = []
             if is_live:
-                yield CaptureRows((), np.empty(0), np.empty((0, 0)), np.empty(0, np.bool_))
+                yield SignalRows((), np.empty(0), np.empty((0, 0)))
             continue
-        is_due = is_live and (not len(records.rows) or now_s - told_s >= _AT_MOST_S)
+        is_due = is_live and (not len(records.rows) or now_s - yielded_s >= _AT_MOST_S)
         if waiting and (is_due or sum(map(len, waiting)) >= _PACKETS_AT_ONCE):
             yield from windows.add(np.concatenate(waiting))
-            waiting, told_s = [], now_s
+            waiting, yielded_s = [], now_s
         elif is_due:
             yield from windows.silence(round((now_s - packet_s) * NS))
-            told_s = now_s
+            yielded_s = now_s
         if is_due:
             yield windows.no_rows
     if windows is not None:
@@ -241,7 +230,7 @@ class CaptureWindows:
         self._wlan = WlanRows(per, self._window_ns, self._step_ns, known)
         self.nothing: Captured = np.empty(0, FRAME if is_wlan else CAPTURED)
         self._now_ns: int | None = None  #: the newest time; None: no packet yet
-        self._heard_ns = 0  #: the newest time of a packet; silence adds to it
+        self._packet_ns = 0  #: the newest time of a packet; silence adds to it
         self._origin_ns: int | None = None  #: where window 0 starts
         self._next = 0  #: windows with smaller numbers are closed
         self._partial: int | None = None  #: the number of a window whose beginning the capture does not hold
@@ -249,16 +238,16 @@ class CaptureWindows:
         self._waiting = self.nothing  #: a packet whose time is far off, and those behind it
 
     @property
-    def no_rows(self) -> CaptureRows:
+    def no_rows(self) -> SignalRows:
         """Rows that are none."""
-        return CaptureRows(self._names, np.empty(0), np.empty((0, len(self._names))), np.empty(0, np.bool_))
+        return SignalRows(self._names, np.empty(0), np.empty((0, len(self._names))), np.empty(0, np.bool_))
 
-    def add(self, heard: Captured, *, is_end: bool = False) -> Iterator[CaptureRows]:
+    def add(self, packets: Captured, *, is_end: bool = False) -> Iterator[SignalRows]:
         """Yield the windows that are over with these packets."""
         if len(self._waiting):
-            heard, self._waiting = np.concatenate([self._waiting, heard]), self.nothing
-        times, at = heard["time_ns"], 0
-        while at < len(heard):
+            packets, self._waiting = np.concatenate([self._waiting, packets]), self.nothing
+        times, at = packets["time_ns"], 0
+        while at < len(packets):
             if self._now_ns is None:
                 self._begin(int(times[at]))
             assert self._now_ns is not None
@@ -267,28 +256,28 @@ class CaptureWindows:
             far = np.flatnonzero(np.abs(some - newest) > _JUMP_NS)
             n_good = int(far[0]) if len(far) else len(some)
             if n_good:
-                self._take(heard[at : at + n_good], newest[:n_good])
+                self._take(packets[at : at + n_good], newest[:n_good])
                 yield from self._closed(self._now_ns - _LATENESS_NS)
             at += n_good
             if not len(far):
                 continue
             behind = times[at + 1 : at + 1 + _WITNESSES]
             if len(behind) < _WITNESSES and not is_end:
-                self._waiting = heard[at:]
+                self._waiting = packets[at:]
                 return
-            yield from self._far(heard[at : at + 1], behind)
+            yield from self._far(packets[at : at + 1], behind)
             at += 1
 
-    def silence(self, silent_ns: int) -> Iterator[CaptureRows]:
+    def silence(self, silent_ns: int) -> Iterator[SignalRows]:
         """Yield the windows that are over because nothing has come for so long."""
         if self._now_ns is None:
             return
         if len(self._waiting) and silent_ns > self._window_ns + _LATENESS_NS:
             yield from self.add(self.nothing, is_end=True)
-        self._now_ns = max(self._now_ns, self._heard_ns + silent_ns)
+        self._now_ns = max(self._now_ns, self._packet_ns + silent_ns)
         yield from self._closed(self._now_ns - _LATENESS_NS)
 
-    def close(self) -> Iterator[CaptureRows]:
+    def close(self) -> Iterator[SignalRows]:
         """Yield the windows that are open; the last one is partial, unless the capture goes on to its end."""
         if self._now_ns is None:
             return
@@ -305,23 +294,23 @@ class CaptureWindows:
     def _begin(self, time_ns: int) -> None:
         if self._origin_ns is None:
             self._origin_ns = 0 if self._is_seamless else time_ns
-        self._now_ns = self._heard_ns = time_ns
+        self._now_ns = self._packet_ns = time_ns
         self._next, since_ns = divmod(time_ns - self._origin_ns, self._step_ns)
         self._partial = self._next if 0 < since_ns < self._window_ns else None
 
-    def _take(self, heard: Captured, newest: Int64) -> None:
-        since = heard["time_ns"] - self._start_ns
+    def _take(self, packets: Captured, newest: Int64) -> None:
+        since = packets["time_ns"] - self._start_ns
         number = since // self._step_ns
         is_inside = since - number * self._step_ns < self._window_ns
         is_closed = number * self._step_ns + (self._window_ns + _LATENESS_NS + self._start_ns) <= newest
         is_late = is_inside & (is_closed | (number < self._next))
         if is_late.any():
             self._tally.left_out["later than their window"] += int(is_late.sum())
-        self._open.append(heard.compress(is_inside & ~is_late))
-        self._heard_ns = max(self._heard_ns, int(heard["time_ns"].max()))
-        self._now_ns = max(self._now_ns or 0, self._heard_ns)
+        self._open.append(packets.compress(is_inside & ~is_late))
+        self._packet_ns = max(self._packet_ns, int(packets["time_ns"].max()))
+        self._now_ns = max(self._now_ns or 0, self._packet_ns)
 
-    def _far(self, one: Captured, behind: Int64) -> Iterator[CaptureRows]:
+    def _far(self, one: Captured, behind: Int64) -> Iterator[SignalRows]:
         """Decide about a packet whose time is far from the newest: a wrong time, time that has passed, or a step."""
         assert self._now_ns is not None
         new_ns, now_ns = int(one["time_ns"][0]), self._now_ns
@@ -339,16 +328,16 @@ class CaptureWindows:
         self._take(one, np.array([now_ns]))
         yield from self._closed(self._now_ns - _LATENESS_NS)
 
-    def _closed(self, until_ns: int, cut: int | None = None) -> Iterator[CaptureRows]:
+    def _closed(self, until_ns: int, cut: int | None = None) -> Iterator[SignalRows]:
         """Yield the windows that end at `until_ns` or before; the number of one that is cut there may be given."""
         end = (until_ns - self._start_ns - self._window_ns) // self._step_ns + 1
         if end <= self._next:
             return
-        heard = np.concatenate([self.nothing, *self._open])
-        number = (heard["time_ns"] - self._start_ns) // self._step_ns
+        packets = np.concatenate([self.nothing, *self._open])
+        number = (packets["time_ns"] - self._start_ns) // self._step_ns
         is_over = number < end
-        over = heard.compress(is_over)
-        first, self._open, self._next = self._next, [heard.compress(~is_over)], end
+        over = packets.compress(is_over)
+        first, self._open, self._next = self._next, [packets.compress(~is_over)], end
         # Stable, so that packets of the same instant stay in the order of the file.
         over = over.take(np.argsort(over["time_ns"], kind="stable"))
         if self.is_wlan:
@@ -357,7 +346,7 @@ class CaptureWindows:
         elif len(over):
             yield self._rows(over, cut)
 
-    def _wlan_rows(self, over: Captured, first: int, end: int, cut: int | None) -> CaptureRows:
+    def _wlan_rows(self, over: Captured, first: int, end: int, cut: int | None) -> SignalRows:
         number = (over["time_ns"] - self._start_ns) // self._step_ns
         is_here = (number >= first) & (number < end)
         numbers = np.arange(first, end)
@@ -366,9 +355,9 @@ class CaptureWindows:
         )
         start_ns = self._start_ns + numbers[which] * self._step_ns
         is_partial = np.isin(numbers[which], [one for one in (self._partial, cut) if one is not None])
-        return CaptureRows(self._names, start_ns // NS + start_ns % NS / NS, features, is_partial, tuple(keys))
+        return SignalRows(self._names, start_ns // NS + start_ns % NS / NS, features, is_partial, tuple(keys))
 
-    def _rows(self, over: Captured, cut: int | None) -> CaptureRows:
+    def _rows(self, over: Captured, cut: int | None) -> SignalRows:
         number = (over["time_ns"] - self._start_ns) // self._step_ns
         first = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
         starts_ns = self._start_ns + number * self._step_ns
@@ -377,7 +366,7 @@ class CaptureWindows:
         # Times since the beginning of each window: how packets were batched does not show in the last bit.
         windows = Windows(over, (over["time_ns"] - starts_ns) / NS, first, start_s)
         is_partial = np.isin(number[first], [one for one in (self._partial, cut) if one is not None])
-        return CaptureRows(self._names, start_s, packet_rows(windows), is_partial)
+        return SignalRows(self._names, start_s, packet_rows(windows), is_partial)
 
 
 def check_grid(grid: WindowGrid) -> None:
@@ -388,9 +377,11 @@ def check_grid(grid: WindowGrid) -> None:
         )
 
 
-def _nothing(summary: CaptureSummary) -> str:
+def _nothing(summary: CaptureSummary, per: str) -> str:
     if not summary.n_packets:
         return "there is no packet that could be used; capture again"
+    if per and summary.n_packets > summary.left_out.total():
+        return _WITHOUT_KEYS[per]
     advice = next((advice for name, advice in ADVICE if any(name in why for why in summary.left_out)), "capture again")
     return f"there is no packet that could be used: {summary.sentence}; {advice}"
 

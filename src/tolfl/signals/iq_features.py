@@ -7,13 +7,13 @@ and leaves all others as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
 from tolfl.signals.sigmf import Annotation, Recording
+from tolfl.signals.signal_rows import SignalRows
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]
@@ -130,21 +130,9 @@ def _bin_hz(rate_hz: float) -> Float:
     return np.asarray((np.arange(N_FFT) - N_FFT // 2) * (rate_hz / N_FFT), np.float64)
 
 
-_Row = tuple[NDArray[np.float64], float, str]
-
 WINDOW_S = 1e-3  #: two slots of Bluetooth, the longest frames of Wi-Fi
 NOTHING = "none"  #: the label of a window in which no annotation lies
 _ROWS_AT_ONCE = 256
-
-
-@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
-class RecordingRows:
-    """Some neighbouring windows."""
-
-    names: tuple[str, ...]
-    features: NDArray[np.float64]  #: `(n_windows, n_features)`
-    time_s: NDArray[np.float64]  #: when each begins, since the beginning of the recording
-    label: NDArray[np.str_]  #: the labels of all annotations in it, joined by +
 
 
 def window_samples(recording: Recording, window_s: float = WINDOW_S) -> int:
@@ -154,7 +142,7 @@ def window_samples(recording: Recording, window_s: float = WINDOW_S) -> int:
     return max(round(window_s * recording.rate_hz), LEAST_SAMPLES)
 
 
-def recording_rows(recording: Recording, window_s: float = WINDOW_S) -> Iterator[RecordingRows]:
+def recording_rows(recording: Recording, window_s: float = WINDOW_S) -> Iterator[SignalRows]:
     """Yield the windows of a recording, a few hundred at a time, whatever its length.
 
     Windows follow each other without a gap; what is left at the end, or before a retuning, is too short for one.
@@ -166,23 +154,22 @@ def recording_rows(recording: Recording, window_s: float = WINDOW_S) -> Iterator
             f"{recording.n_samples} samples are less than one window of {n_samples}; give a longer recording",
         )
     labels = _Labels(recording.annotations)
-    rows: list[_Row] = []
+    rows: list[tuple[Float, float, str]] = []
     for segment, start, samples in recording.windows(n_samples):
         first = segment.start + start
         features = window_features([samples], recording.rate_hz)[0]
         time_s = round(segment.time_s + start / recording.rate_hz, 9)  # no 0.30000000000000004
         rows.append((features, time_s, labels.between(first, first + n_samples)))
         if len(rows) == _ROWS_AT_ONCE:
-            yield _joined(recording, rows)
+            yield _rows_of(recording, rows)
             rows = []
     if rows:
-        yield _joined(recording, rows)
+        yield _rows_of(recording, rows)
 
 
-def _joined(recording: Recording, rows: list[_Row]) -> RecordingRows:
+def _rows_of(recording: Recording, rows: list[tuple[Float, float, str]]) -> SignalRows:
     features, times, labels = zip(*rows, strict=True)
-    names = feature_names(recording.rate_hz)
-    return RecordingRows(names, np.array(features), np.array(times), np.array(labels, dtype=str))
+    return SignalRows(feature_names(recording.rate_hz), np.array(times), np.array(features), labels=labels)
 
 
 class _Labels:

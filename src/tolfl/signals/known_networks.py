@@ -62,7 +62,7 @@ def are_same(one: Networks | None, other: Networks | None) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
-class HeardNetworks(NamedTuple):
+class CaptureNetworks(NamedTuple):
     """Hashes of networks, in order."""
 
     all: Networks
@@ -71,7 +71,7 @@ class HeardNetworks(NamedTuple):
     """What is not among these is new to all other windows of the capture than its own."""
 
 
-def networks_in(paths: Sequence[Path], grid: WindowGrid) -> HeardNetworks | None:
+def networks_in(paths: Sequence[Path], grid: WindowGrid) -> CaptureNetworks | None:
     """Return the networks of a capture of 802.11; None: it is of another link.
 
     Of more than a device may know, those count that were heard over the longest time.
@@ -102,4 +102,4 @@ def networks_in(paths: Sequence[Path], grid: WindowGrid) -> HeardNetworks | None
             np.minimum.at(first, which, begins)
             np.maximum.at(last, which, ends)
     kept = np.sort(np.argsort(first - last, kind="stable")[:MAX_NETWORKS])
-    return HeardNetworks(found[kept], found[kept][last[kept] > first[kept]])
+    return CaptureNetworks(found[kept], found[kept][last[kept] > first[kept]])

@@ -179,7 +179,7 @@ class InterfaceStream(PipeStream):
 
 
 @contextmanager
-def heard_on(interface: str, summary: CaptureSummary) -> Iterator[InterfaceStream]:
+def captured_on(interface: str, summary: CaptureSummary) -> Iterator[InterfaceStream]:
     """Capture on an interface until the context ends; the child ends with it, whatever happens."""
     name = f"interface {interface}"
     if not re.fullmatch(r"[A-Za-z0-9_.:@-]{1,64}", interface) or interface.startswith("-"):

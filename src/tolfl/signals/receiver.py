@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
-from tolfl.signals.iq_features import RecordingRows
 from tolfl.signals.pcap import Readable, exactly
 from tolfl.signals.sigmf import Datatype
+from tolfl.signals.signal_rows import SignalRows
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]
@@ -251,8 +252,8 @@ def tuned(path: Path, asked: Tuning) -> tuple[float, float]:
     return rate_hz, float(found["centre"]) * 1e6 if found else 0.0
 
 
-def raw_rows(path: Path, asked: Tuning, notes: list[str]) -> Iterator[RecordingRows]:
-    """Yield the windows of a file; `time_s` counts from its beginning. What a person should know goes to `notes`."""
+def raw_rows(path: Path, asked: Tuning, notes: list[str]) -> Iterator[SignalRows]:
+    """Yield the windows of a file; their times count from its beginning. What a person should know goes to `notes`."""
     datatype = Datatype.named(RAW[path.suffix.lower()])
     rate_hz, tuned_hz = tuned(path, asked)
     try:
@@ -272,44 +273,76 @@ def raw_rows(path: Path, asked: Tuning, notes: list[str]) -> Iterator[RecordingR
     for place in np.unique(np.linspace(0, n_groups - 1, min(n_groups, MOST_GROUPS)).astype(int)).tolist():
         estimate.add(samples(place * GROUP, GROUP))
     off_hz = tuned_hz - asked.centre_hz if tuned_hz and asked.centre_hz else 0.0
-    rows = _Rows(rate_hz, asked.centre_hz, off_hz, datatype)
     floor = estimate.floor()
-    for number in range(n_samples // size):
-        yield from rows.add(samples(number * size, size), floor, number * size / rate_hz)
-    yield from rows.rest()
-    if rows.n_clipped:
-        notes.append(f"{rows.n_clipped} of {rows.n_windows} windows clip; lower the gain of the receiver")
+    windows = ((samples(number * size, size), floor) for number in range(n_samples // size))
+    yield from _rows(windows, rate_hz, asked.centre_hz, off_hz, datatype, _ROWS_AT_ONCE, notes)
 
 
-def stream_rows(stream: Readable, asked: Tuning, notes: list[str]) -> Iterator[RecordingRows]:
+def stream_rows(stream: Readable, asked: Tuning, notes: list[str]) -> Iterator[SignalRows]:
     """Yield the windows of a stream as they come; the floor is that of the last half minute, once a second."""
     ending = f".{asked.datatype}"
     if ending not in RAW or not asked.rate_hz:
         kinds = ", ".join(one[1:] for one in RAW)
         raise SpecError(f"samples on {stream.path}: {asked.datatype!r} is none of {kinds}; say which with --raw")
     datatype, rate_hz = Datatype.named(RAW[ending]), asked.rate_hz
-    size, per_second = window_size(rate_hz), max(1, round(1 / WINDOW_S))
+    per_second = max(1, round(1 / WINDOW_S))
+    windows = _stream_windows(stream, datatype, rate_hz, per_second)
+    yield from _rows(windows, rate_hz, asked.centre_hz, 0.0, datatype, per_second, notes)
+
+
+def _stream_windows(
+    stream: Readable, datatype: Datatype, rate_hz: float, per_second: int
+) -> Iterator[tuple[Complex, Floor]]:
+    size = window_size(rate_hz)
     n_groups = max(1, round(FLOOR_S * rate_hz / GROUP))
     step = -(-n_groups // MOST_GROUPS)  # of a fast receiver, every so many-th group
     estimate, floor = FloorEstimate(_rounding(datatype), n_groups // step + 1), None
-    rows = _Rows(rate_hz, asked.centre_hz, 0.0, datatype)
-    number = 0
-    while True:
+    for number in count():
         content = exactly(stream, size * datatype.bytes_per_sample)
         if len(content) < size * datatype.bytes_per_sample:
-            break
+            return
         samples = amplitudes(np.frombuffer(content, np.dtype(datatype.numbers)), datatype)
         for first in range(0, len(samples) - GROUP + 1, GROUP * step):
             estimate.add(samples[first : first + GROUP])
         if floor is None or number % per_second == 0:
             floor = estimate.floor()
-        yield from rows.add(samples, floor, number * size / rate_hz)
-        number += 1
-        if number % per_second == 0:
-            yield from rows.rest()
-    yield from rows.rest()
-    if rows.n_clipped:
-        notes.append(f"{rows.n_clipped} of {rows.n_windows} windows clip; lower the gain of the receiver")
+        yield samples, floor
+
+
+def _rows(
+    windows: Iterator[tuple[Complex, Floor]],
+    rate_hz: float,
+    centre_hz: float,
+    off_hz: float,
+    datatype: Datatype,
+    at_once: int,
+    notes: list[str],
+) -> Iterator[SignalRows]:
+    """Yield the features of windows, `at_once` at a time; in the end, note how many of them clip."""
+    names, size = receiver_names(rate_hz, centre_hz), window_size(rate_hz)
+    n_windows = n_clipped = 0
+    while True:
+        found = []
+        for samples, floor in islice(windows, at_once):
+            found.append(receiver_features(samples, rate_hz, floor, off_hz))
+            n_clipped += _clips(samples, datatype)
+        if not found:
+            break
+        starts_s = [round(number * size / rate_hz, 9) for number in range(n_windows, n_windows + len(found))]
+        n_windows += len(found)
+        yield SignalRows(names, np.array(starts_s), np.array(found))
+    if n_clipped:
+        notes.append(f"{n_clipped} of {n_windows} windows clip; lower the gain of the receiver")
+
+
+def _clips(samples: Complex, datatype: Datatype) -> bool:
+    """Tell whether too many samples, of those that are whole numbers, have the largest amplitude."""
+    kind = np.dtype(datatype.numbers)
+    if kind.kind == "f":
+        return False
+    largest = float(np.iinfo(kind).max - _middle(datatype)) / datatype.full_scale - 1e-6
+    is_full = np.maximum(np.abs(samples.real), np.abs(samples.imag)) >= largest
+    return bool(is_full.mean() > _CLIPPED_SHARE)
 
 
 def window_size(rate_hz: float) -> int:
@@ -330,33 +363,3 @@ def _middle(datatype: Datatype) -> float:
 def _rounding(datatype: Datatype) -> float:
     """Return the power of the noise of rounding, in both parts."""
     return 0.0 if datatype.full_scale == 1.0 else (1 / datatype.full_scale) ** 2 / 6
-
-
-class _Rows:
-    """Gathers windows, and counts those that clip."""
-
-    def __init__(self, rate_hz: float, centre_hz: float, off_hz: float, datatype: Datatype) -> None:
-        self._rate_hz, self._off_hz = rate_hz, off_hz
-        self._names = receiver_names(rate_hz, centre_hz)
-        kind, middle = np.dtype(datatype.numbers), _middle(datatype)
-        #: Of samples that are whole numbers, the largest amplitude in both directions.
-        self._largest = 0.0 if kind.kind == "f" else float(np.iinfo(kind).max - middle) / datatype.full_scale - 1e-6
-        self._found: list[Float] = []
-        self._times: list[float] = []
-        self.n_windows = self.n_clipped = 0
-
-    def add(self, samples: Complex, floor: Floor, time_s: float) -> Iterator[RecordingRows]:
-        self.n_windows += 1
-        if self._largest:
-            is_full = np.maximum(np.abs(samples.real), np.abs(samples.imag)) >= self._largest
-            self.n_clipped += bool(is_full.mean() > _CLIPPED_SHARE)
-        self._found.append(receiver_features(samples, self._rate_hz, floor, self._off_hz))
-        self._times.append(round(time_s, 9))
-        if len(self._found) >= _ROWS_AT_ONCE:
-            yield from self.rest()
-
-    def rest(self) -> Iterator[RecordingRows]:
-        if self._found:
-            labels = np.full(len(self._found), "none")
-            yield RecordingRows(self._names, np.array(self._found), np.array(self._times), labels)
-        self._found, self._times = [], []

@@ -1,4 +1,4 @@
-"""Windows of 802.11 frames as rows: what floods, twins, jammers and strangers change.
+"""Windows of 802.11 frames as rows: what floods, twins, jammers and unknown networks change.
 
 A frame with a wrong checksum counts as such and in nothing else. A window without frames is a row, too: its counts are
 0, and the rest is missing.
@@ -44,7 +44,7 @@ _QOS_DATA = (40, 41, 42, 43, 44)
 _RETRY, _PROTECTED = 8, 0x40  #: of the frame control
 _CLOCK_OFF_US = 100_000
 _CLOCK_KEPT_NS = 600 * NS  #: crystals are up to 0.01 % off: 0.06 s in so long
-_MOST_CLOCKS = 4096  #: of networks, those heard last
+_MOST_CLOCKS = 4096  #: of networks, the newest
 _COUNTS = (
     "frames", *_KINDS, "channels", "bad_checksums", "largest_talker", "transmitters", "receivers", "networks", "names",
     "twins", "sequence_steps_back", "clock_jumps", "new_network_frames",
@@ -83,7 +83,7 @@ class WlanRows:
     Parameters
     ----------
     per
-        Nothing: one row per window. `bssid`, `channel`: one row per window and network, or channel, that was heard in
+        Nothing: one row per window. `bssid`, `channel`: one row per window and network, or channel, with a frame in
         the last ten seconds.
     window_ns, step_ns
         Of the grid.
@@ -105,26 +105,26 @@ class WlanRows:
         self._last_ns[:] = -1
         self._before[:] = 0
 
-    def rows(self, heard: Frames, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
+    def rows(self, frames: Frames, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
         """Return features of frames in order of time, the window of each row, and its key.
 
         `window` is the place of each frame's window in `starts_ns`.
         """
-        place = np.zeros(len(heard), np.int64)
+        place = np.zeros(len(frames), np.int64)
         if self._per:
-            key = heard["bssid"] if self._per == "bssid" else heard["channel_mhz"].astype(np.uint64)
+            key = frames["bssid"] if self._per == "bssid" else frames["channel_mhz"].astype(np.uint64)
             self._meet(key[key > 0])
             place = np.searchsorted(self._keys, key)
             is_kept = (key > 0) & (place < len(self._keys))
             is_kept[is_kept] = self._keys[place[is_kept]] == key[is_kept]
-            heard, place, window = heard[is_kept], place[is_kept], window[is_kept]
+            frames, place, window = frames[is_kept], place[is_kept], window[is_kept]
         n_windows, n_keys = len(starts_ns), len(self._keys)
         group = window * n_keys + place
-        found = features_of(heard, group, n_windows * n_keys)
-        waits, newest = self._waits(heard, group, starts_ns)
+        found = features_of(frames, group, n_windows * n_keys)
+        waits, newest = self._waits(frames, group, starts_ns)
         found["longest_wait"] = waits
-        found["new_network_frames"] = self._new_networks(heard, group, n_windows * n_keys)
-        found["clock_jumps"] = self._clock_jumps(heard, group, n_windows * n_keys)
+        found["new_network_frames"] = self._new_networks(frames, group, n_windows * n_keys)
+        found["clock_jumps"] = self._clock_jumps(frames, group, n_windows * n_keys)
         self._sum(found, n_windows)
         table = np.column_stack([found[feature.name] for feature in WLAN_FEATURES])
         which = np.arange(n_windows * n_keys)
@@ -151,10 +151,10 @@ class WlanRows:
     def _name(self, key: int) -> str:
         return key.to_bytes(6, "big").hex(":") if self._per == "bssid" else f"{key} MHz"
 
-    def _waits(self, heard: Frames, group: Int64, starts_ns: Int64) -> tuple[Float, Int64]:
+    def _waits(self, frames: Frames, group: Int64, starts_ns: Int64) -> tuple[Float, Int64]:
         """Return the longest wait in each group, counted from its true beginning, and the newest frame so far."""
         n_windows, n_keys = len(starts_ns), len(self._keys)
-        times, key = heard["time_ns"], group % max(n_keys, 1)
+        times, key = frames["time_ns"], group % max(n_keys, 1)
         order = np.lexsort((np.arange(len(times)), key))
         before = np.empty(len(times), np.int64)
         before[order[1:]] = times[order[:-1]]
@@ -173,18 +173,18 @@ class WlanRows:
         still = np.where(newest >= 0, (ends - newest) / NS, np.nan)
         return np.fmax(waits, still.ravel()), newest.ravel()
 
-    def _new_networks(self, heard: Frames, group: Int64, n_groups: int) -> Float:
+    def _new_networks(self, frames: Frames, group: Int64, n_groups: int) -> Float:
         if self._known is None:
             return np.full(n_groups, np.nan)
-        networks = networks_of(heard)
+        networks = networks_of(frames)
         is_new = (networks > 0) & ~np.isin(networks, self._known)
         return np.bincount(group[is_new], minlength=n_groups).astype(float)
 
-    def _clock_jumps(self, heard: Frames, group: Int64, n_groups: int) -> Float:
+    def _clock_jumps(self, frames: Frames, group: Int64, n_groups: int) -> Float:
         """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
-        is_clock = np.isin(heard["kind"], ANNOUNCING) & (heard["timestamp_us"] > 0) & ~heard["is_bad"]
+        is_clock = np.isin(frames["kind"], ANNOUNCING) & (frames["timestamp_us"] > 0) & ~frames["is_bad"]
         n_kept = len(self._clocks)
-        clocks = np.concatenate([self._clocks, heard[is_clock]])
+        clocks = np.concatenate([self._clocks, frames[is_clock]])
         later, earlier = _neighbours([clocks["bssid"]], np.arange(len(clocks)))
         ticks_us = (clocks["timestamp_us"][later] - clocks["timestamp_us"][earlier]).view(np.int64)
         passed_ns = clocks["time_ns"][later] - clocks["time_ns"][earlier]
@@ -204,11 +204,11 @@ class WlanRows:
             found[f"{name}_{SUMMED_S:g}s"] = summed[:, :, place].ravel()
 
 
-def features_of(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
+def features_of(frames: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
     """Return the features of groups of frames, but for those that look at other windows."""
-    found = {"bad_checksums": np.bincount(group[heard["is_bad"]], minlength=n_groups).astype(float)}
-    if heard["is_bad"].any():  # nothing in them can be trusted
-        heard, group = heard[~heard["is_bad"]], group[~heard["is_bad"]]
+    found = {"bad_checksums": np.bincount(group[frames["is_bad"]], minlength=n_groups).astype(float)}
+    if frames["is_bad"].any():  # nothing in them can be trusted
+        frames, group = frames[~frames["is_bad"]], group[~frames["is_bad"]]
 
     def count(is_counted: Bools) -> Float:
         return np.bincount(group[is_counted], minlength=n_groups).astype(float)
@@ -217,31 +217,31 @@ def features_of(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
         n_all = count(among)
         return np.where(n_all >= _LEAST_FRAMES, count(of & among) / np.maximum(n_all, 1), np.nan)
 
-    kind, flags, sender = heard["kind"], heard["flags"], heard["sender"]
+    kind, flags, sender = frames["kind"], frames["flags"], frames["sender"]
     is_data, is_management = np.isin(kind, _KINDS["data_frames"]), kind >> 4 == MANAGEMENT
     assert DATA == 2  # `_KINDS` has its subtypes
-    found["frames"] = count(np.ones(len(heard), np.bool_))
+    found["frames"] = count(np.ones(len(frames), np.bool_))
     found |= {name: count(np.isin(kind, kinds)) for name, kinds in _KINDS.items()}
     has_sender = sender > 0
     found["transmitters"], found["largest_talker"] = _different(group, sender, n_groups, has_sender)
-    is_unicast = (heard["receiver"] >> np.uint64(40)) & np.uint64(1) == 0
-    found["receivers"] = _different(group, heard["receiver"], n_groups, is_unicast)[0]
-    found["channels"] = _different(group, heard["channel_mhz"], n_groups, heard["channel_mhz"] > 0)[0]
+    is_unicast = (frames["receiver"] >> np.uint64(40)) & np.uint64(1) == 0
+    found["receivers"] = _different(group, frames["receiver"], n_groups, is_unicast)[0]
+    found["channels"] = _different(group, frames["channel_mhz"], n_groups, frames["channel_mhz"] > 0)[0]
     is_beacon = np.isin(kind, ANNOUNCING)
-    is_named = is_beacon & (heard["name"] > 0)
-    found["networks"] = _different(group, heard["bssid"], n_groups, is_beacon)[0]
-    found["names"] = _different(group, heard["name"], n_groups, is_named)[0]
-    found["twins"] = _different(group, networks_of(heard), n_groups, is_named)[0] - found["names"]
-    found["sequence_steps_back"] = _steps_back(heard, group, n_groups)
+    is_named = is_beacon & (frames["name"] > 0)
+    found["networks"] = _different(group, frames["bssid"], n_groups, is_beacon)[0]
+    found["names"] = _different(group, frames["name"], n_groups, is_named)[0]
+    found["twins"] = _different(group, networks_of(frames), n_groups, is_named)[0] - found["names"]
+    found["sequence_steps_back"] = _steps_back(frames, group, n_groups)
     is_either = is_data | is_management
     found["retry_share"] = share(flags & _RETRY > 0, is_either)
     found["protected_share"] = share(flags & _PROTECTED > 0, is_data)
     found["random_address_share"] = share((sender >> np.uint64(41)) & np.uint64(1) > 0, has_sender)
-    found |= _signal(heard, group, n_groups)
-    found["data_bytes"] = np.bincount(group[is_data], heard["n_bytes"][is_data], n_groups)
-    has_rate = np.isfinite(heard["rate_mbps"]) & is_either
+    found |= _signal(frames, group, n_groups)
+    found["data_bytes"] = np.bincount(group[is_data], frames["n_bytes"][is_data], n_groups)
+    has_rate = np.isfinite(frames["rate_mbps"]) & is_either
     n_rates = count(has_rate)
-    rates = np.bincount(group[has_rate], heard["rate_mbps"][has_rate], n_groups)
+    rates = np.bincount(group[has_rate], frames["rate_mbps"][has_rate], n_groups)
     found["rate_mean"] = np.where(n_rates > 0, rates / np.maximum(n_rates, 1), np.nan)
     return found
 
@@ -262,17 +262,17 @@ def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int
     return order[1:][is_same], order[:-1][is_same]
 
 
-def _steps_back(heard: Frames, group: Int64, n_groups: int) -> Float:
+def _steps_back(frames: Frames, group: Int64, n_groups: int) -> Float:
     """Count sequence numbers of a sender that go back: somebody else uses its address."""
-    is_counted = (heard["sequence"] >= 0) & ~np.isin(heard["kind"], _QOS_DATA) & (heard["flags"] & _RETRY == 0)
-    later, earlier = _neighbours([heard["sender"], group], np.flatnonzero(is_counted & (heard["sender"] > 0)))
-    back = (heard["sequence"][earlier].astype(np.int64) - heard["sequence"][later]) % 4096
+    is_counted = (frames["sequence"] >= 0) & ~np.isin(frames["kind"], _QOS_DATA) & (frames["flags"] & _RETRY == 0)
+    later, earlier = _neighbours([frames["sender"], group], np.flatnonzero(is_counted & (frames["sender"] > 0)))
+    back = (frames["sequence"][earlier].astype(np.int64) - frames["sequence"][later]) % 4096
     return np.bincount(group[later][(back > 0) & (back < 2048)], minlength=n_groups).astype(float)
 
 
-def _signal(heard: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
-    has_signal = np.isfinite(heard["signal_dbm"])
-    level, own = heard["signal_dbm"][has_signal].astype(float), group[has_signal]
+def _signal(frames: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
+    has_signal = np.isfinite(frames["signal_dbm"])
+    level, own = frames["signal_dbm"][has_signal].astype(float), group[has_signal]
     n = np.bincount(own, minlength=n_groups)
     mean = np.where(n > 0, np.bincount(own, level, n_groups) / np.maximum(n, 1), np.nan)
     square = np.bincount(own, level**2, n_groups) / np.maximum(n, 1) - mean**2
@@ -316,10 +316,10 @@ def bursts_in(names: Sequence[str], features: NDArray[np.float64], starts_s: NDA
     off = starts_s[:, None] - when
     is_near: NDArray[np.bool_] = np.any((off >= -_BEFORE_S) & (off <= _BEHIND_S), axis=1)
     firsts = when[np.concatenate([[True], np.diff(when) > _BEHIND_S])]
-    told = ", ".join(f"{datetime.fromtimestamp(one, UTC):%H:%M:%S}" for one in firsts[:_MOST_NAMED].tolist())
+    times = ", ".join(f"{datetime.fromtimestamp(one, UTC):%H:%M:%S}" for one in firsts[:_MOST_NAMED].tolist())
     more = ", ..." if len(firsts) > _MOST_NAMED else ""
     return Bursts(
         is_near,
         f"{int(is_burst.sum())} windows hold bursts that look like attacks ({', '.join(peaks)}), "
-        f"from {told}{more} (UTC)",
+        f"from {times}{more} (UTC)",
     )

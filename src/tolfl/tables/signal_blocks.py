@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from tolfl.signals.capture_rows import CAPTURE_GRID, CaptureRows, live_rows, window_rows
+from tolfl.signals.capture_rows import CAPTURE_GRID, live_rows, window_rows
 from tolfl.signals.iq_features import recording_rows
-from tolfl.signals.live_streams import PipeStream, followed_files, heard_on
+from tolfl.signals.live_streams import PipeStream, captured_on, followed_files
 from tolfl.signals.packets import WindowGrid
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
 from tolfl.signals.sigmf import open_recording
+from tolfl.signals.signal_rows import SignalRows
 from tolfl.signals.wlan import Networks
 from tolfl.tables.block_reader import STDIN_NAME, Block
 
@@ -66,72 +68,64 @@ def capture_blocks(
     """
     windows, summary = CAPTURE_GRID if grid is None else WindowGrid(*grid), CaptureSummary()
     if isinstance(source, str):
-        with heard_on(source, summary) as stream:
+        with captured_on(source, summary) as stream:
             rows = live_rows([stream], windows, summary, per, known)
-            yield from _of_rows(rows, f"interface {source}", device, windows, summary)
+            yield from _of_rows(rows, f"interface {source}", device, windows.duration_s, summary)
     elif not isinstance(source, list):
         rows = live_rows([PipeStream(source, STDIN_NAME)], windows, summary, per, known)
-        yield from _of_rows(rows, STDIN_NAME, device, windows, summary)
+        yield from _of_rows(rows, STDIN_NAME, device, windows.duration_s, summary)
     elif follow:
         rows = live_rows(followed_files(source[0]), windows, summary, per, known)
-        yield from _of_rows(rows, str(source[0]), device, windows, summary)
+        yield from _of_rows(rows, str(source[0]), device, windows.duration_s, summary)
     else:
-        yield from _of_rows(window_rows(source, windows, summary, per, known), str(source[0]), device, windows, summary)
+        yield from _of_rows(
+            window_rows(source, windows, summary, per, known), str(source[0]), device, windows.duration_s, summary
+        )
+
+
+def recording_blocks(path: Path, device: str) -> Iterator[Block]:
+    """Yield the windows of a recording; `time` is in seconds since its beginning, `label` what annotations say."""
+    for block in _of_rows(recording_rows(open_recording(path)), str(path), device):
+        features = block.table.drop_columns(list(block.beside))
+        is_bad = ~np.isfinite(np.column_stack(features.columns)).all(axis=1)
+        errors = dict.fromkeys(np.flatnonzero(is_bad).tolist(), "samples of this window are no finite numbers")
+        yield replace(block, errors=errors)
+
+
+def receiver_blocks(source: Path | BinaryIO, device: str, tuning: Tuning) -> Iterator[Block]:
+    """Yield the windows of a receiver's samples, of a file or as they come; `time` is since the beginning."""
+    notes: list[str] = []
+    if isinstance(source, Path):
+        name, found = str(source), raw_rows(source, tuning, notes)
+    else:
+        name, found = STDIN_NAME, stream_rows(PipeStream(source, STDIN_NAME), tuning, notes)
+    yield from _of_rows(found, name, device, WINDOW_S)
+    for note in notes:
+        _LOG.warning("%s: %s", name, note)
 
 
 def _of_rows(
-    found: Iterable[CaptureRows], source: str, device: str, grid: WindowGrid, summary: CaptureSummary
+    found: Iterable[SignalRows], source: str, device: str, window_s: float = 0.0, summary: CaptureSummary | None = None
 ) -> Iterator[Block]:
+    """Yield rows as blocks; those of a capture have a summary, and times of the world."""
     first = 1
     for rows in found:
         columns = {name: pa.array(values) for name, values in zip(rows.names, rows.features.T, strict=True)}
-        columns[TIME] = pa.array((rows.start_s * 1e6).astype(np.int64).view("M8[us]"))
-        if rows.keys:
-            columns[KEY] = pa.array(rows.keys)
+        is_utc = summary is not None
+        columns[TIME] = pa.array((rows.start_s * 1e6).astype(np.int64).view("M8[us]") if is_utc else rows.start_s)
+        texts = {KEY: rows.keys, LABEL: rows.labels}
+        columns |= {name: pa.array(values) for name, values in texts.items() if values}
         yield Block(
             pa.table(columns),
             first,
             source,
             device,
             roles={"time": TIME},
-            beside=(TIME, KEY) if rows.keys else (TIME,),
-            window_s=grid.duration_s,
+            beside=(TIME, *(name for name, values in texts.items() if values)),
+            window_s=window_s,
             is_partial=rows.is_partial,
             summary=summary,
         )
         first += len(rows.start_s)
-    if summary.sentence:
+    if summary is not None and summary.sentence:
         _LOG.warning("%s: %s", source, summary.sentence)
-
-
-def recording_blocks(path: Path, device: str) -> Iterator[Block]:
-    """Yield the windows of a recording; `time` is in seconds since its beginning, `label` what annotations say."""
-    first = 1
-    for rows in recording_rows(open_recording(path)):
-        is_bad = ~np.isfinite(rows.features).all(axis=1)
-        errors = dict.fromkeys(np.flatnonzero(is_bad).tolist(), "samples of this window are no finite numbers")
-        columns = {name: pa.array(values) for name, values in zip(rows.names, rows.features.T, strict=True)}
-        columns |= {TIME: pa.array(rows.time_s), LABEL: pa.array(rows.label.tolist())}
-        roles = {"time": TIME}
-        yield Block(pa.table(columns), first, str(path), device, errors, roles=roles, beside=(TIME, LABEL))
-        first += len(rows.features)
-
-
-def receiver_blocks(source: Path | BinaryIO, device: str, tuning: Tuning) -> Iterator[Block]:
-    """Yield the windows of a receiver's samples, of a file or as they come; `time` is since the beginning."""
-    notes: list[str] = []
-    name = str(source) if isinstance(source, Path) else STDIN_NAME
-    found = (
-        raw_rows(source, tuning, notes)
-        if isinstance(source, Path)
-        else stream_rows(PipeStream(source, STDIN_NAME), tuning, notes)
-    )
-    first = 1
-    for rows in found:
-        columns = {one: pa.array(values) for one, values in zip(rows.names, rows.features.T, strict=True)}
-        columns[TIME] = pa.array(rows.time_s)
-        roles = {"time": TIME}
-        yield Block(pa.table(columns), first, name, device, roles=roles, beside=(TIME,), window_s=WINDOW_S)
-        first += len(rows.features)
-    for note in notes:
-        _LOG.warning("%s: %s", name, note)

@@ -10,7 +10,7 @@ import pytest
 from tolfl.core.errors import DataError, SpecError, TolFLError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load_raw
-from tolfl.datasets.own_table import columns_of, own_rows, table_spec
+from tolfl.datasets.own_table import own_rows, table_spec
 from tolfl.runs.outcome import data_for
 from tolfl.tables import Column
 
@@ -73,7 +73,7 @@ def test_the_columns_of_one_table_are_what_a_fleet_can_agree_on(tmp_path: Path) 
     path.write_text("warm,mode\n20,eco\n21,off\n")
     raw = load_raw(table_spec(RunSpec(), str(path)))
 
-    assert columns_of(raw) == ("warm", *WORDS)
+    assert raw.names == ("warm", *WORDS)
 
 
 def test_what_a_table_leaves_open_is_read_as_the_fleet_writes_it(tmp_path: Path) -> None:

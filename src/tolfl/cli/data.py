@@ -113,12 +113,12 @@ def describe(
 def _write_columns(spec: RunSpec, name: str) -> None:
     """Write the columns of a table in TOML, for the specification that all devices of a fleet share."""
     from tolfl.datasets import check_name, load_raw
-    from tolfl.datasets.own_table import columns_of, table_spec
+    from tolfl.datasets.own_table import table_spec
 
     own = table_spec(spec, name)
     check_name(own)
     raw = load_raw(own)
-    lines = "".join(f"    {_quoted(column)},\n" for column in columns_of(raw))
+    lines = "".join(f"    {_quoted(column)},\n" for column in raw.names)
     typer.echo(f"[learn]\ncolumns = [\n{lines}]")
     if raw.schema is not None:
         typer.echo(f"schema = {_inline(raw.schema.form)}")

@@ -141,10 +141,7 @@ def _specs(asked: SpecFlags, data: str, typical: list[str]) -> tuple[DetectorSpe
     check_model(str(fields.get("model", "cells")))
     if fields.get("scaling", "none") not in SCALINGS:
         raise UnknownNameError("scaling", str(fields["scaling"]), list(SCALINGS))
-    try:
-        spec = msgspec.convert(fields, DetectorSpec).check()
-    except msgspec.ValidationError as error:
-        raise SpecError(f"a setting of the detector is wrong: {error}") from None
+    spec = DetectorSpec.from_fields(fields)
     of_run = {name: given[name] for name in _DATA.split() if name in given and name != "fail"}
     run = spec_from_flags(RunSpec(), {**of_run, "data": data}, of_data)
     if typical:

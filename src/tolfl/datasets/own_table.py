@@ -69,7 +69,7 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     if files and is_of_arrays(files[0]):
         raw = _of_arrays(spec.data, files, own, columns)
     elif files and is_capture(files[0]):
-        raw = _with_features(raw, [_place_of(column, columns_of(raw), raw.name) for column in columns])
+        raw = _with_features(raw, [_place_of(column, raw.names, raw.name) for column in columns])
     elif columns:
         from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
 
@@ -82,19 +82,7 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     rows = np.flatnonzero(mask_of(raw.labels, typical))
     if not len(rows):
         raise DataError(f"{raw.name}: not a single typical row; the typical classes are {', '.join(typical)}")
-    if raw.missing is not None and (missing := raw.missing.reshape(raw.n_samples, -1)[rows]).any():
-        is_error = missing & ~np.array([bool(name_and_unit(name)[3]) for name in columns_of(raw)])
-        if is_error.any():  # what is measured may be missing
-            row, place = (int(index) for index in np.argwhere(is_error)[0])
-            name = columns_of(raw)[place]
-            raise DataError(
-                f"{raw.name}: data row {int(rows[row]) + 1}: {name!r} is missing; fill it in, or leave the row out"
-            )
-        values = raw.samples.reshape(raw.n_samples, -1)[rows].astype(np.float32)
-        values[missing] = np.nan
-        return values
-    values = raw.samples.reshape(raw.n_samples, -1)[rows].astype(np.float32)
-    return values * np.float32(raw.scale) if raw.scale != 1.0 else values
+    return raw.values(rows, "fill it in, or leave the row out")
 
 
 def _check_words(fleet: Schema, own: Schema, name: str) -> None:
@@ -168,12 +156,6 @@ def _with_names(data: FederatedDataset, names: tuple[str, ...]) -> FederatedData
     bounds = np.cumsum([0, *(last - first for first, last in (slices[name] for name in names))])
     labels = None if data.labels is None else data.labels[order]
     return replace(data, pool=data.pool[order], bounds=tuple(map(int, bounds)), labels=labels, names=names)
-
-
-def columns_of(raw: RawData) -> tuple[str, ...]:
-    """Return the columns that a fleet can agree on from one device's table."""
-    n_features = int(np.prod(raw.samples.shape[1:]))
-    return raw.feature_names or tuple(f"x{place}" for place in range(n_features))
 
 
 def table_spec(spec: RunSpec, path: str) -> RunSpec:
@@ -305,7 +287,7 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
 
 def _chosen(windows: RawData, spec: DatasetSpec) -> RawData:
     """Return windows with the features that a specification names, their units or not; all, if it names none."""
-    names = columns_of(windows)
+    names = windows.names
     written = {name_and_unit(name)[0]: name for name in names} | {name: name for name in names}
     for asked, what in ((spec.columns, "--columns"), (spec.ignore, "--ignore")):
         if unknown := [name for name in asked if name not in written]:
@@ -326,7 +308,7 @@ def _chosen(windows: RawData, spec: DatasetSpec) -> RawData:
 
 def _with_features(windows: RawData, places: Sequence[int]) -> RawData:
     """Return windows with some of their features."""
-    names = tuple(columns_of(windows)[place] for place in places)
+    names = tuple(windows.names[place] for place in places)
     assert windows.schema is not None
     return replace(
         windows,

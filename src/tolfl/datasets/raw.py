@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tolfl.core.errors import DataError
 from tolfl.datasets.federated import Samples
+from tolfl.tables.schema import name_and_unit, word_column
 
 if TYPE_CHECKING:
     from tolfl.tables import Schema
@@ -57,6 +59,36 @@ class RawData:
     def classes(self) -> tuple[str, ...]:
         """The classes in order: numbers by value, else by name."""
         return in_order(np.unique(self.labels).tolist())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the numbers of a sample are called."""
+        return self.feature_names or tuple(f"x{place}" for place in range(int(np.prod(self.samples.shape[1:]))))
+
+    def values(self, rows: slice | NDArray[np.int64], advice: str = "") -> Samples:
+        """Return rows as flat numbers, NaN where a value is missing; `advice`: what to do, where none may be.
+
+        What is measured may be missing all the same: no signal strength of a second without a frame.
+        """
+        values = self.samples.reshape(self.n_samples, -1)[rows].astype(np.float32)
+        if self.scale != 1.0:
+            values *= np.float32(self.scale)
+        if self.missing is None:
+            return values
+        values[self.missing.reshape(self.n_samples, -1)[rows]] = np.nan
+        if advice and (gaps := self.gaps(values)).any():
+            row, column = (int(place) for place in np.argwhere(gaps)[0])
+            name = word_column(self.names[column]) or self.names[column]
+            number = int(np.arange(self.n_samples)[rows][row]) + 1
+            raise DataError(
+                f"{self.name}: data row {number}: {name!r} is missing ({int(gaps.sum())} values are); {advice}"
+            )
+        return values
+
+    def gaps(self, values: Samples) -> NDArray[np.bool_]:
+        """Return which values are missing and should not be."""
+        may_miss = np.array([bool(name_and_unit(name)[3]) for name in self.names])
+        return np.asarray(np.isnan(values) & ~may_miss)
 
 
 def in_order(names: Sequence[str]) -> tuple[str, ...]:

@@ -11,10 +11,9 @@ import numpy as np
 from tolfl.core.errors import DataError
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import check_name, is_path, load, load_raw
-from tolfl.datasets.federated import FederatedDataset, Samples
+from tolfl.datasets.federated import FederatedDataset
 from tolfl.datasets.raw import RawData, in_order
 from tolfl.datasets.split import Choice, Parts, Rows, choose, share_out, split
-from tolfl.tables.schema import name_and_unit, word_column
 
 #: The name of the one device, where nobody says whose rows these are.
 THE_DEVICE = "all"
@@ -52,7 +51,10 @@ def unscaled(
         told = _without_rows(raw, places)
     else:
         places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
-    values, notes = _values(raw, fill_missing)
+    advice = "" if fill_missing else "fill them in, leave the rows out, or use --fill-missing"
+    values = raw.values(slice(None), advice)
+    if n_missing := int(raw.gaps(values).sum()) if raw.missing is not None else 0:
+        told = (*told, f"{n_missing} missing values are taken as the usual value of their column")
     tested = np.concatenate([parts.typical_test, parts.anomalous_test])
     has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
     data = FederatedDataset(
@@ -62,9 +64,8 @@ def unscaled(
         values[tested] if has_test else None,
         np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
     )
-    names = raw.feature_names or tuple(f"x{place}" for place in range(values.shape[1]))
-    named = _named(data, list(places), names)
-    return replace(named, schema=raw.schema, networks=raw.networks), (*told, *notes)
+    named = _named(data, list(places), raw.names)
+    return replace(named, schema=raw.schema, networks=raw.networks), told
 
 
 def fleet_rows(spec: RunSpec) -> FederatedDataset:
@@ -111,27 +112,3 @@ def _without_rows(raw: RawData, places: Mapping[str, Rows]) -> tuple[str, ...]:
     idle = [name for name in names if name not in places]
     more = f" and {len(idle) - 5} more" if len(idle) > 5 else ""
     return (f"without a typical row, and so no part of the fleet: {', '.join(idle[:5])}{more}",) if idle else ()
-
-
-def _values(raw: RawData, fill_missing: bool) -> tuple[Samples, tuple[str, ...]]:
-    """Return all samples as flat rows; a missing value is NaN, or refused."""
-    values = raw.samples.reshape(raw.n_samples, -1).astype(np.float32)
-    if raw.scale != 1.0:
-        values *= np.float32(raw.scale)
-    if raw.missing is None:
-        return values, ()
-    missing = raw.missing.reshape(values.shape)
-    may_miss = np.array([bool(name_and_unit(name)[3]) for name in raw.feature_names or ()])
-    if len(may_miss) and not (missing & ~may_miss).any():  # what is measured may be missing
-        values[missing] = np.nan
-        return values, ()
-    if not fill_missing:
-        row, column = (int(place) for place in np.argwhere(missing)[0])
-        feature = raw.feature_names[column] if raw.feature_names else f"x{column}"
-        name = word_column(feature) or feature
-        raise DataError(
-            f"{raw.name}: data row {row + 1}: {name!r} is missing ({int(missing.sum())} values are); "
-            "fill them in, leave the rows out, or use --fill-missing"
-        )
-    values[missing] = np.nan
-    return values, (f"{int(missing.sum())} missing values are taken as the usual value of their column",)

@@ -6,7 +6,7 @@ the specification: every device that has the state writes the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -240,15 +240,7 @@ def spec_for_run(run: RunSpec) -> DetectorSpec:
         "scheme": run.scheme, "clusters": run.clusters, "rounds": run.rounds,
         "on_head_failure": run.on_head_failure, "seed": run.seed,
     }  # fmt: skip
-    return spec_from_fields({**of_run, **settings}, "learn")
-
-
-def spec_from_fields(fields: Mapping[str, object], source: str) -> DetectorSpec:
-    """Return a detector's specification of plain values, or say in one sentence what is wrong with one."""
-    try:
-        return msgspec.convert(dict(fields), DetectorSpec).check()
-    except msgspec.ValidationError as error:
-        raise SpecError(f"{source}: a setting of the detector is wrong: {error}") from None
+    return DetectorSpec.from_fields({**of_run, **settings}, "learn: ")
 
 
 def learn_of(spec: DetectorSpec) -> dict[str, object]:

@@ -6,6 +6,7 @@ What a field with a title says of itself is the help of its flag in `tolfl fit`,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -57,6 +58,14 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float | Literal["auto"], Meta(title="auto, or the share of training rows that is to be anomalous.")
     ] = "auto"
     seed: int = 0
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], source: str = "") -> DetectorSpec:
+        """Return a specification of plain values, or say in one sentence what is wrong with one."""
+        try:
+            return msgspec.convert(dict(fields), cls).check()
+        except msgspec.ValidationError as error:
+            raise SpecError(f"{source}a setting of the detector is wrong: {error}") from None
 
     @property
     def budget(self) -> float:

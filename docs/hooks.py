@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from docs.generate import outside  # noqa: E402  (found through the line above)
+from docs.generate import links  # noqa: E402  (found through the line above)
 from docs.generate.pages import PARTS  # noqa: E402
 
 #: In this order, where a page has a diagram.
@@ -30,8 +30,8 @@ _origins: dict[str, str] = {}
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add what pages link to outside docs/, and pages to the sections of the navigation that do not name them."""
     pages = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
-    for path in outside.reached(pages):
-        place, text = outside.place_in_site(path), outside.shown(path)
+    for path in links.reached(pages):
+        place, text = links.place_in_site(path), links.shown(path)
         _origins[place] = path
         files.append(
             File.generated(config, place, abs_src_path=str(ROOT / path))
@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     uri = page.file.src_uri
     origin = _origins.get(uri, f"docs/{uri}")
     filled = _MARK.sub(lambda found: PARTS[found[1]](), markdown)
-    return outside.replaced(filled, lambda target: outside.target_in_site(origin, target))
+    return links.replaced(filled, lambda target: links.target_in_site(origin, target))
 
 
 def on_page_content(html: str, **_: Any) -> str:

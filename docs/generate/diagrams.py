@@ -30,21 +30,13 @@ DEAD = "dead"
 
 
 @dataclass(frozen=True)
-class Said:
-    """A message that arrived."""
+class Sent:
+    """A message; one to somebody who is dead, or across a cut, is lost."""
 
     sender: int
     to: int
     message: AnyMessage
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A message to somebody who is dead, or across a cut."""
-
-    sender: int
-    to: int
-    message: AnyMessage
+    is_lost: bool
 
 
 @dataclass(frozen=True)
@@ -55,10 +47,10 @@ class Happened:
     what: Train | Announce | TakeOver | Die | PeerFailed
 
 
-Entry = Said | Lost | Happened
+Entry = Sent | Happened
 
 
-class Watched(Timeline):
+class TracedTimeline(Timeline):
     """A timeline with a memory."""
 
     def __init__(self, world: World, plan: FailurePlan) -> None:
@@ -70,8 +62,7 @@ class Watched(Timeline):
     def _happen(self, device: int, event: Event | Cut) -> None:
         if isinstance(event, Received):
             is_lost = device not in self.devices or self._is_cut(device, event.message.sender)
-            kind = Lost if is_lost else Said
-            self.entries.append(kind(event.message.sender, device, event.message))
+            self.entries.append(Sent(event.message.sender, device, event.message, is_lost))
         elif isinstance(event, PeerFailed) and device in self.devices:
             self.entries.append(Happened(device, event))
         super()._happen(device, event)
@@ -85,7 +76,7 @@ class Watched(Timeline):
         if isinstance(effect, Train | Announce | TakeOver | Die):
             self.entries.append(Happened(device, effect))
         if isinstance(effect, Send) and effect.to not in self.devices:
-            self.entries.append(Lost(device, effect.to, effect.message))
+            self.entries.append(Sent(device, effect.to, effect.message, is_lost=True))
         super()._do(device, effect)
         if isinstance(effect, Die):
             self._note_state(device, DEAD)
@@ -102,13 +93,13 @@ def state_of(device: Device) -> str:
     return device.stopped or device.role
 
 
-def watched(fail: str = "", **options: object) -> Watched:
+def traced(fail: str = "", **options: object) -> TracedTimeline:
     """Play a run to its end and return it; four devices in two clusters unless asked otherwise."""
     blobs = {"samples_per_device": 20, "n_features": 4, "n_test": 2}
     small = {"data": "blobs", "devices": 4, "clusters": 2, "rounds": 2, "blobs": blobs}
     spec = RunSpec.from_fields({**small, "fail": fail, **options}).check()
     data = load(spec)
-    timeline = Watched(world_of(spec, data, learner_of(fleet_of(spec, data))), failure_plan(spec))
+    timeline = TracedTimeline(world_of(spec, data, learner_of(fleet_of(spec, data))), failure_plan(spec))
     for _ in timeline.play():
         pass
     return timeline
@@ -134,7 +125,7 @@ def filled(text: str) -> str:
 
 def diagram(name: str) -> str:
     """Return the first round of a scenario, up to where everybody who is left trains on its model."""
-    run = watched(SCENARIOS[name])
+    run = traced(SCENARIOS[name])
     lines = ["sequenceDiagram"]
     for index, cluster in enumerate(run.world.rules.topology.clusters):
         lines += [f"    box cluster {index}", *(f"        participant {_called(one)}" for one in cluster), "    end"]
@@ -143,7 +134,7 @@ def diagram(name: str) -> str:
     return "\n".join(lines)
 
 
-def _first_round(run: Watched) -> Iterable[Entry]:
+def _first_round(run: TracedTimeline) -> Iterable[Entry]:
     """Yield what happens until all live devices train on one and the same later model."""
     trains_on: dict[int, str] = {}
     for entry in run.entries:
@@ -181,11 +172,9 @@ def _lines(key: tuple[str, str], entries: list[Entry]) -> list[str]:
 
 def _line(entry: Entry) -> str:
     match entry:
-        case Said(sender, to, message):
+        case Sent(sender, to, message, is_lost):
             arrow = "->>" if isinstance(message, Report | Mean | Closed) else "-->>"
-            return f"d{sender}{arrow}d{to}: {_words(message)}"
-        case Lost(sender, to, message):
-            return f"d{sender}-xd{to}: {_words(message)}"
+            return f"d{sender}{'-x' if is_lost else arrow}d{to}: {_words(message)}"
         case Happened(device, Announce(record=record)):
             return f"Note over d{device}: closes round {record.version.round - 1} with {_ids(record.included)}"
         case Happened(device, TakeOver(cluster=cluster)):

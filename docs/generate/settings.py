@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
 import operator
 import re
 import textwrap
-import tokenize
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -27,43 +26,42 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], object]] = {
     ast.Mult: operator.mul,
     ast.Pow: operator.pow,
 }
-_Comments = dict[int, tuple[str, bool]]  #: by line, and whether it has the line for itself
+_COMMENT = re.compile(r"(?:^|\s)#:? (?!noqa|-- )(.*)$")  #: `# -- ...` heads a part of a class
 
 
-class Said(NamedTuple):
+class Constant(NamedTuple):
     """A name that is assigned in a module or class."""
 
     value: str  #: as it is written
     comment: str  #: '' where there is none
 
 
-def said_in_module(name: str) -> dict[str, Said]:
+def constants_of(name: str) -> dict[str, Constant]:
     """Return every name on the top level of a module.
 
-    >>> said_in_module("net.wire")["CHUNK_BYTES"].value
-    '256 * 1024'
+    >>> constants_of("net.wire")["CHUNK_BYTES"].value
+    '64 * 1024'
     """
     path = SOURCES / f"{name.replace('.', '/')}.py"
     source = path.read_text(encoding="utf-8")
-    return _said(ast.parse(source).body, source)
+    return _constants(ast.parse(source).body, source)
 
 
-def said_in_class(kind: type) -> dict[str, Said]:
+def fields_of(kind: type) -> dict[str, Constant]:
     """Return every field of a class.
 
-    >>> from tolfl.core.spec import LinkModel
-    >>> said_in_class(LinkModel)["bandwidth_bps"].comment
-    "of every device's link"
+    >>> fields_of(Timing)["heartbeat_s"].comment.partition(";")[0]
+    'between two signs of life'
     """
     source = textwrap.dedent(inspect.getsource(kind))
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
-    return _said(definition.body, source)
+    return _constants(definition.body, source)
 
 
 def names_in(name: str) -> list[str]:
     """Return the public names of a package."""
-    names = ast.literal_eval(said_in_module(f"{name}.__init__" if name else "__init__")["__all__"].value)
+    names = ast.literal_eval(constants_of(f"{name}.__init__" if name else "__init__")["__all__"].value)
     return [str(one) for one in names]
 
 
@@ -82,22 +80,18 @@ def _folded(node: ast.expr) -> object:
     return ast.literal_eval(node)
 
 
-def _said(body: list[ast.stmt], source: str) -> dict[str, Said]:
-    by_line = _comments_by_line(source)
-    return {
-        name: Said(value, _beside(statement, by_line) or _above(statement, by_line))
-        for statement in body
-        for name, value in _assigned(statement)
-    }
-
-
-def _comments_by_line(source: str) -> _Comments:
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        token.start[0]: (token.string.lstrip("#").lstrip(":").strip(), not token.line[: token.start[1]].strip())
-        for token in tokens
-        if token.type == tokenize.COMMENT
-    }
+def _constants(body: list[ast.stmt], source: str) -> dict[str, Constant]:
+    """Return the names that statements assign, each with the comments beside it, else with those above it."""
+    lines = source.splitlines()
+    found: dict[str, Constant] = {}
+    for statement in body:
+        first, last = statement.lineno - 1, statement.end_lineno
+        above = list(takewhile(re.compile(r"\s*#").match, reversed(lines[:first])))
+        beside = [line for line in lines[first:last] if _COMMENT.search(line)]
+        texts = [_COMMENT.search(line) for line in beside or reversed(above)]
+        comment = " ".join(text[1] for text in texts if text)
+        found |= {name: Constant(value, comment) for name, value in _assigned(statement)}
+    return found
 
 
 def _assigned(statement: ast.stmt) -> list[tuple[str, str]]:
@@ -111,21 +105,6 @@ def _assigned(statement: ast.stmt) -> list[tuple[str, str]]:
         case _:
             pairs = []
     return [(name.id, ast.unparse(value)) for name, value in pairs if isinstance(name, ast.Name)]
-
-
-def _beside(statement: ast.stmt, by_line: _Comments) -> str:
-    last = statement.end_lineno or statement.lineno
-    found = (by_line.get(line, ("", True)) for line in range(statement.lineno, last + 1))
-    return " ".join(comment for comment, is_alone in found if not is_alone and not comment.startswith("noqa"))
-
-
-def _above(statement: ast.stmt, by_line: _Comments) -> str:
-    lines: list[str] = []
-    line = statement.lineno - 1
-    while line in by_line and by_line[line][1]:
-        lines.insert(0, by_line[line][0])
-        line -= 1
-    return " ".join(lines)
 
 
 # -- the pages of limits and of the specification -----------------------------------------------------------------
@@ -211,7 +190,7 @@ def limits() -> str:
 
 
 def _timing() -> str:
-    said = said_in_class(Timing)
+    said = fields_of(Timing)
     presets = [Timing.preset(name) for name in PRESETS]
     rows = [
         [f"`{field}`", *(number(getattr(preset, field), field) for preset in presets), cell(said[field].comment)]
@@ -221,7 +200,7 @@ def _timing() -> str:
 
 
 def _constant(module: str, name: str, words: str) -> list[str]:
-    found = said_in_module(module)[name]
+    found = constants_of(module)[name]
     said = words or found.comment
     if not said:
         raise ValueError(f"tolfl.{module}.{name} has no comment, and the page no words for it")
@@ -234,15 +213,16 @@ def settings() -> str:
 
 
 def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:
-    said, hints = said_in_class(kind), get_type_hints(kind, include_extras=True)
+    comments, hints = fields_of(kind), get_type_hints(kind, include_extras=True)
     rows, below = [], []
     for field in msgspec.structs.fields(kind):
         name = f"{path}{field.name}"
         if isinstance(field.default, msgspec.Struct):
             below += [f"## [{name}]", cell(_about(type(field.default))), *_struct(type(field.default), f"{name}.")]
         else:
-            what = said[field.name].comment or title(hints[field.name])
-            rows.append([f"`{name}`", _default(field.default, field.name), _allowed(hints[field.name]), cell(what)])
+            hint = hints[field.name]
+            what = comments[field.name].comment or title(hint)
+            rows.append([f"`{name}`", _default(field.default, field.name), _allowed(hint), cell(what)])
     return [table(["field", "default", "allowed", "what"], rows), *below]
 
 

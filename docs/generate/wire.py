@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from docs.generate.settings import said_in_class
+from docs.generate.settings import fields_of
 from docs.generate.words import cell, table
 from tolfl.net import wire
 from tolfl.protocol import messages
@@ -81,7 +81,7 @@ def _sections(kinds: Iterable[Kind], without: tuple[str, ...] = ()) -> list[str]
 
 
 def _fields(kind: Kind, without: tuple[str, ...] = ()) -> str:
-    said = {name: one.comment for base in reversed(_bases(kind)) for name, one in said_in_class(base).items()}
+    said = {name: one.comment for base in reversed(_bases(kind)) for name, one in fields_of(base).items()}
     rows = [
         [f"`{name}`", f"`{_type(kind, name)}`", cell(said.get(name) or _SAID[name])]
         for name in kind.__struct_fields__

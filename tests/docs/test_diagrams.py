@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate.diagrams import DEAD, PAGE, SCENARIOS, diagram, filled, state_of, watched
+from docs.generate.diagrams import DEAD, PAGE, SCENARIOS, diagram, filled, state_of, traced
 from tests.protocol.fleets import clusters, started
 from tolfl.protocol.device import Device
 from tolfl.protocol.events import LeaveAsked
@@ -62,7 +62,7 @@ def grouped(change: tuple[str, str]) -> tuple[str, str]:
 
 
 def test_every_change_that_happens_is_drawn_and_every_one_that_is_drawn_happens() -> None:
-    seen = {grouped(change) for fail, options in STORIES for change in watched(fail, **options).changes}
+    seen = {grouped(change) for fail, options in STORIES for change in traced(fail, **options).changes}
     leaver = started(clusters([0, 1], [2, 3]), id=1)
     before = state_of(leaver)
     leaver.handle(LeaveAsked())

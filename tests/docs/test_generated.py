@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tolfl
-from docs.generate import commands, outside, pages, settings, wire
+from docs.generate import commands, links, pages, settings, wire
 from docs.generate.pages import PARTS
-from docs.generate.settings import evaluated, said_in_module
+from docs.generate.settings import constants_of, evaluated
 from docs.generate.words import cell, number
 from tolfl.cli import app
 from tolfl.core.spec import RunSpec
@@ -103,20 +103,20 @@ def test_every_mark_of_a_page_has_its_generator() -> None:
     ],
 )
 def test_a_link_leads_to_the_same_file_in_the_site(page: str, target: str, expected: str) -> None:
-    assert outside.target_in_site(page, target) == expected
+    assert links.target_in_site(page, target) == expected
 
 
 def test_code_and_addresses_are_no_links_to_files() -> None:
     text = "[a](b.md) [c](https://x.org/d.md) [e](#f)\n```\n[g](h.md)\n```\n![i](j.png#k)\n"
 
-    assert outside.targets(text) == ["b.md", "j.png"]
-    assert outside.replaced(text, lambda target: f"x/{target}") == text.replace("(b.md)", "(x/b.md)").replace(
+    assert links.targets(text) == ["b.md", "j.png"]
+    assert links.replaced(text, lambda target: f"x/{target}") == text.replace("(b.md)", "(x/b.md)").replace(
         "(j.png", "(x/j.png"
     )
 
 
-def test_what_a_page_outside_leads_to_is_part_of_the_site() -> None:
-    reached = set(outside.reached(["docs/README.md", "docs/reference/wire.md"]))
+def test_what_a_page_links_leads_to_is_part_of_the_site() -> None:
+    reached = set(links.reached(["docs/README.md", "docs/reference/wire.md"]))
 
     assert {"CONTRIBUTING.md", "SECURITY.md", "src/tolfl/net/wire.py"} <= reached
     assert not any(path.startswith("docs/") for path in reached)
@@ -131,9 +131,9 @@ def test_numbers_have_the_unit_of_their_name() -> None:
 
 
 def test_a_constant_is_read_with_its_comment_without_importing_it() -> None:
-    found = said_in_module("signals.pcap")["_LONGEST_BLOCK_BYTES"]
+    found = constants_of("signals.pcap")["_LONGEST_BLOCK_BYTES"]
 
     assert evaluated(found.value) == 64 * 2**20
-    assert said_in_module("net.connection")["_MAX_PAYLOADS"].comment.startswith("Models that may wait")
+    assert constants_of("net.connection")["_MAX_PAYLOADS"].comment.startswith("Models that may wait")
     with pytest.raises(ValueError, match="malformed"):
         evaluated("open('x')")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_flags, spec_from_flags
-from tolfl.cli.output import console_for_tables, new_table, show_json
+from tolfl.cli.output import show, table_of
 from tolfl.cli.spectrogram import spectrogram
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
@@ -20,6 +20,7 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     import numpy as np
 
+    from tolfl.cli.output import Line
     from tolfl.datasets.describe import Description
     from tolfl.signals.comms_ml_generator import CapturePart
     from tolfl.signals.published_configs import SimConfig
@@ -42,15 +43,9 @@ def list_(data_dir: flags.DataDir = None, format: flags.HowShown = Format.TABLE)
     """
     from tolfl.datasets import DATASETS
 
-    found = [(name, what, _where(name, data_dir or "")) for name, what in DATASETS.items()]
-    if format is Format.JSON:
-        rows = [{"name": name, "what": what, "where": where} for name, what, where in found]
-        show_json(rows)
-        return
-    table = new_table("name", "what", "where")
-    for name, what, where in found:
-        table.add_row(name, what, where or f"not here: tolfl data get {name}")
-    console_for_tables().print(table)
+    found = [{"name": name, "what": what, "where": _where(name, data_dir or "")} for name, what in DATASETS.items()]
+    rows = ((one["name"], one["what"], one["where"] or f"not here: tolfl data get {one['name']}") for one in found)
+    show(found, format, [table_of(["name", "what", "where"], rows)])
 
 
 def _where(name: str, data_dir: str) -> str:
@@ -96,10 +91,7 @@ def describe(
 
     data = load(spec.check())
     found = described(data)
-    if format is Format.JSON:
-        show_json(found.to_dict())
-    else:
-        _show(found)
+    show(found.to_dict(), format, _lines_of(found))
     if out is not None:
         path = out / f"{Path(name).stem}.png"
         try:
@@ -135,24 +127,22 @@ def _inline(value: object) -> str:
     return "{" + ", ".join(f"{_quoted(key)} = {_inline(one)}" for key, one in value.items()) + "}"
 
 
-def _show(found: Description) -> None:
-    console = console_for_tables()
+def _lines_of(found: Description) -> Iterator[Line]:
     n_train = sum(sum(counts.values()) for counts in found.per_device)
     n_test = sum(found.test.values())
     held_back = f"{found.n_validation} held back for validation, {n_test} to test"
-    console.print(f"{found.name}: {found.n_features} features; {n_train} samples to train on, {held_back}")
+    yield f"{found.name}: {found.n_features} features; {n_train} samples to train on, {held_back}"
     classes = list(dict.fromkeys(name for counts in found.per_device for name in counts))
-    table = new_table("training samples", *classes)
-    for device, counts in enumerate(found.per_device):
-        table.add_row(f"device {device}", *(str(counts.get(name, "")) for name in classes))
-    console.print(table)
+    rows = [
+        (f"device {device}", *(str(counts.get(name, "")) for name in classes))
+        for device, counts in enumerate(found.per_device)
+    ]
+    yield table_of(["training samples", *classes], rows)
     if not found.test:
-        console.print("no test set: there is no anomalous class")
+        yield "no test set: there is no anomalous class"
         return
-    table = new_table("test samples", "", "")
-    for name, count in found.test.items():
-        table.add_row(name, str(count), "anomalous" if name in found.anomalous else "typical")
-    console.print(table)
+    kinds = {name: "anomalous" if name in found.anomalous else "typical" for name in found.test}
+    yield table_of(["test samples", "", ""], ((name, str(count), kinds[name]) for name, count in found.test.items()))
 
 
 @app.command()

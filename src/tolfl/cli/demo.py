@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli.output import console_for_tables, new_table, number
+from tolfl.cli.output import number, say, table_of
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
@@ -58,7 +58,7 @@ def demo(
     base = RunSpec(data=data, devices=devices, clusters=min(3, devices), seed=seed, learn={"what": "detector"})
     chosen = msgspec.structs.replace(base, fail=f"server@{_DETECTOR_HALF}", on_head_failure="elect")
     how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
-    _say(
+    say(
         f"{devices} devices learn one anomaly detector together, each from its own rows of {data} (seed {seed}), {how}."
         f" After {_DETECTOR_HALF} rounds the server, device 0, is killed."
     )
@@ -69,17 +69,13 @@ def demo(
         _simulate(what, spec, folder / name, samples)
     runs = {_TAKEN_OVER + " (real processes)": read_run(folder / _REAL)} if told == _REAL else {}
     runs |= {what: read_run(folder / name) for name, (what, _) in specs.items() if name != _SIMULATED or name == told}
-    _say()
+    say("")
     _show_table(runs)
     is_kept = _show_what_happened(folder, told)
     _show_alarms(folder / told, samples)
     _show_files(runs, folder, told)
     if not is_kept:
         raise typer.Exit(1)
-
-
-def _say(text: str = "") -> None:
-    console_for_tables().print(text, soft_wrap=True)
 
 
 def _folder(out: Path | None) -> Path:
@@ -200,15 +196,15 @@ def _rounds(run: RunFolder) -> list[RoundClosed]:
 
 
 def _show_table(runs: Mapping[str, RunFolder]) -> None:
-    table = new_table("", "AUROC", "devices in the last round", "what is left")
+    rows = []
     for what, run in runs.items():
         assert run.summary is not None
         n_models = len(run.summary["auroc_per_model"])
         kind = "detector" if run.spec.learn else "model"
         left = f"one {kind}" if n_models == 1 else f"{n_models} {kind}s, one per device"
         left = left if n_models else "no detector: thresholds were to come"
-        table.add_row(what, number(run.auroc), "" if run.spec.devices == 1 else _last_round(run), left)
-    console_for_tables().print(table)
+        rows.append((what, number(run.auroc), "" if run.spec.devices == 1 else _last_round(run), left))
+    say(table_of(["", "AUROC", "devices in the last round", "what is left"], rows))
 
 
 def _last_round(run: RunFolder) -> str:
@@ -224,19 +220,19 @@ def _show_what_happened(folder: Path, told: str) -> bool:
 
     run = read_run(folder / told)
     history = FailureHistory.of(run.records)
-    _say()
-    console_for_tables().print(" ".join(sentence(one, history.stages) for one in history.incidents))
+    say("")
+    say(" ".join(sentence(one, history.stages) for one in history.incidents))
     if told == _SIMULATED:
         return True
     if detector_bytes(folder / told) == detector_bytes(folder / _SIMULATED):
-        _say("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
+        say("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
         return True
-    _say("The detector differs from the one that the simulator predicted.")
+    say("The detector differs from the one that the simulator predicted.")
     real, simulated = (
         [(line.round, line.included) for line in _rounds(one)] for one in (run, read_run(folder / _SIMULATED))
     )
     if real != simulated:
-        _say("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
+        say("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
     return real != simulated
 
 
@@ -273,13 +269,13 @@ def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
         n_found += len(found)
         if len(found):
             alarms.append(f"  device {device}: {_alarm(detector, found[0])}")
-    _say()
-    console_for_tables().print(
+    say("")
+    say(
         f"Now each of the {len(survivors)} survivors scores rows that nobody has seen, with the detector that it has. "
         f"Of {len(usual)} usual rows {n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of "
         f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:"
     )
-    _say("\n".join(alarms[:_ALARMS_SHOWN]))
+    say("\n".join(alarms[:_ALARMS_SHOWN]))
 
 
 def _alarm(detector: Detector, row: Samples) -> str:
@@ -309,7 +305,7 @@ def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
         problem = f"the figure cannot be written ({error.strerror}); choose another --out"
         raise RunDirectoryError(folder, problem) from None
     write_report(report_context(read_run(folder / told)), page, ReportFormat.HTML)
-    _say(
+    say(
         f"""
 figure:    {figure}
 report:    {page}  (open it in a browser)

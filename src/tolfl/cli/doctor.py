@@ -21,10 +21,13 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import console_for_tables, new_table, show_json
+from tolfl.cli.output import show, table_of
 from tolfl.core.errors import DataError, TolFLError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
+    from tolfl.cli.output import Line
     from tolfl.net.node_config import NodeConfig
     from tolfl.net.tls import Credentials
 
@@ -111,29 +114,23 @@ def doctor(
             areas[area].append(result)
     if fleet is not None:
         areas["certificates"] += check_fleet(fleet)
-    if format is Format.JSON:
-        show_json([{"area": area, **one._asdict()} for area, results in areas.items() for one in results])
-    else:
-        _show(areas)
-    if any(one.state is PROBLEM for results in areas.values() for one in results):
+    found = [{"area": area, **one._asdict()} for area, results in areas.items() for one in results]
+    show(found, format, _lines_of(areas))
+    if any(one["state"] is PROBLEM for one in found):
         raise typer.Exit(1)
 
 
-def _show(areas: dict[str, list[CheckResult]]) -> None:
+def _lines_of(areas: dict[str, list[CheckResult]]) -> Iterator[Line]:
     from rich.text import Text
 
-    console = console_for_tables()
-    table = new_table("", "", "")
-    table.show_header, table.columns[0].no_wrap = False, True
+    rows: list[tuple[str | Text, ...]] = []
     for area, results in areas.items():
-        if results:
-            table.add_row(Text(area, style="bold"))
-        for one in results:
-            table.add_row(Text(f"  {one.state}", style=_COLOURS[one.state]), one.name, one.sentence)
-    console.print(table)
+        rows += [(Text(area, style="bold"),)] * bool(results)
+        rows += [(Text(f"  {one.state}", style=_COLOURS[one.state]), one.name, one.sentence) for one in results]
+    yield table_of(["", "", ""], rows, whole=0)
     states = [one.state for results in areas.values() for one in results]
     counts = [(state, states.count(state)) for state in (PROBLEM, WARNING)]
-    console.print(", ".join(f"{count} {state}{'s' * (count != 1)}" for state, count in counts))
+    yield ", ".join(f"{count} {state}{'s' * (count != 1)}" for state, count in counts)
 
 
 # -- versions ---------------------------------------------------------------------------------------------------

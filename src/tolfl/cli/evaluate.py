@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,11 +15,12 @@ from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
 from tolfl.cli.flags import Format, spec_from_flags
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.output import console_for_tables, indented_json, new_table, number, show_json
+from tolfl.cli.output import indented_json, number, show, table_of
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
+    from tolfl.cli.output import Line
     from tolfl.detect import Detector
     from tolfl.detect.quality import Evaluation, LabelledScores
     from tolfl.tables import Roles
@@ -69,10 +71,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     result = {"model": str(model), "data": data, **msgspec.to_builtins(found)}
     if out is not None:
         _draw(judged, detector.thresholds.threshold, result, out)
-    if format is Format.JSON:
-        show_json(result)
-        return
-    _show(found, out)
+    show(result, format, _lines_of(found, out))
 
 
 def _judged_table(
@@ -147,21 +146,20 @@ def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out:
         raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
 
 
-def _show(found: Evaluation, out: Path | None) -> None:
-    console = console_for_tables()
+def _lines_of(found: Evaluation, out: Path | None) -> Iterator[Line]:
     heads = ("rows", "anomalous", "AUROC", "avg. precision", "partial AUROC", "false alarms", "detected")
     times = ("events", "noticed", "median s", "longest s") if found.detections is not None else ()
-    table = new_table("", *heads, *times)
-    rows = [("fleet", found.fleet, found.detections)]
-    rows += [(name, one, found.detections_per_device.get(name)) for name, one in found.per_device.items()]
-    for name, quality, detections in rows[:21]:
+    parts = [("fleet", found.fleet, found.detections)]
+    parts += [(name, one, found.detections_per_device.get(name)) for name, one in found.per_device.items()]
+    rows = []
+    for name, quality, detections in parts[:21]:
         scores = (number(value) for value in (quality.auroc, quality.average_precision, quality.partial_auroc))
         rates = (number(value, 4) for value in (quality.false_alarm_rate, quality.detection_rate))
         cells = [name, str(quality.n_rows), str(quality.n_anomalous), *scores, *rates]
         if detections is not None:
             cells += [str(detections.n_events), str(detections.n_detected)]
             cells += [number(detections.median_s, 1), number(detections.longest_s, 1)]
-        table.add_row(*cells)
-    console.print(table)
+        rows.append(cells)
+    yield table_of(["", *heads, *times], rows)
     if out is not None:
-        console.print(f"folder: {out}  (roc.png, histogram.png, timeline.png, evaluation.json)")
+        yield f"folder: {out}  (roc.png, histogram.png, timeline.png, evaluation.json)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +14,12 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, new_directory, run_directory, spec_flags
-from tolfl.cli.output import indented_json, show_json, show_tables
+from tolfl.cli.output import indented_json, lines_of_tables, show
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
+    from tolfl.cli.output import Line
     from tolfl.experiments.experiment import Experiment, Options
     from tolfl.experiments.planning import FailureRates, LayoutPlan
     from tolfl.experiments.results import ExperimentReport
@@ -86,10 +88,8 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
         result.plot().savefig(figure, dpi=130)
     except OSError as error:
         typer.echo(f"tolfl: {figure} cannot be written ({error.strerror}); all else is there", err=True)
-    if shown is Format.JSON:
-        show_json(result)
-    else:
-        show_tables([result.table], f"folder: {folder}  (comparison.png, comparison.json, one run directory per row)")
+    where = f"folder: {folder}  (comparison.png, comparison.json, one run directory per row)"
+    show(result, shown, lines_of_tables([result.table], where))
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
@@ -157,10 +157,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
     folder = out or new_directory("plan", made.data)
     write_file(folder, "plan.json", indented_json(made))
-    if format is Format.JSON:
-        show_json(made)
-    else:
-        show_tables([made.table], f"folder: {folder}  (plan.json)")
+    show(made, format, lines_of_tables([made.table], f"folder: {folder}  (plan.json)"))
 
 
 def _planned(
@@ -309,15 +306,16 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     reports = [
         _run(one, Options(names, quick, data_dir or "", cache, executor), folder) for one, names in found.items()
     ]
-    if format is Format.JSON:
-        shown = [{name: getattr(one, name) for name in ("name", "title", "rows", "verdicts")} for one in reports]
-        typer.echo(msgspec.json.encode(shown).decode())
-    else:
-        for report in reports:
-            claims = (f"{verdict.text:<13}  {verdict.claim}: {verdict.evidence}" for verdict in report.verdicts)
-            show_tables([table for table in report.tables if not table.is_detail], *claims)
-        names, n_rows = ", ".join(report.name for report in reports), sum(len(report.rows) for report in reports)
-        typer.echo(f"{names}: {n_rows} rows in {folder} (JSON with specifications, Markdown, figures)")
+    shown = [{name: getattr(one, name) for name in ("name", "title", "rows", "verdicts")} for one in reports]
+    show(shown, format, _lines_of(reports, folder))
+
+
+def _lines_of(reports: Sequence[ExperimentReport], folder: Path) -> Iterator[Line]:
+    for report in reports:
+        claims = (f"{verdict.text:<13}  {verdict.claim}: {verdict.evidence}" for verdict in report.verdicts)
+        yield from lines_of_tables([table for table in report.tables if not table.is_detail], *claims)
+    names, n_rows = ", ".join(report.name for report in reports), sum(len(report.rows) for report in reports)
+    yield f"{names}: {n_rows} rows in {folder} (JSON with specifications, Markdown, figures)"
 
 
 def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Experiment, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
 from tolfl.cli.flags import Format
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.output import show_json
+from tolfl.cli.output import show
 from tolfl.core.errors import SpecError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -71,10 +72,7 @@ def export(
         result = {"graph": str(target), "bytes": len(content), "largest_relative_difference": difference}
     if data is not None:
         result |= _compared(detector, content, data, label_column or "", tuple(typical or ()), fill_missing)
-    if format is Format.JSON:
-        show_json(result)
-    else:
-        _show(result)
+    show(result, format, _lines_of(result))
     if result.get("largest_relative_difference", 0.0) > _PARITY:
         typer.echo(
             f"tolfl: scores differ by more than {_PARITY:g}; compare them on your own rows with --data", err=True
@@ -119,15 +117,15 @@ def _compared(
     return found
 
 
-def _show(result: dict[str, Any]) -> None:
+def _lines_of(result: dict[str, Any]) -> Iterator[str]:
     if "scorer" in result:
-        typer.echo(f"scorer: {result['scorer']} ({result['bytes'] / 1024:.1f} KiB)")
-        typer.echo(f"run it: python {result['scorer']} DATA; it needs {', '.join(result['needs'])}")
+        yield f"scorer: {result['scorer']} ({result['bytes'] / 1024:.1f} KiB)"
+        yield f"run it: python {result['scorer']} DATA; it needs {', '.join(result['needs'])}"
         return
-    typer.echo(f"graph: {result['graph']} ({result['bytes'] / 1024:.1f} KiB)")
-    typer.echo(f"scores differ from the detector's by {result['largest_relative_difference']:.1e} at most, relative")
+    yield f"graph: {result['graph']} ({result['bytes'] / 1024:.1f} KiB)"
+    yield f"scores differ from the detector's by {result['largest_relative_difference']:.1e} at most, relative"
     if "n_rows" in result:
-        typer.echo(f"same verdict on {result['same_verdict']:.2%} of {result['n_rows']} rows")
+        yield f"same verdict on {result['same_verdict']:.2%} of {result['n_rows']} rows"
     if "auroc" in result:
         before, after = result["auroc"], result["auroc_exported"]
-        typer.echo(f"AUROC {after:.4f} instead of {before:.4f}: it costs {result['auroc_cost']:+.4f}")
+        yield f"AUROC {after:.4f} instead of {before:.4f}: it costs {result['auroc_cost']:+.4f}"

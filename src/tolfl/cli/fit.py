@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +12,14 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_from_flags
-from tolfl.cli.output import show_json
+from tolfl.cli.inspect_model import description_of, lines_of_description
+from tolfl.cli.output import show
 from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 from tolfl.detect.detector_spec import SCALINGS, DetectorSpec, check_model
 
 if TYPE_CHECKING:
+    from tolfl.cli.output import Line
     from tolfl.datasets import FederatedDataset
     from tolfl.detect import Detector
     from tolfl.signals.wlan import Networks
@@ -90,7 +93,8 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     detector, quality = _trained(rows, detector_spec, (track, track_to, target.stem), before)
     _keep_networks(rows.networks, target, continue_from)
     detector.save(target)
-    _show(detector, target, quality, format)
+    found = {"saved": str(target), **description_of(detector), **quality}
+    show(found, format, _lines_of(found))
 
 
 def _keep_networks(networks: Networks | None, target: Path, before: Path | None) -> None:
@@ -194,16 +198,8 @@ def _trained(
     return detector, quality
 
 
-def _show(detector: Detector, out: Path, quality: dict[str, float], shown: Format) -> None:
-    from tolfl.cli.inspect_model import description_of, show_description
-
-    found: dict[str, Any] = {"saved": str(out), **description_of(detector), **quality}
-    if shown is Format.JSON:
-        show_json(found)
-        return
-    show_description(found)
-    if quality:
-        typer.echo(
-            f"AUROC {quality['auroc']:.3f}, average precision {quality['average_precision']:.3f}, on rows set aside"
-        )
-    typer.echo(f"detector: {out}")
+def _lines_of(found: dict[str, Any]) -> Iterator[Line]:
+    yield from lines_of_description(found)
+    if "auroc" in found:
+        yield f"AUROC {found['auroc']:.3f}, average precision {found['average_precision']:.3f}, on rows set aside"
+    yield f"detector: {found['saved']}"

@@ -14,18 +14,20 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import age, console_for_tables, new_table, show_json
+from tolfl.cli.output import age, show, table_of
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import how_far
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tolfl.cli.output import Line
     from tolfl.datasets.federated import Samples
     from tolfl.net.client import Answer
+    from tolfl.net.enrolment import Entry
     from tolfl.net.node import Node
     from tolfl.net.node_config import NodeConfig
-    from tolfl.net.wire import StatusReply
+    from tolfl.net.wire import StatusReply, WatchStatus
     from tolfl.watch.fleet_watch import FleetWatch
 
     Kept = tuple[tuple[str, ...], Samples]  #: columns, and rows to learn from
@@ -179,10 +181,7 @@ def status(
     others: dict[int, StatusReply | None] = {}
     if len(answers) == 1 and answers[0].status is not None:
         others = asyncio.run(ask_others(answers[0].status, shown))
-    if format is Format.JSON:
-        show_json([_plain(answer, others) for answer in answers])
-    else:
-        _show(answers, others)
+    show([_plain(answer, others) for answer in answers], format, _lines_of(answers, others))
     if not any(answer.status is not None for answer in answers):
         raise TolFLError(f"{where}: nobody answers; is a device running there, and do you show it a certificate?")
 
@@ -202,62 +201,56 @@ def _plain(answer: Answer, others: Others) -> dict[str, Any]:
     return found
 
 
-def _show(answers: list[Answer], others: Others) -> None:
-    console = console_for_tables()
-    columns = ("device", "address", "incarnation", "role", "rounds done", "loss", "suspected", "refused", "problem")
-    table = new_table(*columns)
-    for answer in answers:
-        said = answer.status
-        if said is None:
-            table.add_row("?", answer.address, "", "does not answer")
-            continue
-        refused = ", ".join(f"{kind} {count}" for kind, count in sorted(said.refused.items()))
-        table.add_row(
-            str(said.device),
-            answer.address,
-            str(said.incarnation),
-            said.stopped or said.role,
-            how_far(said.stages, said.version.round, said.rounds),
-            "-" if said.loss is None else f"{said.loss:.4g}",
-            ", ".join(map(str, sorted(dead_devices(said)))),
-            refused,
-            said.trouble,
-        )
-    console.print(table)
+_COLUMNS = ("device", "address", "incarnation", "role", "rounds done", "loss", "suspected", "refused", "problem")
+
+
+def _lines_of(answers: list[Answer], others: Others) -> Iterator[Line]:
+    yield table_of(_COLUMNS, map(_answer_row, answers))
     known = {answer.status.device: answer.status for answer in answers if answer.status is not None}
-    everybody = {**others, **known}
-    if any(said is not None and said.watch is not None for said in everybody.values()):
-        for table in (_watch_table(everybody), _alarm_table(everybody)):
-            console.print()
-            console.print(table)
+    everybody = sorted({**others, **known}.items())
+    watching = [(device, said.watch) for device, said in everybody if said is not None and said.watch is not None]
+    if watching:
+        yield ""
+        columns = ("device", "watches", "model", "windows", "above the limit", "waiting")
+        yield table_of(columns, (_watch_row(device, said) for device, said in watching))
+        yield ""
+        alarms = [row for device, said in everybody for row in _alarm_rows(device, said)]
+        yield table_of(["device", "said", "last alarms, problems"], alarms)
     if len(answers) == 1 and answers[0].status is not None:
-        console.print()
-        console.print(_fleet_table(answers[0].status))
+        yield ""
+        yield _fleet_table(answers[0].status)
 
 
-def _watch_table(everybody: Others) -> Table:
-    """Return what each device watches."""
-    table = new_table("device", "watches", "model", "windows", "above the limit", "waiting")
-    for device, status in sorted(everybody.items()):
-        if status is not None and (said := status.watch) is not None:
-            state = said.source if said.is_up else f"{said.source} (nothing comes)"
-            counts = (str(said.rows), str(said.alarms), str(said.waiting))
-            table.add_row(str(device), state, said.model or "none yet", *counts)
-    return table
+def _answer_row(answer: Answer) -> list[str]:
+    said = answer.status
+    if said is None:
+        return ["?", answer.address, "", "does not answer"]
+    return [
+        str(said.device),
+        answer.address,
+        str(said.incarnation),
+        said.stopped or said.role,
+        how_far(said.stages, said.version.round, said.rounds),
+        "-" if said.loss is None else f"{said.loss:.4g}",
+        ", ".join(map(str, sorted(dead_devices(said)))),
+        ", ".join(f"{kind} {count}" for kind, count in sorted(said.refused.items())),
+        said.trouble,
+    ]
 
 
-def _alarm_table(everybody: Others) -> Table:
-    """Return the last alarms of each device, as it says itself at this moment; whoever does not answer is named."""
-    table = new_table("device", "said", "last alarms, problems")
-    for device, status in sorted(everybody.items()):
-        if status is None:
-            table.add_row(str(device), "?", "does not answer: its alarms are not known")
-        elif (said := status.watch) is not None:
-            for one in said.latest:
-                table.add_row(str(device), f"{age(one.age_s)} ago", one.what)
-            if said.trouble or not said.latest:
-                table.add_row(str(device), "now", said.trouble or "no alarm so far")
-    return table
+def _watch_row(device: int, said: WatchStatus) -> list[str]:
+    source = said.source if said.is_up else f"{said.source} (nothing comes)"
+    return [str(device), source, said.model or "none yet", *map(str, (said.rows, said.alarms, said.waiting))]
+
+
+def _alarm_rows(device: int, status: StatusReply | None) -> list[list[str]]:
+    """Return the last alarms of a device, as it says itself at this moment; whoever does not answer is named."""
+    if status is None:
+        return [[str(device), "?", "does not answer: its alarms are not known"]]
+    if (said := status.watch) is None:
+        return []
+    rows = [[str(device), f"{age(one.age_s)} ago", one.what] for one in said.latest]
+    return rows + [[str(device), "now", said.trouble or "no alarm so far"]] * bool(said.trouble or not rows)
 
 
 def dead_devices(said: StatusReply) -> set[int]:
@@ -276,7 +269,8 @@ def _fleet_table(said: StatusReply) -> Table:
     n_done = said.version.round
     title = f"the fleet as device {said.device} knows it; "
     title += f"round {n_done - 1}, closed {said.round_age_s:.1f} s ago" if n_done else "no round is closed"
-    table = new_table("device", "cluster", "role", "state", "in the last round", "last sign of life", title=title)
+    columns = ("device", "cluster", "role", "state", "in the last round", "last sign of life")
+    rows = []
     dead, inside = dead_devices(said), {life.device for life in said.roster}
     heads = Topology(said.clusters).heads(inside - dead)
     peers = {peer.device: peer for peer in said.peers}
@@ -291,15 +285,10 @@ def _fleet_table(said: StatusReply) -> Table:
             if heads and device == heads[-1]:
                 role = "head, closes the rounds"
             why = said.missing.get(device, "no")
-            table.add_row(
-                str(device),
-                str(cluster),
-                role if device in inside - dead else "",
-                state,
-                "yes" if device in said.included else why if n_done else "",
-                sign,
-            )
-    return table
+            place = role if device in inside - dead else ""
+            included = "yes" if device in said.included else why if n_done else ""
+            rows.append([str(device), str(cluster), place, state, included, sign])
+    return table_of(columns, rows, title)
 
 
 # -- enrolment --------------------------------------------------------------------------------------------------
@@ -396,12 +385,12 @@ def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = Format.TABLE) -> No
 
     authority = Authority(fleet)
     entries = authority.entries()
-    if format is Format.JSON:
-        found = {"fleet": authority.fleet, "devices": entries}
-        show_json(found)
-        return
-    table = new_table("name", "device", "generation", "good until", "")
+    show({"fleet": authority.fleet, "devices": entries}, format, _lines_of_entries(entries))
+
+
+def _lines_of_entries(entries: Mapping[str, Entry]) -> Iterator[Line]:
+    rows = []
     for name, entry in entries.items():
         who = "operator" if entry.device is None else str(entry.device)
-        table.add_row(name, who, str(entry.generation), entry.expires, "revoked" if entry.is_revoked else "")
-    console_for_tables().print(table)
+        rows.append((name, who, str(entry.generation), entry.expires, "revoked" if entry.is_revoked else ""))
+    yield table_of(["name", "device", "generation", "good until", ""], rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +11,10 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import console_for_tables, new_table, show_json
+from tolfl.cli.output import show, table_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from tolfl.cli.output import Line
     from tolfl.detect import Detector, Limit
 
 Model = Annotated[Path, typer.Argument(help="A saved detector (tolfl fit).")]
@@ -31,10 +30,7 @@ def inspect(model: Model, format: flags.HowShown = Format.TABLE) -> None:
     from tolfl.detect import Detector
 
     found = {"file": str(model), **description_of(Detector.load(model))}
-    if format is Format.JSON:
-        show_json(found)
-        return
-    show_description(found, is_complete=True)
+    show(found, format, lines_of_description(found, is_complete=True))
 
 
 def description_of(detector: Detector) -> dict[str, Any]:
@@ -65,47 +61,38 @@ def _limits(detector: Detector) -> list[Limit]:
     return [detector.thresholds.fleet, *(one.own for one in detector.thresholds.devices.values() if one.own)]
 
 
-def show_description(found: Mapping[str, Any], is_complete: bool = False) -> None:
-    """Print a description as people read it."""
-    console = console_for_tables()
+def lines_of_description(found: Mapping[str, Any], is_complete: bool = False) -> Iterator[Line]:
+    """Yield a description as people read it."""
     last = found["trainings"][-1]
     n_devices = sum(device["rounds"] > 0 for device in last["devices"])
     trained = f"{last['n_samples']} rows of {n_devices} device(s), {last['rounds']} round(s) of {last['scheme']}"
-    console.print(f"{found['name']}: {len(found['features'])} features; {trained}", soft_wrap=True)
+    yield f"{found['name']}: {len(found['features'])} features; {trained}"
     if is_complete:
         names = [one["name"] + (f" [{one['unit']}]" if one["unit"] else "") for one in found["features"]]
-        more = f", ... ({len(names) - 20} more)" if len(names) > 20 else ""
-        console.print(f"features: {', '.join(names[:20])}{more}", soft_wrap=True)
+        rest = f", ... ({len(names) - 20} more)" if len(names) > 20 else ""
+        yield f"features: {', '.join(names[:20])}{rest}"
     for number, training in enumerate(found["trainings"]):
+        of_training = f"training {number}, " if len(found["trainings"]) > 1 else ""
         for event in training["events"]:
-            of_training = f"training {number}, " if len(found["trainings"]) > 1 else ""
-            console.print(f"  {of_training}round {event['round']}: {event['device'] or ''} {event['what']}".rstrip())
-        for note in training["notes"]:
-            console.print(f"  {note}", soft_wrap=True)
-    console.print(_devices(found))
-    console.print(_promise(found["thresholds"]), soft_wrap=True)
+            yield f"  {of_training}round {event['round']}: {event['device'] or ''} {event['what']}".rstrip()
+        yield from (f"  {note}" for note in training["notes"])
+    more = len(last["devices"]) - 20
+    rows = [_device_row(found, device) for device in last["devices"][:20]] + [[f"... {more} more"]] * (more > 0)
+    yield table_of(["device", "rows trained", "held back", "rounds", "threshold", ""], rows)
+    yield _promise(found["thresholds"])
     if is_complete and len(found["trainings"]) > 1:
-        console.print(f"trained {len(found['trainings'])} times, each time on from the last")
+        yield f"trained {len(found['trainings'])} times, each time on from the last"
 
 
-def _devices(found: Mapping[str, Any]) -> Table:
-    table = new_table("device", "rows trained", "held back", "rounds", "threshold", "")
-    limits = found["thresholds"]["devices"]
-    devices = found["trainings"][-1]["devices"]
-    for device in devices[:20]:
-        limit = limits.get(device["name"])
-        note = "" if device["is_survivor"] else "lost on the way"
-        shown = "-"
-        if limit is not None:
-            shown = f"{(limit['own'] or found['thresholds']['fleet'])['value']:.4g}"
-            note = limit["own"]["promise"] if limit["own"] else "the fleet's: too few held-back rows for its own"
-        if device["name"] in found["own_cells"]:
-            note = f"{note + '; ' if note else ''}{found['own_cells'][device['name']]} cells of its own"
-        numbers = (str(device[key]) for key in ("n_trained", "n_held_back", "rounds"))
-        table.add_row(device["name"], *numbers, shown, note)
-    if len(devices) > 20:
-        table.add_row(f"... {len(devices) - 20} more", "", "", "", "", "")
-    return table
+def _device_row(found: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
+    name, limit, shown = device["name"], found["thresholds"]["devices"].get(device["name"]), "-"
+    note = "" if device["is_survivor"] else "lost on the way"
+    if limit is not None:
+        shown = f"{(limit['own'] or found['thresholds']['fleet'])['value']:.4g}"
+        note = limit["own"]["promise"] if limit["own"] else "the fleet's: too few held-back rows for its own"
+    if name in found["own_cells"]:
+        note = f"{note + '; ' if note else ''}{found['own_cells'][name]} cells of its own"
+    return [name, *(str(device[key]) for key in ("n_trained", "n_held_back", "rounds")), shown, note]
 
 
 def _promise(thresholds: Mapping[str, Any]) -> str:

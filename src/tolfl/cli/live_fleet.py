@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tolfl.cli.event_lines import EventLines
-from tolfl.cli.output import new_table
+from tolfl.cli.output import table_of
 from tolfl.cli.progress import interruptions
 from tolfl.core.errors import TolFLError
 from tolfl.core.records import FailureHappened, how_far
@@ -93,15 +93,11 @@ def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
 
 def _picture(view: FleetView, clusters: dict[int, int], news: deque[str]) -> Group:
     loss = "" if view.loss is None else f", loss {view.loss:.4g}"
-    table = new_table("device", "cluster", "role", "state", "pid")
-    for process in view.processes:
-        table.add_row(
-            str(process.device),
-            str(clusters[process.device]),
-            _role(process, view),
-            _state(process),
-            str(process.pid or ""),
-        )
+    rows = [
+        (str(one.device), str(clusters[one.device]), _role(one, view), _state(one), str(one.pid or ""))
+        for one in view.processes
+    ]
+    table = table_of(["device", "cluster", "role", "state", "pid"], rows)
     lines = [Text(line, style="yellow") for line in news]
     far = how_far(view.stages, view.rounds_done, view.rounds)
     return Group(Text(f"{far}{loss}", style="bold"), table, *lines)

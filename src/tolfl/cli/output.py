@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ import typer
 from tolfl.core.records import round_name
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from tolfl.experiments.results import Table as ResultTable
+
+    Line = str | Text | Table
 
 Summary = Mapping[str, Any]
 
@@ -26,23 +28,36 @@ def indented_json(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def show_json(value: object) -> None:
-    """Print a value as indented JSON."""
-    typer.echo(indented_json(value).decode(), nl=False)
+def show(value: object, shown: str, lines: Iterable[Line]) -> None:
+    """Print a result as JSON, or what people read of it: lines and tables, which are made only then."""
+    if shown == "json":
+        typer.echo(indented_json(value).decode(), nl=False)
+    else:
+        say(*lines)
 
 
-def console_for_tables() -> Console:
-    """Return a console on standard output; wide where it is no terminal, so that pipes get whole lines."""
+def say(*lines: Line) -> None:
+    """Print lines and tables on standard output; wide where it is no terminal, so that pipes get whole lines."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False, markup=False)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False, markup=False)
+    for line in lines:
+        console.print(line, soft_wrap=not hasattr(line, "columns"))
 
 
-def new_table(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table in the style of all commands."""
+def table_of(
+    columns: Sequence[str], rows: Iterable[Iterable[str | Text]], title: str | None = None, whole: int | None = None
+) -> Table:
+    """Return rows in the style of all commands; the cells of one column may be kept on one line."""
     from rich.table import Table
 
-    return Table(*columns, title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    look: dict[str, Any] = {"title": title, "title_justify": "left", "box": None, "padding": (0, 2, 0, 0)}
+    table = Table(*columns, show_header=any(columns), **look)
+    for row in rows:
+        table.add_row(*row)
+    if whole is not None:
+        table.columns[whole].no_wrap = True
+    return table
 
 
 def number(value: object, digits: int = 3) -> str:
@@ -67,26 +82,22 @@ def age(seconds: float) -> str:
 
 def show_run(summary: Summary, shown: str, out: Path) -> None:
     """Print the result of one run, or of its repetitions."""
+    show(summary, shown, _lines_of_run(summary, out))
+
+
+def _lines_of_run(summary: Summary, out: Path) -> Iterator[Line]:
     from tolfl.runs.run_report import model_scores, run_facts
 
-    if shown == "json":
-        show_json(summary)
-        return
-    console = console_for_tables()
-    console.print(_heading(summary))
+    yield _heading(summary)
     if summary.get("repetitions"):
-        console.print(_repetitions_table(summary))
+        yield _repetitions_table(summary)
     else:
-        for line in _incidents(out) if summary["failures"] else []:
-            console.print(line)
-        table = new_table("model", "AUROC")
-        for name, value in model_scores(summary):
-            table.add_row(name, number(value))
-        if table.rows:
-            console.print(table)
-        for name, text in run_facts(summary):
-            console.print(f"{name}: {text}")
-    console.print(f"run directory: {out}")
+        yield from _incidents(out) if summary["failures"] else []
+        scores = [(name, number(value)) for name, value in model_scores(summary)]
+        if scores:
+            yield table_of(["model", "AUROC"], scores)
+        yield from (f"{name}: {text}" for name, text in run_facts(summary))
+    yield f"run directory: {out}"
 
 
 def _incidents(out: Path) -> list[str]:
@@ -117,32 +128,27 @@ def _heading(summary: Summary) -> str:
 def _repetitions_table(summary: Summary) -> Table:
     from tolfl.runs.run_report import REPETITION_COLUMNS, repetition_row
 
-    table = new_table(*REPETITION_COLUMNS)
-    for one in summary["repetitions"]:
-        table.add_row(*repetition_row(one))
-    table.add_row("mean", number(summary["auroc"]), number(summary["average_precision"]))
-    table.add_row("std", number(summary["auroc_std"]), end_section=True)
-    for name, value in summary["baselines"].items():
-        table.add_row(f"{name} (plain)", number(value))
-    return table
+    return table_of(
+        REPETITION_COLUMNS,
+        [
+            *map(repetition_row, summary["repetitions"]),
+            ("mean", number(summary["auroc"]), number(summary["average_precision"])),
+            ("std", number(summary["auroc_std"])),
+            *((f"{name} (plain)", number(value)) for name, value in summary["baselines"].items()),
+        ],
+    )
 
 
 # -- many runs --------------------------------------------------------------------------------------------------
 
 
-def show_tables(tables: Iterable[ResultTable], *lines: str) -> None:
-    """Print tables, what they are above and the notes below them, and then some lines."""
-    console = console_for_tables()
+def lines_of_tables(tables: Iterable[ResultTable], *lines: str) -> Iterator[Line]:
+    """Yield tables, what they are above and the notes below them, and then some lines."""
+    from rich.text import Text
+
     for table in tables:
-        console.print(table.title, soft_wrap=True)
-        shown = new_table()
-        for place, column in enumerate(table.columns):
-            shown.add_column(column, no_wrap=not place)  # the name of a line; what else is long takes two lines
-        for row in table.rows:
-            shown.add_row(*row)
-        console.print(shown)
-        for note in table.notes:
-            console.print(note, style="dim", soft_wrap=True)
-        console.print()
-    for line in lines:
-        console.print(line, soft_wrap=True)
+        yield table.title
+        yield table_of(table.columns, table.rows, whole=0)  # the name of a line; what else is long takes two lines
+        yield from (Text(note, style="dim") for note in table.notes)
+        yield ""
+    yield from lines

@@ -9,7 +9,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import show_json
+from tolfl.cli.output import show
 from tolfl.core.errors import RunDirectoryError, SpecError
 
 _KINDS = (".png", ".svg", ".pdf")
@@ -44,13 +44,10 @@ def spectrogram(
         figure.savefig(out, dpi=100)
     except OSError as error:
         raise RunDirectoryError(out.parent, f"cannot be written ({error.strerror}); choose another --out") from None
-    if format is Format.JSON:
-        shown = {
-            "picture": str(out),
-            "duration_s": found.duration_s,
-            "rate_hz": found.rate_hz,
-            "n_annotations": len(found.annotations),
-        }
-        show_json(shown)
-        return
-    typer.echo(f"picture: {out}")
+    shown = {
+        "picture": str(out),
+        "duration_s": found.duration_s,
+        "rate_hz": found.rate_hz,
+        "n_annotations": len(found.annotations),
+    }
+    show(shown, format, [f"picture: {out}"])

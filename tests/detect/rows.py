@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.detect.detector_learner import DetectorStages, detector_learner
+from tolfl.detect.thresholds import Thresholds, count_bins, device_limit, limit_of
 from tolfl.learners import Fleet
 
 Rows = NDArray[np.float64]
@@ -34,3 +35,12 @@ def detector_for(fleet: Fleet, learn: Mapping[str, object]) -> DetectorStages:
     """Return the learner of a detector with these settings."""
     run = msgspec.structs.replace(fleet.spec, learn={"what": "detector", **learn})
     return detector_learner(replace(fleet, spec=run))
+
+
+def calibrate(scores: Mapping[str, Rows], budget: float) -> Thresholds:
+    """Return thresholds from the scores of each device's rows."""
+    counts = {name: count_bins(values) for name, values in scores.items()}
+    total = np.sum(list(counts.values()), axis=0)
+    fleet = limit_of(total, budget)
+    devices = {name: device_limit(own, fleet) for name, own in counts.items()}
+    return Thresholds(fleet, "held-back rows", devices)

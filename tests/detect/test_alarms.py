@@ -7,9 +7,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.detect.alarms import Alarm, AlarmGroups, grouped
+from tolfl.detect.alarms import Alarm, AlarmGroup, AlarmGroups
 
 GAP = 10.0
+
+
+def grouped(alarms: list[Alarm]) -> list[AlarmGroup]:
+    groups = AlarmGroups(GAP)
+    return [*(group for alarm in alarms for group in groups.add(alarm)), *groups.close()]
 
 
 def alarms_at(places: list[tuple[str, float]]) -> list[Alarm]:
@@ -22,24 +27,25 @@ def alarms_at(places: list[tuple[str, float]]) -> list[Alarm]:
     )
 )
 def test_each_alarm_is_in_one_group_and_groups_are_far_apart(places: list[tuple[str, float]]) -> None:
-    groups = grouped(alarms_at(places), GAP)
+    groups = grouped(alarms_at(places))
 
     assert sum(group.n_alarms for group in groups) == len(places)
     for device in "abc":
-        own = sorted((group for group in groups if group.device == device), key=lambda group: group.first)
-        assert all(after.first - before.last > GAP for before, after in pairwise(own))
+        own = sorted((group for group in groups if group.first.device == device), key=lambda group: group.first.place)
+        assert all(after.first.place - before.last.place > GAP for before, after in pairwise(own))
         for group in own:
-            inside = [place for name, place in places if name == device and group.first <= place <= group.last]
+            inside = [
+                place for name, place in places if name == device and group.first.place <= place <= group.last.place
+            ]
             assert len(inside) == group.n_alarms
             assert all(after - before <= GAP for before, after in pairwise(inside))
 
 
 def test_a_group_knows_its_ends_and_its_peak() -> None:
     first, second = Alarm("a", 5.0, 1, 9.0, 0.01, time="five"), Alarm("a", 7.0, 2, 3.0, 0.02, time="seven")
-    (group,) = grouped([first, second], GAP)
+    (group,) = grouped([first, second])
 
-    assert (group.first_row, group.last_row, group.first_time, group.last_time) == (1, 2, "five", "seven")
-    assert group.peak is first
+    assert (group.first, group.last, group.peak) == (first, second, first)
 
 
 def test_a_group_is_closed_as_soon_as_its_device_has_been_quiet() -> None:
@@ -53,6 +59,6 @@ def test_a_group_is_closed_as_soon_as_its_device_has_been_quiet() -> None:
 
 
 def test_a_late_row_widens_its_group() -> None:
-    (group,) = grouped(alarms_at([("a", 20.0), ("a", 15.0)]), GAP)
+    (group,) = grouped(alarms_at([("a", 20.0), ("a", 15.0)]))
 
-    assert (group.first, group.last, group.n_alarms) == (15.0, 20.0, 2)
+    assert (group.first.place, group.last.place, group.n_alarms) == (15.0, 20.0, 2)

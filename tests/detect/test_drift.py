@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from tests.detect.rows import calibrate
 from tolfl.core.errors import DataError
-from tolfl.detect.thresholds import calibrate, drift_of
+from tolfl.detect.thresholds import drift_of
 
 
 def scores(seed: int, n: int = 500, factor: float = 1.0) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -22,32 +21,14 @@ class Alarm(msgspec.Struct, frozen=True):
     time: str = ""  #: as it was given
 
 
-class AlarmGroup(msgspec.Struct, frozen=True):
+@dataclass
+class AlarmGroup:
     """Alarms of one device that follow each other closely."""
 
-    device: str
-    first: float
-    last: float
     n_alarms: int
-    peak: Alarm  #: the one with the highest score
-    first_row: int
-    last_row: int
-    first_time: str = ""
-    last_time: str = ""
-
-
-@dataclass
-class _Open:
-    alarms: int
     first: Alarm
     last: Alarm
-    peak: Alarm
-
-    def closed(self) -> AlarmGroup:
-        first, last = self.first, self.last
-        return AlarmGroup(
-            first.device, first.place, last.place, self.alarms, self.peak, first.row, last.row, first.time, last.time
-        )
+    peak: Alarm  #: the one with the highest score
 
 
 class AlarmGroups:
@@ -61,7 +42,7 @@ class AlarmGroups:
 
     def __init__(self, gap: float) -> None:
         self.gap = gap
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, AlarmGroup] = {}
 
     @property
     def open_devices(self) -> tuple[str, ...]:
@@ -73,9 +54,9 @@ class AlarmGroups:
         over = self.passed(alarm.device, alarm.place)
         group = self._open.get(alarm.device)
         if group is None:
-            self._open[alarm.device] = _Open(1, alarm, alarm, alarm)
+            self._open[alarm.device] = AlarmGroup(1, alarm, alarm, alarm)
             return over
-        group.alarms += 1
+        group.n_alarms += 1
         # Rows may come late: a group spans all of its alarms, in whatever order.
         group.first = min(group.first, alarm, key=lambda one: one.place)
         group.last = max(group.last, alarm, key=lambda one: one.place)
@@ -87,18 +68,9 @@ class AlarmGroups:
         group = self._open.get(device)
         if group is None or place - group.last.place <= self.gap:
             return []
-        del self._open[device]
-        return [group.closed()]
+        return [self._open.pop(device)]
 
     def close(self) -> list[AlarmGroup]:
         """Return what is still open, the first one first."""
-        groups = [group.closed() for group in sorted(self._open.values(), key=lambda one: one.first.place)]
-        self._open.clear()
-        return groups
-
-
-def grouped(alarms: Sequence[Alarm], gap: float) -> list[AlarmGroup]:
-    """Return the groups of alarms that are all known."""
-    groups = AlarmGroups(gap)
-    found = [group for alarm in alarms for group in groups.add(alarm)]
-    return [*found, *groups.close()]
+        groups, self._open = list(self._open.values()), {}
+        return sorted(groups, key=lambda group: group.first.place)

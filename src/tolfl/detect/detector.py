@@ -21,7 +21,7 @@ from tolfl.detect.explaining import Explanation, explanation_of
 from tolfl.detect.feature_names import Features, Rows
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.thresholds import Thresholds, calibrate
+from tolfl.detect.thresholds import Thresholds
 from tolfl.tables import Roles, Schema
 
 
@@ -54,11 +54,6 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     events: tuple[Event, ...]
     ended: str
     notes: tuple[str, ...] = ()
-
-    @property
-    def survivors(self) -> tuple[str, ...]:
-        """Who was alive in the end."""
-        return tuple(device.name for device in self.devices if device.is_survivor)
 
 
 #: Rows of a device from which it makes one cell of its own.
@@ -175,19 +170,6 @@ class Detector:
                 raise DataError(f"device {name}: {len(rows)} rows; give at least {ROWS_PER_OWN_CELL} typical ones")
             own[str(name)] = self.model.own_cells(rows, ROWS_PER_OWN_CELL)
         return replace(self, own_cells=own)
-
-    def with_thresholds_from(
-        self, slices: Mapping[str, object], budget: float | None = None, calibrated_on: str = "held-back rows"
-    ) -> Detector:
-        """Return a detector whose devices agreed anew, on typical rows that nobody trained on.
-
-        For a fleet that has changed: name the devices that are left (or new) with their rows.
-        """
-        rows = {name: self.rows(X)[0] for name, X in slices.items()}
-        if not sum(map(len, rows.values())):
-            raise DataError("no device has a sample to agree on thresholds with")
-        scores = {name: self.scores_of(own, np.full(len(own), name)) for name, own in rows.items()}
-        return replace(self, thresholds=calibrate(scores, budget or self.thresholds.budget, calibrated_on))
 
     # -- taking it away -----------------------------------------------------------------------------------------
 

@@ -132,11 +132,12 @@ class ScoreWriter:
     def _show(self, groups: list[AlarmGroup]) -> None:
         for group in groups:
             self._n_groups += 1
-            times = {"from": group.first_time, "to": group.last_time} if group.first_time else {}
-            rows = {"first_row": group.first_row, "last_row": group.last_row, "alarms": group.n_alarms}
-            who = {"device": group.device} if group.device else {}
-            peak = {"peak": group.peak.score, "p_value": group.peak.p_value}
-            line = {**times, **who, **rows, **peak, "features": group.peak.features}
+            first, last, worst = group.first, group.last, group.peak
+            times = {"from": first.time, "to": last.time} if first.time else {}
+            rows = {"first_row": first.row, "last_row": last.row, "alarms": group.n_alarms}
+            who = {"device": first.device} if first.device else {}
+            peak = {"peak": worst.score, "p_value": worst.p_value}
+            line = {**times, **who, **rows, **peak, "features": worst.features}
             self._form.write({name: [value] for name, value in line.items()})
 
     def close(self) -> None:

@@ -176,11 +176,6 @@ class DeviceLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n_odd: int  #: of them left out of the fleet's
     own: Limit | None = None
 
-    @property
-    def alarm_rate_at_fleet(self) -> float | None:
-        """The share of its held-back scores above the fleet's threshold."""
-        return self.n_above / self.n_scores if self.n_scores else None
-
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the fleet agreed on: a score above the limit of its row is an alarm."""
@@ -233,15 +228,6 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_own = names == name
             p[is_own] = self.limit_for(name).p_values(values[is_own])
         return p
-
-
-def calibrate(scores: Mapping[str, Scores], budget: float, calibrated_on: str = "held-back rows") -> Thresholds:
-    """Return thresholds from the scores of each device's rows."""
-    counts = {name: count_bins(values) for name, values in scores.items()}
-    total = np.sum(list(counts.values()), axis=0) if counts else np.zeros(N_BINS, np.int64)
-    fleet = limit_of(total, budget, calibrated_on == "held-back rows")
-    devices = {name: device_limit(own, fleet, calibrated_on == "held-back rows") for name, own in counts.items()}
-    return Thresholds(fleet, calibrated_on, devices)
 
 
 def count_bins(scores: Scores) -> Counts:

@@ -123,9 +123,7 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
         return text.cast(pa.float64()).to_numpy(zero_copy_only=False), nothing
     except pa.ArrowInvalid:
         is_digits = pc.fill_null(pc.match_substring_regex(text, NUMBER), True)
-        is_digits = pc.or_(
-            is_digits, pc.fill_null(pc.match_substring_regex(text, "^[+-]?(?i:inf(inity)?|nan)$"), False)
-        )
+        is_digits = pc.or_(is_digits, pc.fill_null(pc.match_substring_regex(text, _NOT_FINITE), False))
         values = pc.if_else(is_digits, text, None).cast(pa.float64())
         return values.to_numpy(zero_copy_only=False), ~is_digits.to_numpy(zero_copy_only=False)
 
@@ -154,10 +152,7 @@ def _as_digits(text: pa.Array, decimal: str) -> pa.Array:
     """Return numbers as a computer writes them: no groups of three, a point for the decimals, 1 and 0 for flags."""
     is_grouped = pc.match_substring_regex(text, _GROUPED[decimal])
     if pc.any(is_grouped).as_py():
-        bare = pc.replace_substring_regex(
-            text, r"[. '\x{a0}\x{202f}]" if decimal == "," else r"[, '\x{a0}\x{202f}]", ""
-        )
-        text = pc.if_else(is_grouped, bare, text)
+        text = pc.if_else(is_grouped, pc.replace_substring_regex(text, _GROUPING[decimal], ""), text)
     if decimal == ",":
         text = pc.replace_substring(text, ",", ".")
     return pc.coalesce(pc.index_in(pc.utf8_lower(text), _FLAGS).cast(pa.string()), text)

@@ -37,7 +37,7 @@ def detector_for(fleet: Fleet, learn: Mapping[str, object]) -> DetectorStages:
     return detector_learner(replace(fleet, spec=run))
 
 
-def calibrate(scores: Mapping[str, Rows], budget: float) -> Thresholds:
+def calibrate(scores: Mapping[str, NDArray[np.floating]], budget: float) -> Thresholds:
     """Return thresholds from the scores of each device's rows."""
     counts = {name: count_bins(values) for name, values in scores.items()}
     total = np.sum(list(counts.values()), axis=0)

@@ -55,6 +55,11 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ended: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Who was alive in the end."""
+        return tuple(device.name for device in self.devices if device.is_survivor)
+
 
 #: Rows of a device from which it makes one cell of its own.
 ROWS_PER_OWN_CELL = 10

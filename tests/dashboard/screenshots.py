@@ -92,7 +92,9 @@ def film(browser: Browser, scratch: Path, target: Path) -> None:
             frames = [frame_of(browser) for _ in range(_N_BEFORE)]
             browser.find("[data-action=kill]").click()
             frames += [frame_of(browser) for _ in range(_N_AFTER)]
-            assert "s after device 0 fell silent" in browser.text(".headline"), browser.text(".headline")
+            assert "took over: device 1 for 0 in cluster 0 after" in browser.text(".headline"), browser.text(
+                ".headline"
+            )
         finally:
             fleet.send_signal(signal.SIGINT)
             cast("TextIO", fleet.stderr).read()

@@ -111,7 +111,8 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     assert len(browser.find_all(".uplot")) == 2
     assert (
         browser.text(".headline")
-        == "4 of 4 devices are left; device 1 took over cluster 0 0.25 s after device 0 fell silent; device 0 is back."
+        == "4 of 4 devices are left; device 0, head of cluster 0, died (train); took over: device 1 for 0 in cluster 0 "
+        "after 0.25 s; came back: device 0, round 4."
     )
     assert "returned" in device(browser, 0)
     assert not browser.find_all("[data-action]"), "there is nobody to kill"

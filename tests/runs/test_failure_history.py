@@ -46,8 +46,8 @@ def test_a_killed_head_is_one_incident_with_all_that_came_of_it() -> None:
 
 def test_the_incident_reads_as_a_person_would_tell_it() -> None:
     assert sentence(FailureHistory.of(lost_head()).incidents[0]) == (
-        "In round 1, 1.5 s into the run: device 0, head of cluster 0, died (train). Device 3 noticed after 0.25 s. "
-        "Took over: device 1 for 0 in cluster 0 after 0.50 s. It held up the training for 0.50 s. "
+        "In round 1, 1.5 s into the run: device 0, head of cluster 0, died (train); took over: device 1 for 0 in "
+        "cluster 0 after 0.50 s. Device 3 noticed after 0.25 s. It held up the training for 0.50 s. "
         "Samples lost: 100 of 190."
     )
 

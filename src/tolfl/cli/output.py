@@ -101,14 +101,13 @@ def _lines_of_run(summary: Summary, out: Path) -> Iterator[Line]:
 
 
 def _incidents(out: Path) -> list[str]:
-    """Say what failed, and who took over."""
-    from tolfl.runs.failure_history import FailureHistory, what_failed, who_took_over
+    """Say what failed, who took over and who came back."""
+    from tolfl.runs.failure_history import FailureHistory, headline
     from tolfl.runs.run_reader import read_records
 
     history = FailureHistory.of(read_records(out))
     return [
-        f"  round {round_name(history.stages, one.round)}: {what_failed(one)}"
-        + (f"; took over: {who_took_over(one)}" if one.takeovers else "")
+        f"  round {round_name(history.stages, one.round)}: {headline(one, history.stages)[-1].text}"
         for one in history.incidents
     ]
 

@@ -131,7 +131,7 @@ def _encoded_failures(history: FailureHistory, timing: str) -> bytes:
             "stall_s": one.stall_s,
             "stalled_until_s": one.stalled_until_s,
             "is_inferred": all(failure.is_inferred for failure in one.failures),
-            "headline": [(part.text, part.known_s) for part in headline(one)],
+            "headline": [(part.text, part.known_s) for part in headline(one, history.stages)],
             "cells": [(cell.text, cell.known_s) for cell in incident_cells(one, history.stages, timing)],
         }
         for one in history.incidents

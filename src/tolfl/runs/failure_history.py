@@ -605,33 +605,26 @@ def incident_cells(
     ]
 
 
-def headline(incident: Incident) -> list[IncidentCell]:
-    """Return the incident as a headline, then a better one once somebody took over, and once all is well again."""
-    told = [IncidentCell(what_failed(incident), incident.time_s)]
+def headline(incident: Incident, stages: Sequence[tuple[str, int]] = ()) -> list[IncidentCell]:
+    """Return the incident in one line, and in a longer one once somebody took over, and once all are back."""
+    cells = dict(zip(COLUMNS, incident_cells(incident, stages), strict=True))
+    told = [cells["what failed"]]
     if incident.takeovers:
-        last = incident.takeovers[-1]
-        silent = [one.time_s for one in incident.failures if one.device == last.previous and not one.is_only_found]
-        after = f"{seconds(last.time_s - silent[-1])} after" if silent and silent[-1] < last.time_s else "after"
-        text = f"device {last.device} took over cluster {last.cluster} {after} device {last.previous} fell silent"
-        told.append(IncidentCell(text, last.time_s))
-    back = [one.back_s for one in incident.failures if one.back_s is not None]
-    if len(back) == len(incident.failures):
-        devices = incident.devices
-        verb = "is" if len(devices) == 1 else "are"
-        whole = f"{device_list(devices)} {verb} back" if devices else "the cut has healed"
-        told.append(IncidentCell(f"{told[-1].text}; {whole}" if incident.takeovers else whole, max(back)))
+        took_over = cells["who took over"]
+        told.append(IncidentCell(f"{told[-1].text}; took over: {took_over.text}", took_over.known_s))
+    if all(one.back_s is not None for one in incident.failures):
+        back = cells["came back"]
+        told.append(IncidentCell(f"{told[-1].text}; came back: {back.text}", back.known_s))
     return told
 
 
 def sentence(incident: Incident, stages: Sequence[tuple[str, int]] = ()) -> str:
     """Tell an incident in a few short sentences."""
     where = f"round {round_name(stages, incident.round)}"
-    parts = [f"In {where}, {incident.time_s:.1f} s into the run: {what_failed(incident)}."]
+    parts = [f"In {where}, {incident.time_s:.1f} s into the run: {headline(incident, stages)[-1].text}."]
     found = [one for one in incident.failures if one.found_after_s is not None]
     if len(found) == 1:
         parts.append(f"Device {found[0].found_by} noticed after {seconds(found[0].found_after_s or 0.0)}.")
-    if incident.takeovers:
-        parts.append(f"Took over: {who_took_over(incident)}.")
     if incident.samples_after is None:
         parts.append("No round was closed after it.")
     else:

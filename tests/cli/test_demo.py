@@ -23,7 +23,7 @@ FILES = {"server-lost.png", "report.html", "simulated", "fl", "alone", "paper", 
 def check_output(out: str, folder: Path) -> None:
     for line in ("FL, training stops", "no detector: thresholds were to come", "3 detectors, one per device"):
         assert line in out
-    assert "Took over: device 1 for 0 in" in " ".join(out.split())
+    assert "took over: device 1 for 0 in" in " ".join(out.split())
     assert "Now each of the 3 survivors scores rows that nobody has seen" in out
     assert re.search(r"^  device \d: score \d+, limit \d+; ", out, re.MULTILINE)
     assert "your table: tolfl up --learn detector" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from tolfl.core.records import (
     encode_records,
 )
 from tolfl.learners import Account
-from tolfl.net.record_log import RecordLog
+from tolfl.net.record_log import RecordLog, clock_since
 from tolfl.protocol.events import Announce, TakeOver
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.runs.ledger import Kind
@@ -48,6 +49,13 @@ def a_round(index: int, missing: dict[int, str] | None = None) -> Announce:
     record = ClosedRound(version, ROSTER, {}, "f0", DeviceSet.of([0, 1]), missing or {}, 10)
     total = Contribution.of_device(1, 10, {GLOBAL: np.ones(1)}, loss=0.25)
     return Announce(record, total, (0,), ())
+
+
+def test_the_clock_of_records_does_not_jump_when_the_time_of_day_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = clock_since(time.time() - 5.0)
+    monkeypatch.setattr(time, "time", lambda: 3600.0)  # as a board without a battery is set right once it has a network
+
+    assert 5.0 <= clock() < 60.0
 
 
 def test_a_closed_round_is_written_as_the_record_says(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from tolfl.net.enrolment import FLEET, Authority
 from tolfl.net.enrolment import LAUNCHER as OPERATOR_NAME
 from tolfl.net.node_config import ENDED, NodeConfig
 from tolfl.net.prepare import check_networked
+from tolfl.net.record_log import clock_since
 from tolfl.net.storage import has_round, planned_deaths, read_round, round_path
 from tolfl.net.wire import CommandRequest
 from tolfl.runs.directory import RunDirectory, write_file
@@ -174,7 +175,7 @@ class Launcher:
                 (process.folder / "samples.npy").chmod(0o600)
             except OSError as error:
                 raise RunDirectoryError(self.out, f"cannot be written ({error.strerror}); make room") from None
-        self._started_unix = started
+        self._clock = clock_since(started)
 
     def _settled_learn(self) -> dict[str, Any]:
         """Return what devices learn: with columns, names, the form of tables, and where a learner's file is."""
@@ -187,7 +188,7 @@ class Launcher:
 
     def _forget_ends(self) -> None:
         config = NodeConfig.from_file(self.processes[0].folder / "node.toml")
-        self._started_unix, self._token = config.started_unix, config.token
+        self._clock, self._token = clock_since(config.started_unix), config.token
         folders = [process.folder for process in self.processes]
         check_nobody_runs(self.out, folders)
         self._past = past_of(folders, self.plan)
@@ -201,7 +202,7 @@ class Launcher:
     @property
     def now_s(self) -> float:
         """Seconds since the run began."""
-        return time.time() - self._started_unix
+        return self._clock()
 
     # -- processes ----------------------------------------------------------------------------------------------
 

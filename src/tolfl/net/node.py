@@ -33,7 +33,7 @@ from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links, spawned
 from tolfl.net.node_config import NodeConfig
-from tolfl.net.record_log import RecordLog
+from tolfl.net.record_log import RecordLog, clock_since
 from tolfl.net.status import STRANGERS, Metrics, Watching, page, status_of, stranger_sentence
 from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name, kept_update
 from tolfl.net.tls import Credentials
@@ -124,6 +124,7 @@ class Node:
         self.writer = BackgroundWriter(self._storage)
         self.loss: float | None = None
         self._started_unix = config.started_unix or time.time()
+        self._clock = clock_since(self._started_unix)
         self.began_s = time.monotonic()
         self.went_on_s = self.began_s  #: when it took over the round that it holds
         self._process = secrets.randbits(48)
@@ -390,7 +391,7 @@ class Node:
     @property
     def now_s(self) -> float:
         """Seconds since the run began."""
-        return time.time() - self._started_unix
+        return self._clock()
 
     # -- events and effects -------------------------------------------------------------------------------------
 

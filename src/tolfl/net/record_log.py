@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,12 @@ class _Sent:
     models: list[tuple[int, str, int]] = field(default_factory=list)  #: to whom, of which kind, how many bytes
     control_messages: int = 0
     control_bytes: int = 0
+
+
+def clock_since(unix_s: float) -> Callable[[], float]:
+    """Return a clock that counts seconds from a time of day, and does not jump when that is set right meanwhile."""
+    offset_s = time.time() - unix_s - time.monotonic()
+    return lambda: offset_s + time.monotonic()
 
 
 class RecordLog:

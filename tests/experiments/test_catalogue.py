@@ -10,7 +10,7 @@ import pytest
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.experiments.catalogue import EXPERIMENTS, RunningExperiment, stored_reports
 from tolfl.experiments.experiment import Options
-from tolfl.experiments.results import ExperimentReport, check_overwriting, provenance, read_results, write_results
+from tolfl.experiments.results import ExperimentReport, check_overwriting, read_results, write_results
 
 QUICK_ONES = ("communication", "samples", "server-figure")
 ALL = [pytest.param(name, marks=[] if name in QUICK_ONES else pytest.mark.slow) for name in EXPERIMENTS]
@@ -39,9 +39,8 @@ def computed(name: str, store: Path) -> RunningExperiment:
 
 
 def written(running: RunningExperiment, folder: Path) -> ExperimentReport:
-    report = running.report
-    write_results(folder, report, provenance("tolfl reproduce x", 1.0, 1.0, running.specs, is_quick=True))
-    return report
+    write_results(folder, running.report, running.origin)
+    return running.report
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
     from tolfl.cli.output import Line
-    from tolfl.experiments.experiment import Experiment, Options
+    from tolfl.experiments.experiment import Experiment
     from tolfl.experiments.planning import FailureRates, LayoutPlan
     from tolfl.experiments.results import ExperimentReport
 
@@ -292,10 +292,11 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if experiment == "render":
         _render(folder, page or [])
         return
-    from tolfl.experiments.catalogue import chosen_experiments
+    from tolfl.cli.progress import follow
+    from tolfl.experiments.catalogue import RunningExperiment, chosen_experiments
     from tolfl.experiments.experiment import Options
     from tolfl.experiments.ray_cluster import check_executor
-    from tolfl.experiments.results import check_overwriting
+    from tolfl.experiments.results import check_overwriting, write_results
 
     chosen = chosen_experiments(experiment)
     if not resume and cache.exists() and any(cache.iterdir()):
@@ -303,9 +304,12 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     executor, found = check_executor(on), _available(chosen, data, data_dir or "")
     for one in found:
         check_overwriting(folder, one.name, quick)
-    reports = [
-        _run(one, Options(names, quick, data_dir or "", cache, executor), folder) for one, names in found.items()
-    ]
+    reports = []
+    for one, names in found.items():
+        running = RunningExperiment(one, Options(names, quick, data_dir or "", cache, executor))
+        follow(running, command=shlex.join(["tolfl", *sys.argv[1:]]))
+        reports.append(running.report)
+        write_results(folder, reports[-1], running.origin)
     shown = [{name: getattr(one, name) for name in ("name", "title", "rows", "verdicts")} for one in reports]
     show(shown, format, _lines_of(reports, folder))
 
@@ -337,32 +341,6 @@ def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Exper
     if not found:
         raise SpecError(f"--data {data}: no experiment is left to run")
     return found
-
-
-def _run(experiment: Experiment, chosen: Options, folder: Path) -> ExperimentReport:
-    from tolfl.cli.progress import follow
-    from tolfl.experiments.catalogue import RunningExperiment
-    from tolfl.experiments.results import provenance, write_results
-
-    command = " ".join(["tolfl", *_without_folders(sys.argv[1:])])
-    running, started = RunningExperiment(experiment, chosen), time.perf_counter()
-    follow(running, command=f"tolfl {' '.join(sys.argv[1:])}")
-    seconds, report = time.perf_counter() - started, running.report
-    write_results(folder, report, provenance(command, seconds, running.computing_s, running.specs, chosen.quick))
-    return report
-
-
-def _without_folders(arguments: list[str]) -> list[str]:
-    """Return a command line without the folders of this machine."""
-    kept, skip = [], False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument in ("--data-dir", "--cache", "--out"):
-            skip = True
-        elif not argument.startswith(("--data-dir=", "--cache=", "--out=")):
-            kept.append(argument)
-    return kept
 
 
 def _render(folder: Path, pages: list[Path]) -> None:

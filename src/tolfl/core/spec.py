@@ -178,7 +178,7 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     without_bursts: Annotated[bool, Meta(title="Leave out seconds of 802.11 that look like an attack.")] = False
     # -- training, validation, test
-    split: Literal["random", "chronological"] = "random"
+    split: Literal["random", "chronological"] = "random"  #: chronological: the last samples of each class are tested
     test_share: ShareBelow1 = 0.2  #: of typical samples, where the publisher has not set any aside
     validation_share: ShareBelow1 = 0.1  #: of the typical training samples
     max_train: AtLeast1 | None = None  #: at most so many training samples in all, drawn evenly from the classes

@@ -6,8 +6,12 @@ A new experiment is a file with three functions and one `Experiment`, and its na
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ from tolfl.experiments import attacks, beyond
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper import auroc_tables, communication, samples, server_figure, step_size, time_to_target
 from tolfl.experiments.ray_cluster import compute_on_ray
-from tolfl.experiments.results import ExperimentReport, read_results
+from tolfl.experiments.results import SCHEMA, ExperimentReport, read_results, spec_fields
 from tolfl.experiments.sweep import Job, Sweep
 from tolfl.sim.simulation import Progress
 
@@ -57,12 +61,13 @@ class RunningExperiment:
     options: Options
     rows: list[dict[str, Any]] = field(default_factory=list)
     specs: dict[str, RunSpec] = field(default_factory=dict)  #: of the rows, by their `job`
-    computing_s: float = 0.0
+    seconds: float = 0.0  #: by the clock
+    computing_s: float = 0.0  #: of all jobs, those from the cache too
     _sweep: Sweep | None = None
 
     def __iter__(self) -> Iterator[Progress]:
         """Compute jobs until the experiment, which sees the rows so far, has no further ones."""
-        known: set[tuple[str, str]] = set()
+        started, known = time.perf_counter(), set[tuple[str, str]]()
         while new := [job for job in self._jobs() if (job.key, job.label) not in known]:
             known |= {(job.key, job.label) for job in new}
             self._sweep = sweep = Sweep(new, self.options.cache)
@@ -71,6 +76,7 @@ class RunningExperiment:
             self.computing_s += sweep.computing_s
             for job in new:
                 self._add(job, sweep)
+        self.seconds = time.perf_counter() - started
 
     def _jobs(self) -> list[Job]:
         jobs = self.experiment.jobs(self.options, self.rows)
@@ -97,6 +103,23 @@ class RunningExperiment:
     def report(self) -> ExperimentReport:
         """What was found."""
         return self.experiment.report(self.rows)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What a reader needs to compute the rows again."""
+        data, is_quick = self.options.data, self.options.quick
+        chosen = [] if tuple(data) == self.experiment.data else ["--data", ",".join(data)]
+        return {
+            "schema": SCHEMA,
+            "command": " ".join(["tolfl reproduce", self.experiment.name, *chosen, *["--quick"] * is_quick]),
+            "is_quick": is_quick,
+            "seconds": round(self.seconds, 1),
+            "seconds_computing": round(self.computing_s, 1),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+            "versions": {"python": platform.python_version()}
+            | {name: version(name) for name in ("tolfl", "numpy", "scikit-learn")},
+            "specs": {key: spec_fields(spec) for key, spec in self.specs.items()},
+        }
 
 
 def located(spec: RunSpec, data_dir: str) -> RunSpec:

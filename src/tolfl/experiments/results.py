@@ -8,12 +8,9 @@ defaults of `RunSpec`. A page shows results between two markers, `<!-- results: 
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,23 +171,6 @@ def _differing(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
         elif value != default:
             found[name] = value
     return found
-
-
-def provenance(
-    command: str, seconds: float, computing_s: float, specs: Mapping[str, RunSpec], is_quick: bool
-) -> dict[str, Any]:
-    """Return what a reader needs to compute rows again; `computing_s` counts jobs from the cache too."""
-    return {
-        "schema": SCHEMA,
-        "command": command,
-        "is_quick": is_quick,
-        "seconds": round(seconds, 1),
-        "seconds_computing": round(computing_s, 1),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("tolfl", "numpy", "scikit-learn")},
-        "specs": {key: spec_fields(spec) for key, spec in specs.items()},
-    }
 
 
 def check_overwriting(folder: Path, name: str, is_quick: bool) -> None:

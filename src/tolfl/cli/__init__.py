@@ -30,23 +30,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command()(fit)
-app.command()(score)
-app.command()(watch)
-app.command()(evaluate)
-app.command()(inspect)
-app.command()(export)
-app.command()(simulate)
-app.command()(compare)
-app.command()(reproduce)
-app.command()(plan)
-app.command()(up)
-app.command()(node)
-app.command()(status)
-app.command()(dashboard)
-app.command()(report)
-app.command()(demo)
-app.command()(doctor)
+for _command in (
+    *(fit, score, watch, evaluate, inspect, export),
+    *(simulate, compare, reproduce, plan),
+    *(up, node, status, dashboard, report),
+    *(demo, doctor),
+):
+    app.command()(_command)
 app.add_typer(data_app, name="data")
 app.add_typer(enroll_app, name="enroll")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,9 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_flags, spec_from_flags
-from tolfl.cli.output import show, table_of
+from tolfl.cli.output import save_figure, show, table_of
 from tolfl.cli.spectrogram import spectrogram
-from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
+from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -94,11 +95,7 @@ def describe(
     show(found.to_dict(), format, _lines_of(found))
     if out is not None:
         path = out / f"{Path(name).stem}.png"
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            plot_classes(data).savefig(path, dpi=120)
-        except OSError as error:
-            raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
+        save_figure(plot_classes(data), path, dpi=120)
         typer.echo(f"picture: {path}", err=format is Format.JSON)
 
 
@@ -227,7 +224,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         sim = read_sim_config(sim_config)
         found = sample_configs(sim, read_sampling_config(sampling_config), seed)
         arrays = {"X": found.features, "time": found.start_s, "names": np.array(found.feature_names)}
-        traffic = _traffic_of_config(sim, seed)
+        traffic = partial(_traffic_of_config, sim, seed)
     else:
         given = {} if seed is None else {"comms_ml": {**msgspec.to_builtins(RunSpec().comms_ml), "seed": seed}}
         spec = spec_from_flags(RunSpec(data=name), given, settings).check()
@@ -236,7 +233,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raw = load_raw(spec)
         times = np.arange(raw.n_samples) if raw.times is None else raw.times
         arrays = {"X": raw.samples, "y": raw.labels, "time": times, "names": np.array(raw.feature_names)}
-        traffic = _traffic_of(spec)
+        traffic = partial(_traffic_of, spec)
     if pcap:
         _write_captures(out / "captures", traffic())
     if iq:
@@ -244,30 +241,23 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     _write(out, {key: np.asarray(value) for key, value in arrays.items()})
 
 
-def _traffic_of(spec: RunSpec) -> Callable[[], list[CapturePart]]:
-    """Return what finds the traffic behind a data set; it takes seconds, so only if somebody asks."""
+def _traffic_of(spec: RunSpec) -> list[CapturePart]:
+    """Return the traffic behind a data set; it takes seconds, so only if somebody asks."""
+    from tolfl.signals import comms_ml
+    from tolfl.signals.comms_ml_generator import traffic_parts
 
-    def traffic() -> list[CapturePart]:
-        from tolfl.signals import comms_ml
-        from tolfl.signals.comms_ml_generator import traffic_parts
-
-        settings = spec.comms_ml
-        if spec.data == "comms-ml-published":
-            settings = msgspec.structs.replace(settings, variant="published")
-        return traffic_parts(comms_ml(settings.seed, settings), settings.seed, settings)
-
-    return traffic
+    settings = spec.comms_ml
+    if spec.data == "comms-ml-published":
+        settings = msgspec.structs.replace(settings, variant="published")
+    return traffic_parts(comms_ml(settings.seed, settings), settings.seed, settings)
 
 
-def _traffic_of_config(sim: SimConfig, seed: int | None) -> Callable[[], list[CapturePart]]:
-    def traffic() -> list[CapturePart]:
-        from tolfl.signals.comms_ml_generator import CapturePart
-        from tolfl.signals.draws import Scenario
+def _traffic_of_config(sim: SimConfig, seed: int | None) -> list[CapturePart]:
+    from tolfl.signals.comms_ml_generator import CapturePart
+    from tolfl.signals.draws import Scenario
 
-        own = sim.seed if seed is None else seed
-        return [CapturePart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
-
-    return traffic
+    own = sim.seed if seed is None else seed
+    return [CapturePart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
 
 
 def _write_captures(folder: Path, parts: list[CapturePart]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli.output import number, say, table_of
+from tolfl.cli.output import number, save_figure, say, table_of
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
@@ -299,11 +299,7 @@ def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
     drawn = plot_curves([(ending, run.records) for ending, run in curved.items()])
     ends = ", ".join(f"{run.auroc:.3f} if {ending}" for ending, run in curved.items())
     drawn.suptitle(f"The server is lost half way: {ends}", fontsize=10)
-    try:
-        drawn.savefig(figure, dpi=130)
-    except OSError as error:
-        problem = f"the figure cannot be written ({error.strerror}); choose another --out"
-        raise RunDirectoryError(folder, problem) from None
+    save_figure(drawn, figure)
     write_report(report_context(read_run(folder / told)), page, ReportFormat.HTML)
     say(
         f"""

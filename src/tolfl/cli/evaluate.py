@@ -15,8 +15,8 @@ from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing, Typical
 from tolfl.cli.flags import Format, spec_from_flags
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.output import indented_json, number, show, table_of
-from tolfl.core.errors import DataError, RunDirectoryError, SpecError
+from tolfl.cli.output import indented_json, number, save_figure, show, table_of
+from tolfl.core.errors import DataError, SpecError
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -134,16 +134,9 @@ def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out:
     from tolfl.runs.directory import write_file
 
     write_file(out, "evaluation.json", indented_json(result))
-    figures = {
-        "roc": plot_roc(judged),
-        "histogram": plot_histogram(judged, threshold),
-        "timeline": plot_timeline(judged, threshold),
-    }
-    try:
-        for name, figure in figures.items():
-            figure.savefig(out / f"{name}.png", dpi=130)
-    except OSError as error:
-        raise RunDirectoryError(out, f"cannot be written ({error.strerror}); choose another --out") from None
+    save_figure(plot_roc(judged), out / "roc.png")
+    save_figure(plot_histogram(judged, threshold), out / "histogram.png")
+    save_figure(plot_timeline(judged, threshold), out / "timeline.png")
 
 
 def _lines_of(found: Evaluation, out: Path | None) -> Iterator[Line]:

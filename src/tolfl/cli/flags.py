@@ -106,6 +106,13 @@ TrackTo = Annotated[
     str | None,
     typer.Option(help="Its folder, or MLflow's address. (default: runs/tensorboard, sqlite:///runs/mlflow.db)"),
 ]
+#: Of what is scored or watched.
+Interface = Annotated[
+    str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
+]
+Raw = Annotated[
+    str, typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training.")
+]
 Learn = Annotated[
     str | None,
     typer.Option(help="What the fleet learns: autoencoder, detector, or mine.py:KMeans. (default: by scheme)"),
@@ -160,7 +167,11 @@ class SpecFlags:
 
 
 def spec_flags(
-    names: str, usual: RunSpec | None = None, has_file: bool = True, of_other: tuple[str, msgspec.Struct] | None = None
+    names: str,
+    usual: RunSpec | None = None,
+    has_file: bool = True,
+    has_set: bool = True,
+    of_other: tuple[str, msgspec.Struct] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a flag for each of these fields, and --set; it gets them as `SpecFlags`, its own by name.
 
@@ -174,7 +185,7 @@ def spec_flags(
     if of_other is not None:
         own, other = of_other
         types |= {name: Annotated[_flag_type(name, other), flag(name, other)] for name in own.split()}
-    types["settings"] = Set
+    types |= {"settings": Set} if has_set else {}
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
         def run(**values: Any) -> None:
@@ -203,6 +214,15 @@ def _flag_type(parameter: str, of: msgspec.Struct) -> Any:
     while get_origin(kind) is Annotated or NoneType in get_args(kind):
         kind = get_args(kind)[0]
     return (str if get_origin(kind) else kind) | None
+
+
+def source_of(source: str | None, interface: str | None, otherwise: str) -> str:
+    """Return what is read: a file, standard input or an interface; `otherwise` says what to do where none is named."""
+    if interface is not None and source is not None:
+        raise SpecError(f"--interface {interface} and {source}; leave one of them out")
+    if source is None and interface is None:
+        raise SpecError(otherwise)
+    return f"interface:{interface}" if source is None else source
 
 
 def spec_from_flags(spec: RunSpec, given: Mapping[str, Any], settings: list[str] | None = None) -> RunSpec:

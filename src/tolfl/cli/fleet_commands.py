@@ -33,16 +33,13 @@ if TYPE_CHECKING:
     Kept = tuple[tuple[str, ...], Samples]  #: columns, and rows to learn from
 
 
-def node(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+@flags.spec_flags("learn flower run_config node_config python", has_file=False, has_set=False)
+def node(
+    asked: flags.SpecFlags,
     config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of this device, in TOML.")],
     absent: Annotated[
         str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
     ] = "",
-    learn: flags.Learn = None,
-    flower: flags.Flower = None,
-    run_config: flags.RunConfig = None,
-    node_config: flags.NodeConfig = None,
-    python: flags.Python = None,
     use: Annotated[
         str, typer.Option(help="previous: watch with the detector of the run before, whatever the fleet learns.")
     ] = "",
@@ -77,9 +74,7 @@ def node(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     from tolfl.net.node_config import NodeConfig
     from tolfl.net.prepare import prepare, run_to_the_end
 
-    asked = {"learn": learn, "flower": flower, "run_config": run_config, "node_config": node_config, "python": python}
-    given = flags.with_flower(asked)
-    said = {"what" if name == "learn" else name: value for name, value in given.items()}
+    said = {"what" if name == "learn" else name: value for name, value in flags.with_flower(asked.given).items()}
     settings = NodeConfig.from_file(config).without(absent)
     if use not in {"", "previous"} or (use and settings.watch is None):
         raise SpecError(f"--use {use}: only previous can be used, by a device that has a table [watch]")

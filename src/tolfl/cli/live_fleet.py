@@ -165,14 +165,8 @@ class FleetControls:
         if not 0 <= device < len(launcher.processes):
             raise TolFLError(f"there is no device {device}")
         match command.action:
-            case "kill":
-                launcher.kill(device)
-            case "freeze":
-                launcher.freeze(device)
-            case "thaw":
-                launcher.thaw(device)
-            case "revive":
-                launcher.revive(device)
+            case "kill" | "freeze" | "thaw" | "revive":
+                getattr(launcher, command.action)(device)
             case "cut":
                 self._cut(device, [one.device for one in launcher.processes if one.device != device], "cut")
             case "heal":

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from tolfl.core.errors import RunDirectoryError
 from tolfl.core.records import round_name
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
     from rich.text import Text
 
@@ -58,6 +60,15 @@ def table_of(
     if whole is not None:
         table.columns[whole].no_wrap = True
     return table
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 130) -> None:
+    """Write a picture; a folder that cannot be written is named."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=dpi)
+    except OSError as error:
+        raise RunDirectoryError(path.parent, f"cannot be written ({error.strerror}); choose another --out") from None
 
 
 def number(value: object, digits: int = 3) -> str:

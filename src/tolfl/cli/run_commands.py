@@ -67,19 +67,10 @@ def simulate(
         if out is not None and not _show_if_finished(out, format):
             _simulate(stored, out, True, format, tracked)
         return
-    spec = asked.spec().check()
-    _check_names(spec)
+    spec = asked.spec()
+    _check(spec)
     with run_directory(out, spec.scheme, shown_data(spec)) as folder:
         _simulate(spec, folder, False, format, tracked)
-
-
-def _check_names(spec: RunSpec) -> None:
-    """Find what is wrong with a specification before a folder is made for it."""
-    from tolfl.datasets import check_name
-    from tolfl.learners.layouts import check_scheme
-
-    check_name(spec)
-    check_scheme(spec)
 
 
 def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
@@ -145,20 +136,9 @@ def up(
             return
     else:
         spec = asked.spec()
-        _check_networked(spec)
+        _check(spec, is_real=True)
     with run_directory(out, f"{spec.scheme}-up", shown_data(spec)) as folder:
         _run_processes(spec, folder, resume, format, insecure, dashboard)
-
-
-def _check_networked(spec: RunSpec) -> None:
-    """Find what is wrong with a specification before a folder is made for it."""
-    from tolfl.datasets import check_name
-    from tolfl.learners.layouts import check_scheme
-    from tolfl.net.prepare import check_networked
-
-    check_scheme(spec.check())  # first: a name that nobody knows is a typo
-    check_networked(spec)
-    check_name(spec)
 
 
 def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, has_page: bool) -> None:
@@ -184,6 +164,19 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
 
 
 # -- what both have in common -----------------------------------------------------------------------------------
+
+
+def _check(spec: RunSpec, is_real: bool = False) -> None:
+    """Find what is wrong with a specification before a folder is made for it."""
+    from tolfl.datasets import check_name
+    from tolfl.learners.layouts import check_scheme
+
+    check_scheme(spec.check())  # first: a name that nobody knows is a typo
+    if is_real:
+        from tolfl.net.prepare import check_networked
+
+        check_networked(spec)
+    check_name(spec)
 
 
 def _stored_spec(out: Path | None, asked: SpecFlags, marker: str, what: str) -> RunSpec:

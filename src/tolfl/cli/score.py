@@ -11,7 +11,6 @@ from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
 from tolfl.cli.flags import ScoreFormat
 from tolfl.cli.inspect_model import Model
-from tolfl.core.errors import SpecError
 
 
 def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
@@ -24,13 +23,8 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         bool,
         typer.Option("--follow", "-f", help="Go on reading a capture that grows; without a file: standard input."),
     ] = False,
-    interface: Annotated[
-        str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
-    ] = None,
-    raw: Annotated[
-        str,
-        typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training."),
-    ] = "",
+    interface: flags.Interface = None,
+    raw: flags.Raw = "",
     device_column: Annotated[
         str | None, typer.Option(help="Whose row it is: that device's own threshold is used.")
     ] = None,
@@ -61,15 +55,15 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl score model --interface wlan0 --alert-only
     """
-    if interface is not None and data is not None:
-        raise SpecError(f"--interface {interface} and {data}; leave one of them out")
-    if data is None and not follow and interface is None:
-        raise SpecError("say what to score: a file, - (or --follow) for standard input, or --interface")
+    piped = "-" if data is None and follow and interface is None else data
+    source = flags.source_of(
+        piped, interface, "say what to score: a file, - (or --follow) for standard input, or --interface"
+    )
     from tolfl.detect.detector import Detector
     from tolfl.detect.score_stream import ScoreRequest, score_stream
 
     request = ScoreRequest(
-        data or ("-" if interface is None else f"interface:{interface}"),
+        source,
         device_column or "",
         time_column or "",
         alert_only,

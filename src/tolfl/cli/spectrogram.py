@@ -9,8 +9,8 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
-from tolfl.cli.output import show
-from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.cli.output import save_figure, show
+from tolfl.core.errors import SpecError
 
 _KINDS = (".png", ".svg", ".pdf")
 
@@ -39,11 +39,7 @@ def spectrogram(
 
     found = open_recording(recording)
     figure = plot_spectrogram(found, from_s, seconds)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=100)
-    except OSError as error:
-        raise RunDirectoryError(out.parent, f"cannot be written ({error.strerror}); choose another --out") from None
+    save_figure(figure, out, dpi=100)
     shown = {
         "picture": str(out),
         "duration_s": found.duration_s,

@@ -12,7 +12,6 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.inspect_model import Model
-from tolfl.core.errors import SpecError
 
 if TYPE_CHECKING:
     from tolfl.watch.watcher import Watcher
@@ -26,13 +25,8 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         str | None, typer.Argument(help="A capture, a table, or - for standard input (pcap, pcapng, JSON lines, CSV).")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading a capture file that grows.")] = False,
-    interface: Annotated[
-        str | None, typer.Option(help="Capture here in place of a file, by dumpcap or tcpdump: wlan0, lo, any.")
-    ] = None,
-    raw: Annotated[
-        str,
-        typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training."),
-    ] = "",
+    interface: flags.Interface = None,
+    raw: flags.Raw = "",
     state: Annotated[Path, typer.Option(help="The folder of the queue: what was not sent is sent after a restart.")] = (
         Path("tolfl-watch")
     ),
@@ -63,10 +57,7 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: rtl_sdr -f 433.92M -s 250k - | tolfl watch model - --raw cu8
     """
-    if interface is not None and source is not None:
-        raise SpecError(f"--interface {interface} and {source}; leave one of them out")
-    if source is None and interface is None:
-        raise SpecError("say what to watch: a file, - for standard input, or --interface")
+    where = flags.source_of(source, interface, "say what to watch: a file, - for standard input, or --interface")
     from tolfl.tables import Roles
     from tolfl.watch.sinks import sinks_of
     from tolfl.watch.watch_metrics import served, watch_page
@@ -74,7 +65,6 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     is_silent = not (json or syslog or mqtt or webhook)
     sinks = sinks_of("-" if is_silent else json, syslog, mqtt, webhook, device)
-    where = source if source is not None else f"interface:{interface}"
     watcher = Watcher(
         where, state, sinks, device, follow=follow, roles=Roles(device_column or "", "", time_column or ""), raw=raw
     )

@@ -232,8 +232,8 @@ class Device:
         self.links = Links(self, Credentials(Path(folder) / f"device-{id}"))
     def hello(self, to):
         return Hello(wire=WIRE_VERSION, fleet=self.fleet, device=self.id, to=to, process=self.id + 1)
-    def greeted(self, peer, hello): pass
-    heard = expects = expects_nothing = turned_away = lambda self, *rest: None
+    def handshake_done(self, peer, hello): pass
+    note_answer = expects = expects_nothing = was_rejected = lambda self, *rest: None
 
 async def main(own, places, folder):
     device = Device(own, places, folder)

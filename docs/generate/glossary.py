@@ -9,24 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: Where words still occur: rooms of `src/tolfl`, folders of `docs`, files beside them. Nothing is added here.
 OPEN: dict[str, set[str]] = {
-    "dashboard": {"goodbye"},
     "docs/explanation": {"newcomer", "stranger", "victim"},
     "experiments": {"newcomer", "victim"},
-    "net": {
-        "goodbye",
-        "greeted",
-        "hangs up",
-        "held for dead",
-        "hopeless",
-        "last words",
-        "made up",
-        "patience",
-        "stranger",
-        "turned away",
-        "who is there",
-    },
-    "protocol": {"goodbye"},
-    "signals": {"aerial", "transcript"},
 }
 
 

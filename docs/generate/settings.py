@@ -144,8 +144,8 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("net.discovery", "_ASK_MS", "how long an answer by multicast DNS may take"),
         ("net.launcher", "_START_S", ""),
         ("net.launcher", "_START_S_PER_DEVICE", "and so much more for each device"),
-        ("net.launcher", "_GOODBYE_S", "how long `tolfl up` waits for goodbyes before it kills"),
-        ("net.launcher", "_PATIENCE", ""),
+        ("net.launcher", "_LEAVING_S", "how long `tolfl up` waits for devices to leave before it kills"),
+        ("net.launcher", "_WAITED_SILENCES", ""),
     ],
     "Certificates and metrics": [
         ("net.enrolment", "_AUTHORITY_YEARS", "how long a fleet's authority is good"),

@@ -177,7 +177,7 @@ def _as_model(
 
 
 def _is_module(model: object) -> TypeGuard[nn.Module]:
-    """Tell whether it is a PyTorch module; where nobody has imported torch, it is none."""
+    """Return whether it is a PyTorch module; where nobody has imported torch, it is none."""
     return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 

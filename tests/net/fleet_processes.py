@@ -174,7 +174,7 @@ class Fleet:
         command(self.launcher.address_of(device), request)
 
     def leave_one_by_one(self) -> None:
-        """Let the devices say goodbye one after the other, so that nobody's last round is news to all others."""
+        """Let the devices leave one after the other, so that nobody's last round is news to all others."""
         for process in self.launcher.processes:
             if process.process is not None and process.is_running:
                 process.process.terminate()

@@ -15,7 +15,7 @@ import numpy as np
 from tolfl.core.contribution import GLOBAL, Contribution, Vector
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, decode_records
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.net.client import ask, tell
+from tolfl.net.client import ask, send_command
 from tolfl.net.node import Node
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.prepare import prepare
@@ -122,7 +122,7 @@ class Fleet:
             return list(await asyncio.gather(*(self.tasks[device] for device in devices)))
 
     async def kill(self, device: int) -> None:
-        """End a device without a word of goodbye."""
+        """End a device without a leave message."""
         self.tasks[device].cancel()
         await asyncio.gather(self.tasks[device], return_exceptions=True)
         del self.nodes[device]
@@ -135,7 +135,7 @@ class Fleet:
 
     async def command(self, device: int, request: CommandRequest) -> None:
         """Give a command to a device, as a launcher does."""
-        await tell(self.addresses[device], request, Credentials())
+        await send_command(self.addresses[device], request, Credentials())
 
     async def cut(self, device: int, others: Iterable[int]) -> None:
         """Cut a device off from these others, and from nobody else."""

@@ -243,7 +243,7 @@ def test_devices_that_learn_something_else_never_meet_and_say_so(
                 fleet.prepare(device, start_quiet_s=1.0)
             fleet.prepare(2, start_quiet_s=1.0, spec=str(tmp_path / "other.toml"))
             fleet.launch(0, 1, 2)
-            await fleet.until(lambda: 2 in fleet.nodes[0].strangers and bool(fleet.nodes[2].strangers))
+            await fleet.until(lambda: 2 in fleet.nodes[0].rejections and bool(fleet.nodes[2].rejections))
             told.extend([await fleet.status(0), await fleet.status(2)])
             assert await fleet.ends(0, 1, 2) == ["over"] * 3
             assert fleet.closed()[-1].included == (0, 1)
@@ -255,7 +255,7 @@ def test_devices_that_learn_something_else_never_meet_and_say_so(
     assert any(sentence in line for line in caplog.messages)
     assert sum(sentence in line for line in caplog.messages) <= 2, "each device says it once"
     assert told[0].trouble.startswith(sentence)
-    assert all(one.refused["stranger"] for one in told)
+    assert all(one.refused["unexpected"] for one in told)
 
 
 def test_a_device_that_learns_something_else_and_knows_seeds_alone_says_so(
@@ -269,7 +269,7 @@ def test_a_device_that_learns_something_else_and_knows_seeds_alone_says_so(
             seeds = tuple(fleet.config(2).peers.values())
             fleet.prepare(2, spec=str(tmp_path / "other.toml"), peers={}, seeds=seeds)
             fleet.launch(0, 1, 2)
-            await fleet.until(lambda: fleet.nodes[2].strangers.keys() == {0, 1})
+            await fleet.until(lambda: fleet.nodes[2].rejections.keys() == {0, 1})
 
     with caplog.at_level(logging.WARNING, logger="tolfl"):
         asyncio.run(live())
@@ -287,7 +287,7 @@ def test_one_list_of_seeds_serves_all_devices(tmp_path: Path) -> None:
             await fleet.until(lambda: all(node.has_begun for node in fleet.nodes.values()))
             for device in (0, 1):
                 status = await fleet.status(device)
-                told.append((status.trouble, status.refused.get("stranger", 0)))
+                told.append((status.trouble, status.refused.get("unexpected", 0)))
             assert await fleet.ends(0, 1) == ["over"] * 2
 
     asyncio.run(live())
@@ -302,8 +302,8 @@ def test_a_second_process_with_the_id_of_a_device_is_told_so(tmp_path: Path) -> 
             address, state = free_addresses(1)[0], str(tmp_path / "other")
             second = prepare(fleet.config(1, peers={}, seeds=(fleet.addresses[1],), listen=address, state=state))
             fleet.tasks[0] = asyncio.create_task(second.run())
-            await fleet.until(lambda: bool(second.strangers))
-            assert second.strangers[1].startswith("another process is device 1, too: give each device")
+            await fleet.until(lambda: bool(second.rejections))
+            assert second.rejections[1].startswith("another process is device 1, too: give each device")
 
     asyncio.run(live())
 

@@ -36,11 +36,11 @@ def test_a_peer_heard_more_often_than_the_limit_is_never_given_up(
     detector, every_s = FailureDetector(timing), share * timing.silence_detection_s
     detector.tick(5.0)
     detector.watch(1)
-    detector.heard(1)
+    detector.note_answer(1)
     next_s = 5.0 + first * every_s
     for now_s in ticks(pauses, timing):
         while next_s <= now_s:
-            detector.heard(1)
+            detector.note_answer(1)
             next_s += every_s
         assert detector.tick(now_s) == []
 
@@ -55,7 +55,7 @@ def test_a_silent_peer_is_named_in_time_and_from_then_on(timing: Timing, pauses:
         if detector.tick(now_s):
             named.append(now_s)
         if index < last_heard:
-            detector.heard(1)
+            detector.note_answer(1)
             since_s, named = now_s, []
         if not named:
             assert now_s - since_s < limit_s + 4 * timing.heartbeat_s
@@ -84,7 +84,7 @@ def test_a_device_that_slept_itself_gives_nobody_up(timing: Timing, sleeps_s: li
     for sleep_s in sleeps_s:
         now_s += sleep_s
         assert detector.tick(now_s) == []  # awake for a moment: what came in meanwhile has not been read yet
-        detector.heard(1)
+        detector.note_answer(1)
 
 
 def test_a_peer_that_is_heard_again_can_be_given_up_again() -> None:
@@ -92,7 +92,7 @@ def test_a_peer_that_is_heard_again_can_be_given_up_again() -> None:
     detector.watch(7)
     for k in range(60):
         if k == 30:
-            detector.heard(7)
+            detector.note_answer(7)
         named += [k] * len(detector.tick(k * 0.1))
 
     first, again = named[0], min(k for k in named if k > 30)
@@ -107,7 +107,7 @@ def test_only_watched_peers_are_named() -> None:
     detector.watch(2)
     detector.unwatch(2)
     detector.unwatch(3)
-    detector.heard(3)
+    detector.note_answer(3)
     named = [peer for k in range(60) for peer in detector.tick(k * 0.1)]
 
     assert set(named) == {1}

@@ -117,10 +117,10 @@ MESSAGES: list[tuple[str, Callable[[Peer], Frames], str]] = [
 HELLOS: list[tuple[str, dict[str, Any], str]] = [
     ("an incarnation beyond counting", {"incarnation": 2**62}, "malformed"),
     ("for another device", {"device": 1}, "forged"),
-    ("of another run", {"fleet": "another"}, "stranger"),
-    ("to another", {"to": 1}, "stranger"),
-    ("of no device", {"device": 77}, "stranger"),
-    ("of the device itself", {"device": TARGET}, "stranger"),
+    ("of another run", {"fleet": "another"}, "unexpected"),
+    ("to another", {"to": 1}, "unexpected"),
+    ("of no device", {"device": 77}, "unexpected"),
+    ("of the device itself", {"device": TARGET}, "unexpected"),
     ("of another version", {"wire": 3}, "wire version"),
 ]
 #: What comes in place of a hello.

@@ -93,10 +93,10 @@ class Ear:
             process=self.process,
         )
 
-    def greeted(self, peer: int, hello: Hello) -> None:
+    def handshake_done(self, peer: int, hello: Hello) -> None:
         self.greetings.append(hello.incarnation)
 
-    def heard(self, peer: int) -> None:
+    def note_answer(self, peer: int) -> None:
         self.n_heard += 1
 
     def expects(self, peer: int) -> None:
@@ -108,7 +108,7 @@ class Ear:
     def was_refused(self, peer: int) -> None:
         self.refused.append(peer)
 
-    def turned_away(self, peer: int | None, rejection: Rejection) -> None:
+    def was_rejected(self, peer: int | None, rejection: Rejection) -> None:
         self.rejections.append(rejection.kind)
 
     def received(self, peer: int, message: AnyMessage) -> None:
@@ -126,7 +126,7 @@ class Ear:
     def learn(self, revocations: bytes) -> None:
         raise AssertionError("nobody sends any")
 
-    def heard_of(self, peer: int, addresses: Mapping[int, str]) -> None:
+    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
         raise AssertionError("nobody sends any")
 
     def records(self, first: int) -> bytes:
@@ -472,7 +472,7 @@ def test_links_can_be_closed_at_the_moment_at_which_something_happens(is_listeni
     asyncio.run(live())
 
 
-@pytest.mark.parametrize("what", ["received", "greeted"])
+@pytest.mark.parametrize("what", ["received", "handshake_done"])
 def test_an_exception_while_a_message_is_handled_is_a_counted_refusal(what: str) -> None:
     async def live() -> None:
         async with pair_of() as (speaker, listener):

@@ -26,7 +26,7 @@ from tests.net.hostile_peers import (
 from tests.net.nodes import PATIENCE_S, TOKEN, held_back, small
 from tolfl.core.errors import TolFLError
 from tolfl.net.addresses import split_address
-from tolfl.net.client import ask, tell
+from tolfl.net.client import ask, send_command
 from tolfl.net.enrolment import (
     AUTHORITY,
     CERTIFICATE,
@@ -75,13 +75,13 @@ async def without_entry(fleet: SecureFleet) -> dict[str, str]:
 
 async def command(fleet: SecureFleet, folder: Path, token: str) -> str:
     try:
-        await tell(fleet.addresses[TARGET], CommandRequest(token=token, leave=True), Credentials(folder))
+        await send_command(fleet.addresses[TARGET], CommandRequest(token=token, leave=True), Credentials(folder))
     except TolFLError as error:
         return str(error)
     return "done"
 
 
-async def turned_away(fleet: SecureFleet) -> dict[str, str]:
+async def was_rejected(fleet: SecureFleet) -> dict[str, str]:
     """Return what becomes of those who have a certificate of the fleet, and no right to what they ask."""
     nameless = certificate_for(["x.plant.tolfl"], *issuer_in(fleet.authority.folder))
     nobody = Shown(*nameless, root=Shown.of(fleet.credentials(STRANGER)).root)
@@ -115,7 +115,7 @@ def test_strangers_get_nowhere_and_training_is_unharmed(tmp_path: Path) -> None:
             outside = await without_entry(fleet)
             answer = await garbage(fleet.addresses[TARGET])
             unseen = await fleet.refused(TARGET)
-            inside = await turned_away(fleet)
+            inside = await was_rejected(fleet)
             counted = await fleet.refused(TARGET)
             gate.set()
 

@@ -60,7 +60,7 @@ KINDS: tuple[type[AnyMessage], ...] = (
     messages.Heartbeat,
     messages.Pull,
     messages.Join,
-    messages.Goodbye,
+    messages.Leave,
 )
 
 #: Two clusters, 0, 1 | 2, 3; one array of three numbers.
@@ -283,7 +283,7 @@ def test_the_order_of_a_state_is_kept() -> None:
         RecordsRequest(7),
         Records(b"{}"),
         RevocationList(b"{"),
-        Rejection("stranger", "this is device 3", b"{}"),
+        Rejection("unexpected", "this is device 3", b"{}"),
         StatusRequest(),
     ],
     ids=lambda frame: type(frame).__name__,
@@ -929,7 +929,7 @@ GOLDEN_FRAMES: list[tuple[Frame, str]] = [
         "1e00000082a474797065ab7265766f636174696f6e73a7636f6e74656e74c4027b7d",
     ),
     (
-        Rejection("stranger", "this is device 3"),
+        Rejection("unexpected", "this is device 3"),
         "4400000084a474797065a972656a656374696f6ea46b696e64a8737472616e676572a6726561736f6eb0746869732069"
         "73206465766963652033ab7265766f636174696f6e73c400",
     ),

@@ -16,9 +16,9 @@ from tolfl.protocol.messages import (
     Ack,
     AnyMessage,
     Closed,
-    Goodbye,
     Heartbeat,
     Join,
+    Leave,
     Mean,
     Offer,
     Payload,
@@ -127,8 +127,8 @@ def pull(sender: int, version: Version = FIRST) -> Received:
     return Received(Pull(sender=sender, incarnation=0, version=version, dead=NOBODY))
 
 
-def goodbye(sender: int, version: Version = FIRST) -> Received:
-    return Received(Goodbye(sender=sender, incarnation=0, version=version, dead=NOBODY))
+def leave(sender: int, version: Version = FIRST) -> Received:
+    return Received(Leave(sender=sender, incarnation=0, version=version, dead=NOBODY))
 
 
 def ack(sender: int, *inside: int, what: Payload = Payload.REPORT) -> Received:

@@ -251,7 +251,7 @@ def test_a_device_that_stopped_declines_to_be_counted_on() -> None:
     member.handle(PeerFailed(0, 0))
     effects = member.handle(closed(2, next_record(TWO, 2, 3)))
 
-    assert sent(effects) == [(2, "Goodbye")]
+    assert sent(effects) == [(2, "Leave")]
     assert member.version == FIRST
 
 
@@ -276,7 +276,7 @@ def test_an_isolated_member_trains_alone_and_says_so_to_whoever_counts_on_it() -
     alone = closing(member, trained(1, version))
     assert list(announced(alone).record.included) == [1]
     assert sent(alone) == []
-    assert sent(member.handle(report(2))) == [(2, "Goodbye")]
+    assert sent(member.handle(report(2))) == [(2, "Leave")]
     assert member.handle(Ticked()) == []
 
 

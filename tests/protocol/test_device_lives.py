@@ -12,9 +12,9 @@ from tests.protocol.fleets import (
     clusters,
     device_in,
     first_record,
-    goodbye,
     heartbeat,
     join,
+    leave,
     messages_to,
     next_record,
     offer,
@@ -156,7 +156,7 @@ def test_a_goodbye_is_a_death_by_choice() -> None:
     head = started(STAR, 0)
     head.handle(trained(0))
     head.handle(report(2))
-    effects = closing(head, goodbye(1))
+    effects = closing(head, leave(1))
 
     assert announced(effects).record.missing == {1: "left"}
 
@@ -165,10 +165,10 @@ def test_who_leaves_says_goodbye_to_heads_and_members_and_no_more() -> None:
     head = started(TWO, 0)
     effects = head.handle(LeaveAsked())
 
-    assert sent(effects) == [(1, "Goodbye"), (2, "Goodbye")]
+    assert sent(effects) == [(1, "Leave"), (2, "Leave")]
     assert effects[-1] == Stop("left")
-    assert sent(head.handle(report(1))) == [(1, "Goodbye")]
-    assert head.handle(goodbye(1)) == []
+    assert sent(head.handle(report(1))) == [(1, "Leave")]
+    assert head.handle(leave(1)) == []
 
 
 # -- halt, cold start and the end (rules 10 and 12) -------------------------------------------------------------------

@@ -19,9 +19,9 @@ from tests.protocol.fleets import (
     clusters,
     device_in,
     first_record,
-    goodbye,
     heartbeat,
     join,
+    leave,
     mean,
     messages_to,
     next_record,
@@ -502,7 +502,7 @@ def test_whoever_was_dropped_by_a_lie_says_goodbye_in_the_incarnation_in_which_i
     raised = started(STAR, 0, policy="drop")
     record = raised.record.with_roster(Roster({0: 0, 1: 7, 2: 0}))
     raised.handle(closed(2, record))
-    (record_sent,) = messages_to(raised.handle(goodbye(1, version=record.version)), 1)
+    (record_sent,) = messages_to(raised.handle(leave(1, version=record.version)), 1)
     (answer,) = messages_to(member.handle(Received(record_sent)), 0)
     raised.handle(Received(answer))
     assert raised.fleet.has_failed((1, 7))
@@ -520,7 +520,7 @@ def test_who_left_is_told_apart_from_who_failed_however_often_it_comes_back() ->
     for incarnation in range(3):
         life: Incarnation = (1, incarnation)
         head.fleet.mark_left(life)
-    head.handle(goodbye(2))
+    head.handle(leave(2))
 
     assert dict(head.fleet.left) == {1: 2, 2: 0}
 

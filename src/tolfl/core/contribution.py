@@ -36,7 +36,7 @@ class MismatchError(ValueError):
 
 
 def can_travel(array: Vector) -> bool:
-    """Tell whether all numbers are finite, and so small that other devices take them.
+    """Return whether all numbers are finite, and so small that other devices take them.
 
     >>> can_travel(np.array([1e17])), can_travel(np.array([1e18])), can_travel(np.array([np.nan], np.float32))
     (True, False, False)

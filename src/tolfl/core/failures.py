@@ -64,11 +64,11 @@ class Cut(msgspec.Struct, frozen=True):
         return " | ".join(",".join(map(str, side)) for side in (self.side, self.other_side))
 
     def separates(self, a: int, b: int) -> bool:
-        """Tell whether messages between a and b are lost while the cut lasts."""
+        """Return whether messages between a and b are lost while the cut lasts."""
         return (a in self.side and b in self.other_side) or (b in self.side and a in self.other_side)
 
     def lasts(self, round_index: int) -> bool:
-        """Tell whether messages are lost in a round."""
+        """Return whether messages are lost in a round."""
         return self.round_index <= round_index and (self.heals_at is None or round_index < self.heals_at)
 
 
@@ -139,7 +139,7 @@ class FailurePlan(msgspec.Struct, frozen=True):
         return tuple(failure for failure in self.failures if failure.device == device)
 
     def is_cut(self, a: int, b: int, round_index: int) -> bool:
-        """Tell whether no message passes between two devices in a round."""
+        """Return whether no message passes between two devices in a round."""
         return any(cut.separates(a, b) and cut.lasts(round_index) for cut in self.cuts)
 
 

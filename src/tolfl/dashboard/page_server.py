@@ -37,7 +37,7 @@ _HEARTBEAT_S = 10.0  #: how soon a browser that went away is noticed
 _BATCH = 400  #: lines in one event
 _COMMAND_BYTES = 1024
 #: How long open pages are waited for in the end; each has looked for news many times by then.
-_GOODBYE_S = 2
+_SHUTDOWN_S = 2
 
 
 class PageCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -342,7 +342,7 @@ def _server(page: Page) -> uvicorn.Server:
         log_level="critical",  # what a strange client sends is no news for the terminal
         access_log=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_GOODBYE_S,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
     )
     return uvicorn.Server(config)
 

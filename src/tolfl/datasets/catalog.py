@@ -93,7 +93,7 @@ def load_public(name: str, data_dir: str = "", colour: bool = False, fine: bool 
 
 
 def is_path(name: str) -> bool:
-    """Tell whether a data set is a file or folder of one's own: its name has a dot or a slash, or it is there."""
+    """Return whether a data set is a file or folder of one's own: its name has a dot or a slash, or it is there."""
     return name not in DATASETS and ("/" in name or "." in name or Path(name).exists())
 
 
@@ -144,6 +144,6 @@ def states_of(path: Path) -> tuple[FileState, ...]:
 
 
 def are_settled(states: tuple[FileState, ...]) -> bool:
-    """Tell whether the last change lies so far back that the next one cannot leave the same states."""
+    """Return whether the last change lies so far back that the next one cannot leave the same states."""
     newest_ns = max((time_ns for one in states for time_ns in (one.modified_ns, one.changed_ns)), default=0)
     return time.time_ns() - newest_ns >= _SETTLED_S * 1e9

@@ -97,7 +97,7 @@ def choose(raw: RawData, spec: DatasetSpec) -> Choice:
 
 
 def is_typical_by_name(name: str) -> bool:
-    """Tell whether a class is typical by its name alone: 0, false, normal, benign, typical."""
+    """Return whether a class is typical by its name alone: 0, false, normal, benign, typical."""
     return name.strip().lower() in ("0", "0.0", "false", "normal", "benign", "typical")
 
 

@@ -212,7 +212,7 @@ class Detector:
 
 
 def is_frame(X: object) -> bool:
-    """Tell whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
+    """Return whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
     return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
 
 

@@ -123,7 +123,7 @@ def _topology_for(spec: RunSpec, clusters: Topology) -> str:
 
 
 def _loses_a_head(spec: RunSpec) -> bool:
-    """Tell whether a head may fail or be cut off, so that the policy matters."""
+    """Return whether a head may fail or be cut off, so that the policy matters."""
     heads = {cluster[0] for cluster in layout(spec).clusters}
     plans = [failure_plan(one) for one in repetitions_of(spec)]
     return any(plan.cuts or any(failure.device in heads for failure in plan.failures) for plan in plans)
@@ -351,7 +351,7 @@ def _plot(comparison: Comparison) -> Figure:
 
 
 def _has(row: Mapping[str, Any], score: str) -> bool:
-    """Tell whether a row has a score of its own; with one model all of them are one number."""
+    """Return whether a row has a score of its own; with one model all of them are one number."""
     mean = row.get(score, {}).get("mean")
     return mean is not None and (score == "auroc" or mean != row["auroc"]["mean"])
 

@@ -511,7 +511,7 @@ def layout_of(row: Row) -> ClusterLayout:
 
 
 def _cannot_be_told_apart(best: Row, other: Row) -> bool:
-    """Tell whether two expected AUROCs differ by less than 0.001, or than two standard errors of their difference.
+    """Return whether two expected AUROCs differ by less than 0.001, or than two standard errors of their difference.
 
     Differences are taken seed by seed: both have trained on the same data from the same start. Where repetitions are
     not known one by one, the errors of both are added up as if they had nothing in common.

@@ -238,7 +238,7 @@ class Sweep:
     # -- on disk ------------------------------------------------------------------------------------------------
 
     def is_finished(self, job: Job) -> bool:
-        """Tell whether a job has its results, from this attempt or an earlier one."""
+        """Return whether a job has its results, from this attempt or an earlier one."""
         if job.key not in self.results and self.store is not None:
             finished = read_finished(self.store, job)
             if finished is not None:

@@ -68,7 +68,7 @@ class Clusters:
         return bool((self.members != NOBODYS).any())
 
     def is_orphan(self, device: int) -> bool:
-        """Tell whether the model that a device trains is lost."""
+        """Return whether the model that a device trains is lost."""
         return bool(self.members[device] != NOBODYS and not self.is_hosted[self.members[device]])
 
 
@@ -114,7 +114,7 @@ class Clustered(Learner):
         return Clusters((centre,) * self.m, np.full(self.n_devices, NOBODYS), np.ones(self.m, dtype=bool))
 
     def is_out(self, clusters: Clusters, device: int) -> bool:
-        """Tell whether a device has nothing to train: its model is lost and it stays with it, or all are lost."""
+        """Return whether a device has nothing to train: its model is lost and it stays with it, or all are lost."""
         return not clusters.is_hosted.any() or (clusters.is_orphan(device) and not self.rehomes)
 
     def contribute(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:

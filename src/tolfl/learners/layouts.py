@@ -41,7 +41,7 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def is_plain(spec: RunSpec) -> bool:
-    """Tell whether the run is one of the plain baselines, which have no rounds."""
+    """Return whether the run is one of the plain baselines, which have no rounds."""
     return spec.scheme in PLAIN
 
 

@@ -176,7 +176,7 @@ class Learner(ABC):
         """
 
     def add_up(self, turns: Sequence[Turn], total: RunningSum) -> bool:  # noqa: ARG002
-        """Add what devices contribute to a running sum, in their order, where there is a faster way; tell whether.
+        """Add what devices contribute to a running sum, in their order, where there is a faster way; return whether.
 
         The bits are those of the contributions, added one after the other. For simulations of very many devices.
         """
@@ -416,7 +416,7 @@ def check_contribution(learner: Learner, turn: Turn, contribution: Contribution)
 
 
 def is_finite(array: Vector) -> bool:
-    """Tell whether all numbers are finite; whole numbers always are, and are not looked at."""
+    """Return whether all numbers are finite; whole numbers always are, and are not looked at."""
     return array.dtype.kind in "iub" or bool(np.isfinite(array).all())
 
 
@@ -434,7 +434,7 @@ def _problem_of(key: str, part: Part, shapes: Mapping[str, Shape] | None) -> str
 
 
 def admits(learner: Learner, state: State, round_index: int, own: Contribution | None, other: Contribution) -> bool:
-    """Tell whether another device's contribution can be of this round: by the learner's shapes, or like one's own."""
+    """Return whether another device's contribution can be of this round: by the learner's shapes, or like one's own."""
     shapes = learner.shapes(state, round_index)
     if shapes is None:
         known = {} if own is None else {key: Shape.of(part) for key, part in own.parts.items()}

@@ -83,7 +83,7 @@ def scaled_learner_of(fleet: Fleet) -> Learner:
 
 
 def takes_raw_rows(spec: RunSpec) -> bool:
-    """Tell whether a run's learner takes rows as they are, and scales them itself; others get them scaled."""
+    """Return whether a run's learner takes rows as they are, and scales them itself; others get them scaled."""
     what = what_of(spec)
     return what not in BUILT_IN and bool(getattr(_maker(what), "takes_raw_rows", False))
 
@@ -111,7 +111,7 @@ def fingerprint(spec: RunSpec) -> str:
 
 
 def brings_own_data(spec: RunSpec) -> bool:
-    """Tell whether a run's learner finds its data itself, on each device; others get rows."""
+    """Return whether a run's learner finds its data itself, on each device; others get rows."""
     what = what_of(spec)
     return what not in BUILT_IN and bool(getattr(_maker(what), "brings_own_data", False))
 

@@ -124,7 +124,7 @@ class LocalTraining:
         return [updates[place] for place in range(len(jobs))]
 
     def add_up(self, turns: Sequence[Turn], starts: Sequence[Vector], key: str, total: RunningSum) -> bool:
-        """Add updates to a running sum while they are trained, where that is faster; tell whether.
+        """Add updates to a running sum while they are trained, where that is faster; return whether.
 
         It is where devices have few batches of rows: then much of the time goes into moving their updates. With many,
         two threads are worth more.

@@ -43,7 +43,7 @@ class AddressBook(dict[int, str]):
         self._own, self._known = own, known
 
     def learn(self, device: int, address: str, word: Word) -> bool:
-        """Take in where a device is, if it is one of the fleet and the word is good; tell whether it was taken."""
+        """Take in where a device is, if it is one of the fleet and the word is good; return whether it was taken."""
         known = self._words.get(device, Word.DISCOVERED)
         if device == self._own or device not in self._known or not is_address(address):
             return False
@@ -53,7 +53,7 @@ class AddressBook(dict[int, str]):
         self[device], self._words[device] = address, word
         return True
 
-    def hear(self, sender: int, addresses: Mapping[int, str], is_outdated: bool = False) -> None:
+    def learn_all(self, sender: int, addresses: Mapping[int, str], is_outdated: bool = False) -> None:
         """Take in where a device says that it and others are; outdated, it is no word about itself."""
         for device, address in addresses.items():
             if device != sender:
@@ -71,7 +71,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_address(address: str) -> bool:
-    """Tell whether something could be dialled."""
+    """Return whether something could be dialled."""
     try:
         split_address(address)
     except SpecError:
@@ -80,7 +80,7 @@ def is_address(address: str) -> bool:
 
 
 def is_unspecified(address: str) -> bool:
-    """Tell whether an address means every interface of a machine, and so none that others could dial."""
+    """Return whether an address means every interface of a machine, and so none that others could dial."""
     return split_address(address)[0] in ("0.0.0.0", "::", "")
 
 
@@ -126,7 +126,7 @@ def _is_free(port: int) -> bool:
 
 
 def is_listening(address: str) -> bool:
-    """Tell whether somebody listens at an address."""
+    """Return whether somebody listens at an address."""
     try:
         socket.create_connection(split_address(address), timeout=_CONNECT_S).close()
     except OSError:

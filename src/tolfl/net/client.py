@@ -120,17 +120,17 @@ def _of_device(device: int, fleet: str, reply: StatusReply | None) -> StatusRepl
 
 def command(address: str, request: CommandRequest, credentials: Credentials | None = None) -> None:
     """Give a command to a device, as an operator or with the token that it was started with."""
-    asyncio.run(tell(address, request, credentials or Credentials()))
+    asyncio.run(send_command(address, request, credentials or Credentials()))
 
 
-async def tell(address: str, request: CommandRequest, credentials: Credentials) -> None:
+async def send_command(address: str, request: CommandRequest, credentials: Credentials) -> None:
     """Give a command to the device at an address."""
     try:
         answer = await _exchange(address, credentials, request)
     except (OSError, EOFError, ValueError) as error:
         raise TolFLError(f"the device at {address} did not obey ({str(error) or 'no answer'})") from None
     if not isinstance(answer, Done):
-        why = answer.reason if isinstance(answer, Rejection) else "it said something else"
+        why = answer.reason if isinstance(answer, Rejection) else "it answered something else"
         raise TolFLError(f"the device at {address} did not obey ({why})")
 
 
@@ -164,8 +164,8 @@ class RecordsMirror:
         while True:
             answer = await _exchange(self.address, self._credentials, RecordsRequest(self._n_bytes))
             if not isinstance(answer, Records):
-                why = answer.reason if isinstance(answer, Rejection) else "it said something else"
-                raise EOFError(why)  # noqa: TRY004  (whoever is there hangs up)
+                why = answer.reason if isinstance(answer, Rejection) else "it answered something else"
+                raise EOFError(why)  # noqa: TRY004  (the peer disconnects)
             self._heard_s = time.monotonic()
             if not answer.content:
                 return

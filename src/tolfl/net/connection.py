@@ -37,7 +37,7 @@ from tolfl.net.wire import (
 from tolfl.protocol.messages import AnyMessage
 from tolfl.runs.ledger import Kind
 
-#: Small messages that may wait for a peer; the oldest are dropped, since the protocol says everything again.
+#: Small messages that may wait for a peer; the oldest are dropped, since the protocol resends everything.
 _MAX_WAITING = 256
 #: Models that may wait for a peer; more of them are of rounds that are over.
 _MAX_PAYLOADS = 8
@@ -77,7 +77,7 @@ class Queue:
         self._is_idle.set()
 
     def add(self, message: Outgoing) -> bool:
-        """Queue a message, unless it is a model that is on its way already; tell whether it was queued."""
+        """Queue a message, unless it is a model that is on its way already; return whether it was queued."""
         if message.arrays:
             arrived = self._arrived if message.is_once else None
             if any(one is not None and one.name == message.name for one in (*self.payloads, self.under_way, arrived)):
@@ -129,13 +129,13 @@ class Receiver(Protocol):
 
     limits: Limits
 
-    def heard(self, peer: int) -> None:
+    def note_answer(self, peer: int) -> None:
         """Note a sign of life."""
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message."""
 
-    def heard_of(self, peer: int, addresses: Mapping[int, str]) -> None:
+    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
         """Take in where a peer says that devices are."""
 
     def learn(self, revocations: bytes) -> None:
@@ -166,7 +166,7 @@ class Connection:
         self._n_receipts = self._n_pings = self._n_payloads = 0
         self._waits_since_s: float | None = None  #: for a pong
         self._is_broken = False
-        self._told: set[int] = set()  #: of whom it was told where they are
+        self._told: set[int] = set()  #: devices whose addresses were sent
         self._now_s = asyncio.get_running_loop().time
 
     async def run(self, queue: Queue, count: Callable[[Frame], None]) -> None:
@@ -193,7 +193,7 @@ class Connection:
         if self._waits_since_s is None:
             self._n_pings += 1
             self._waits_since_s = self._now_s()
-            self.tell(Ping(self._n_pings))
+            self.send_now(Ping(self._n_pings))
 
     @property
     def unanswered_s(self) -> float:
@@ -202,18 +202,18 @@ class Connection:
 
     # -- out ----------------------------------------------------------------------------------------------------
 
-    def tell(self, frame: Frame) -> None:
+    def send_now(self, frame: Frame) -> None:
         """Send a frame that is no message of the protocol, before everything that waits."""
         self._urgent.append(encode_frame(frame))
         self._wake.set()
 
-    def tell_addresses(self, known: Mapping[int, str]) -> None:
-        """Tell where the devices are of which the peer's hello shows that it had not heard."""
+    def send_addresses(self, known: Mapping[int, str]) -> None:
+        """Send the addresses of devices that the peer's hello does not name."""
         told = self._told | self.hello.addresses.keys() | {self.peer}
         news = {one: at for one, at in known.items() if one not in told}
         if news:
             self._told |= news.keys()
-            self.tell(Addresses(news))
+            self.send_now(Addresses(news))
 
     async def _write(self, queue: Queue) -> None:
         while True:
@@ -257,20 +257,20 @@ class Connection:
     def _take(self, frame: Frame) -> None:
         match frame:
             case Ping():
-                self.tell(Pong(frame.number))
+                self.send_now(Pong(frame.number))
             case Pong():
                 if frame.number == self._n_pings:
                     self._waits_since_s = None
-                    self._receiver.heard(self.peer)
+                    self._receiver.note_answer(self.peer)
             case Envelope():
                 self._hand_on(self._assembler.start(frame.message))
             case Chunk():
-                self._receiver.heard(self.peer)
+                self._receiver.note_answer(self.peer)
                 self._hand_on(self._assembler.add(frame.content))
             case Receipt():
                 self._take_receipt(frame)
             case Addresses():
-                self._receiver.heard_of(self.peer, frame.addresses)
+                self._receiver.learn_addresses(self.peer, frame.addresses)
             case RevocationList():
                 self._receiver.learn(frame.content)
             case Rejection():
@@ -282,7 +282,7 @@ class Connection:
         queue = self._queue
         if queue is None or queue.under_way is None or receipt.number != self._n_payloads:
             raise RefusedMessageError("malformed", "a receipt for nothing")
-        self._receiver.heard(self.peer)
+        self._receiver.note_answer(self.peer)
         self._receiver.sent(self.peer, queue.under_way)
         queue.arrived()
 
@@ -294,7 +294,7 @@ class Connection:
         self._receiver.received(self.peer, message)
         if self._assembler.n_payloads > self._n_receipts:
             self._n_receipts += 1
-            self.tell(Receipt(self._n_receipts))
+            self.send_now(Receipt(self._n_receipts))
 
 
 # -- streams ----------------------------------------------------------------------------------------------------

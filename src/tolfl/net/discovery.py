@@ -16,7 +16,7 @@ _ASK_MS = 2000
 
 
 class Discovery:
-    """The announcement of one device, and the addresses of others as they are heard."""
+    """The announcement of one device, and the addresses of others as they are received."""
 
     def __init__(self, fleet: str, device: int, found: Callable[[int, str], None]) -> None:
         self._fleet, self._device, self._found = fleet, device, found

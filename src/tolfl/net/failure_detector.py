@@ -1,4 +1,4 @@
-"""When silence becomes a failure. Pure: told who has answered and what time it is, it says who is gone.
+"""When silence becomes a failure. Pure: from who has answered and the time it returns who has failed.
 
 Three kinds of evidence, from the strongest down:
 
@@ -6,8 +6,8 @@ Three kinds of evidence, from the strongest down:
 - a connection that broke: reason to try again at once, nothing more;
 - silence, though an answer was due: the process is frozen, or the link is cut in one direction or both.
 
-Only answers count: a peer that talks and does not hear is of no use. Only the time counts in which this device itself
-was awake: a device that was frozen, or did not get the processor, must not take the others for failed when it wakes up.
+Only answers count: a peer that sends and receives nothing is of no use. Only the time counts in which this device
+itself was awake: one that was frozen, or did not get the processor, must not suspect the others when it wakes up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tolfl.core.spec import Timing
 @dataclass
 class _Watched:
     silent_s: float = 0.0
-    is_fresh: bool = True  #: heard since the last tick: how long ago is not known, so its silence counts from the next
+    is_fresh: bool = (
+        True  #: an answer came since the last tick: how long ago is not known, so its silence counts from the next
+    )
 
 
 class FailureDetector:
@@ -39,7 +41,7 @@ class FailureDetector:
         """Expect nothing more from a peer."""
         self._watched.pop(peer, None)
 
-    def heard(self, peer: int) -> None:
+    def note_answer(self, peer: int) -> None:
         """Note an answer."""
         if peer in self._watched:
             self._watched[peer] = _Watched()
@@ -49,7 +51,7 @@ class FailureDetector:
         return self._watched[peer].silent_s if peer in self._watched else 0.0
 
     def tick(self, now_s: float) -> list[int]:
-        """Return the peers whose silence is too long, at every tick until they are heard again."""
+        """Return the peers whose silence is too long, at every tick until they answer again."""
         passed_s = 0.0 if self._last_s is None else min(now_s - self._last_s, 2 * self._timing.heartbeat_s)
         self._last_s = now_s
         for watched in self._watched.values():

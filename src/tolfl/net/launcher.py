@@ -52,11 +52,11 @@ from tolfl.runs.outcome import data_for, fleet_of
 from tolfl.runs.run_reader import LAUNCHER, RECORDS
 
 _POLL_S = 0.05
-_GOODBYE_S = 5.0
+_LEAVING_S = 5.0
 #: How long devices wait for each other: on one machine they start as fast as its cores load their libraries.
 _START_S, _START_S_PER_DEVICE = 60.0, 6.0
 #: Silences in a row without any progress after which too few devices are left for ever.
-_PATIENCE = 10
+_WAITED_SILENCES = 10
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Launcher:
         spec = msgspec.structs.replace(self.spec, train=train, learn=self._settled_learn())
         write_file(self.out / "devices", "spec.toml", spec.to_toml().encode())
         addresses = {str(device): f"127.0.0.1:{port}" for device, port in enumerate(free_ports(self.spec.devices))}
-        started, patience_s = time.time(), max(_START_S, _START_S_PER_DEVICE * self.spec.devices)
+        started, wait_s = time.time(), max(_START_S, _START_S_PER_DEVICE * self.spec.devices)
         for process in self.processes:
             config = NodeConfig(
                 device=process.device,
@@ -158,8 +158,8 @@ class Launcher:
                 spec="../spec.toml",
                 peers={device: address for device, address in addresses.items() if device != str(process.device)},
                 samples="samples.npy",
-                start_timeout_s=patience_s,
-                start_quiet_s=patience_s,  # the launcher says who is not coming
+                start_timeout_s=wait_s,
+                start_quiet_s=wait_s,  # the launcher says who is not coming
                 keep_models_every=self.spec.evaluate_every,
                 token=self._token,
                 started_unix=started,
@@ -222,7 +222,7 @@ class Launcher:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C is for the launcher, which lets the devices say goodbye
+                start_new_session=True,  # Ctrl-C is for the launcher, which lets the devices leave
             )
         process.exit_code, process.ended = None, ""
         process.is_frozen = process.has_begun = process.has_told_its_death = False
@@ -234,7 +234,7 @@ class Launcher:
         self._killed[device] = moment
 
     def freeze(self, device: int) -> None:
-        """Freeze a device: it holds its connections and says nothing."""
+        """Freeze a device: it holds its connections and sends nothing."""
         self._signal(device, signal.SIGSTOP)
         self.processes[device].is_frozen = True
         self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="frozen"))
@@ -276,13 +276,13 @@ class Launcher:
         os.kill(pid, number)
 
     def stop(self) -> None:
-        """Let every device say goodbye, then make sure that none is left."""
+        """Let every device leave, then make sure that none is left."""
         self._is_stopping = True
         for process in self.processes:
             if process.process is not None and process.is_running:
                 process.process.send_signal(signal.SIGCONT)
                 process.process.terminate()
-        deadline = time.monotonic() + _GOODBYE_S
+        deadline = time.monotonic() + _LEAVING_S
         for process in self.processes:
             if process.process is not None and process.is_running:
                 try:
@@ -304,7 +304,7 @@ class Launcher:
                 return
             self._bring_back()
             self._tell_of_cuts()
-            if self._is_hopeless() or self._are_latecomers():
+            if self._is_below_quorum() or self._are_latecomers():
                 self.stop()
             time.sleep(_POLL_S)
 
@@ -395,7 +395,7 @@ class Launcher:
                     self.revive(failure.device)
 
     def _tell_of_cuts(self) -> None:
-        """Write down the cuts of the plan: devices make them themselves, and see silence only."""
+        """Write down the cuts of the plan: devices make them themselves, and see missed heartbeats only."""
         for at, what in [planned for planned in self._cuts if planned[0] <= self.view.rounds_done]:
             self._cuts.remove((at, what))
             self._note(FailureHappened(time_s=self.now_s, round=at, what=what))
@@ -407,23 +407,23 @@ class Launcher:
         return any(process.ended == "over" for process in self.processes)
 
     def _are_latecomers(self) -> bool:
-        """Tell whether all that run came back when the run was over: they would wait for nobody, and train alone."""
+        """Return whether all that run came back when the run was over: they would wait for nobody, and train alone."""
         running = [process for process in self.processes if process.is_running]
         return self._is_over() and not any(process.has_begun for process in running) and not self._is_stopping
 
-    def _is_hopeless(self) -> bool:
-        """Tell whether too few devices are left to train, and nobody will come back."""
-        patience_s = _PATIENCE * Timing.preset(self.spec.timing).silence_detection_s
+    def _is_below_quorum(self) -> bool:
+        """Return whether too few devices are left to train, and nobody will come back."""
+        wait_s = _WAITED_SILENCES * Timing.preset(self.spec.timing).silence_detection_s
         n_running = sum(process.is_running for process in self.processes)
         is_stuck = n_running < max(self.spec.min_devices, self._min_devices) and not self._is_stopping
-        return is_stuck and time.monotonic() - self._progressed_s > patience_s
+        return is_stuck and time.monotonic() - self._progressed_s > wait_s
 
 
 def _last_line(path: Path) -> str:
-    """Return what a device said last: its own sentence, if a library warned of something while it ended."""
+    """Return the last line of a device: its own message, if a library warned of something while it ended."""
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.exists() else []
     own = [line.removeprefix("tolfl: ") for line in lines[-3:] if line.startswith("tolfl: ")]
-    return (own or lines or ["it said nothing"])[-1]
+    return (own or lines or ["it printed nothing"])[-1]
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Host(Receiver, Protocol):
     def hello(self, to: int | None) -> Hello:
         """Return the first frame of a connection."""
 
-    def greeted(self, peer: int, hello: Hello) -> None:
+    def handshake_done(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of the other side."""
 
     def expects(self, peer: int) -> None:
@@ -82,8 +82,8 @@ class Host(Receiver, Protocol):
     def was_refused(self, peer: int) -> None:
         """Take in the proof that the process that was last connected, and was reached at its address, is gone."""
 
-    def turned_away(self, peer: int | None, rejection: Rejection) -> None:
-        """Take in that somebody is there, and does not want this device."""
+    def was_rejected(self, peer: int | None, rejection: Rejection) -> None:
+        """Take in that a peer rejects this device."""
 
     def status(self) -> StatusReply:
         """Return what there is to know."""
@@ -92,7 +92,7 @@ class Host(Receiver, Protocol):
         """Return a piece of what was written down, from a byte on; called in a thread."""
 
     def command(self, request: CommandRequest, is_operator: bool) -> bool:
-        """Do what an operator or a launcher asks; tell whether it was allowed to."""
+        """Do what an operator or a launcher asks; return whether it was allowed to."""
 
 
 class Meter:
@@ -131,14 +131,14 @@ class Links:
     """All connections of a device; each of its tasks belongs to the group that it was started with."""
 
     def __init__(self, host: Host, credentials: Credentials) -> None:
-        self.refused: Counter[str] = Counter()  #: what was turned away, by kind
+        self.refused: Counter[str] = Counter()  #: what was rejected, by kind
         self._host, self._credentials = host, credentials
         self._peers: dict[int, _Peer] = {}
         self._meter = Meter()
         self._half_open: dict[asyncio.Task[None], None] = {}  #: the oldest first
         self._dials = asyncio.Semaphore(_MAX_DIALS)
         self._unclaimed: set[socket.socket] = set()  #: accepted, and no task has begun to answer them
-        self._seeds: dict[str, asyncio.Task[None] | int] = {}  #: who is there, or who is finding out
+        self._seeds: dict[str, asyncio.Task[None] | int] = {}  #: the device at an address, or the task that asks it
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -184,21 +184,21 @@ class Links:
                 self._seeds[address] = self._spawn(self._dial_seed(address))
 
     def send(self, to: int, message: Outgoing) -> bool:
-        """Queue a message to a peer; tell whether it was queued, and not on its way already."""
+        """Queue a message to a peer; return whether it was queued, and not on its way already."""
         self.expect(to)
         return self._peer(to).queue.add(message)
 
-    def tell_all(self, frame: RevocationList) -> None:
+    def send_to_all(self, frame: RevocationList) -> None:
         """Send a frame to everybody to whom a connection stands."""
         for one in self._peers.values():
             if one.connection is not None:
-                one.connection.tell(frame)
+                one.connection.send_now(frame)
 
     def pass_on_addresses(self) -> None:
         """Tell everybody to whom a connection stands where devices are that it may not know of."""
         for one in self._peers.values():
             if one.connection is not None:
-                one.connection.tell_addresses(self._host.addresses)
+                one.connection.send_addresses(self._host.addresses)
 
     def disconnect(self, peer: int) -> None:
         """Break the connection to a peer; it may come again, and so may the next message to it."""
@@ -254,13 +254,13 @@ class Links:
         return spawned(self._group, work, self._tasks)
 
     def _is_stalled(self, connection: Connection) -> bool:
-        """Tell whether nothing passes on a connection: another one may, in the other direction."""
+        """Return whether nothing passes on a connection: another one may, in the other direction."""
         return connection.unanswered_s > self._host.timing.silence_detection_s / 2
 
     def _is_expected(self, one: _Peer) -> bool:
-        """Tell whether a peer should answer: there was something to say to it not long ago."""
-        patience_s = _WATCHED_SILENCES * self._host.timing.silence_detection_s
-        return not one.queue.is_empty or self._loop.time() - one.expected_s <= patience_s
+        """Return whether a peer should answer: there was something to say to it not long ago."""
+        wait_s = _WATCHED_SILENCES * self._host.timing.silence_detection_s
+        return not one.queue.is_empty or self._loop.time() - one.expected_s <= wait_s
 
     def _needs_dial(self, one: _Peer) -> bool:
         return one.connection is None or self._is_stalled(one.connection)
@@ -276,7 +276,7 @@ class Links:
         if self._host.id > peer and not one.process:
             # Both know of each other and start at the same time: the lower id dials first, the other if it cannot.
             await asyncio.sleep(timing.silence_detection_s / 2)
-        if self._loop.time() - one.dialled_s < one.pause_s:  # a peer that hangs up each time must not keep us busy
+        if self._loop.time() - one.dialled_s < one.pause_s:  # a peer that disconnects each time must not keep us busy
             await asyncio.sleep(one.pause_s)
         while self._needs_dial(one):
             address = self._host.addresses.get(peer)
@@ -287,7 +287,7 @@ class Links:
                         return
             except ConnectionRefusedError:
                 n_refusals += 1
-            except (OSError, EOFError, TimeoutError, ValueError):  # an address that a peer made up may be no name
+            except (OSError, EOFError, TimeoutError, ValueError):  # a forged address may be no name
                 n_refusals = 0
             if n_refusals >= 2 and one.connection is None and one.reached == (address, one.process):
                 # The process that was connected listened there, and is gone, whatever its last incarnation was. A
@@ -306,15 +306,15 @@ class Links:
     async def _dial(self, address: str, peer: int | None) -> int:
         """Open a connection, and return to whom; raise what kept it from being one."""
         reader, protocol = new_reader()
-        context, patience_s = self._credentials.client_context, max(1.0, self._host.timing.silence_detection_s)
+        context, wait_s = self._credentials.client_context, max(1.0, self._host.timing.silence_detection_s)
         host, port = split_address(address)
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(wait_s):
                 transport, _ = await self._loop.create_connection(
                     lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
                 )
             writer = writer_of(transport, reader, protocol)
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(wait_s):
                 writer.write(encode_frame(self._host.hello(peer)))
                 answer = await next_frame(reader)
             identity = self._credentials.identify(writer)
@@ -340,9 +340,9 @@ class Links:
     def _welcome(self, answer: Frame, identity: Identity | None, peer: int | None) -> Hello:
         """Return the hello of whoever was dialled."""
         if isinstance(answer, Rejection):
-            # A seed is dialled by its address: who is there is in its certificate.
-            self._host.turned_away(identity.device if peer is None and identity is not None else peer, answer)
-            raise EOFError(answer.reason)  # noqa: TRY004  (whoever is there hangs up)
+            # A seed is dialled by its address: its certificate names the device.
+            self._host.was_rejected(identity.device if peer is None and identity is not None else peer, answer)
+            raise EOFError(answer.reason)  # noqa: TRY004  (the peer disconnects)
         if not isinstance(answer, Hello):
             raise RefusedMessageError("malformed", "an answer that is no hello")
         self._check_hello(answer, identity, peer)
@@ -471,11 +471,11 @@ class Links:
         if hello.wire != WIRE_VERSION:
             raise RefusedMessageError("wire version", f"this device speaks version {WIRE_VERSION}, not {hello.wire}")
         if hello.fleet != host.fleet:
-            raise RefusedMessageError("stranger", "this device belongs to another fleet or run")
+            raise RefusedMessageError("unexpected", "this device belongs to another fleet or run")
         if hello.to not in (host.id, None) or hello.device == host.id:
-            raise RefusedMessageError("stranger", f"this is device {host.id}")
+            raise RefusedMessageError("unexpected", f"this is device {host.id}")
         if hello.device not in host.limits.topology.cluster_of or expected not in (hello.device, None):
-            raise RefusedMessageError("stranger", f"device {hello.device} is not expected here")
+            raise RefusedMessageError("unexpected", f"device {hello.device} is not expected here")
         if identity is not None and identity.device != hello.device:
             raise RefusedMessageError("forged", f"this certificate is not that of device {hello.device}")
         if self._credentials.is_revoked(identity):
@@ -521,7 +521,7 @@ class Links:
     def _greet(self, connection: Connection) -> None:
         """Hand on a hello; whatever it holds, it cannot end this device."""
         try:
-            self._host.greeted(connection.peer, connection.hello)
+            self._host.handshake_done(connection.peer, connection.hello)
         except Exception as error:
             raise RefusedMessageError("impossible", f"a hello that raised {error!r}") from error
 

@@ -125,7 +125,7 @@ def _spec(config: NodeConfig, learn: Mapping[str, str] | None) -> RunSpec:
 
 
 def credentials_of(config: NodeConfig, is_own_network: bool = False) -> Credentials:
-    """Return what a device shows and wants to see; plain text is refused wherever strangers could listen."""
+    """Return the credentials of a device; plain text is refused where an unauthenticated peer could listen."""
     if config.credentials:
         tls = Credentials(Path(config.credentials))
         if tls.identity is None or tls.identity.device != config.device:

@@ -95,7 +95,7 @@ class RecordLog:
         self._is_disturbed = True
 
     def closed(self, now_s: float, announced: Announce, account: Account | None = None) -> None:
-        """Note that this device closed a round, before anybody hears of it."""
+        """Note that this device closed a round, before anybody learns of it."""
         record = announced.record
         self._closed_here = str(record.version)
         self.write(*joined_lines(announced, now_s))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tolfl.net.node import Node
 
 #: Why a peer sends a device away, where only a person can put it right.
-STRANGERS = ("stranger", "taken", "wire version")
+REJECTED_KINDS = ("unexpected", "taken", "wire version")
 
 
 class Watching(Protocol):
@@ -41,7 +41,7 @@ def role_of(node: Node) -> str:
     return node.device.role if node.has_begun else "waiting"
 
 
-def stranger_sentence(own: int, peer: int, kind: str) -> str:
+def rejection_sentence(own: int, peer: int, kind: str) -> str:
     """Return what an operator should know of a peer that does not count this device among its own."""
     if peer == own:
         return (
@@ -92,9 +92,9 @@ def status_of(node: Node) -> StatusReply:
 
 
 def _trouble(node: Node) -> str:
-    strangers = "; ".join(sentence for _, sentence in sorted(node.strangers.items()))
+    rejections = "; ".join(sentence for _, sentence in sorted(node.rejections.items()))
     learner = "" if node.learner_error is None else f"{node.learner_error}; the run goes on without what it was to add"
-    return node.writer.trouble or node.log.trouble or node.credentials.trouble or learner or strangers
+    return node.writer.trouble or node.log.trouble or node.credentials.trouble or learner or rejections
 
 
 def _peer(node: Node, peer: int) -> PeerStatus:
@@ -171,6 +171,6 @@ def _lines(status: StatusReply) -> Iterator[str]:
         yield f"# HELP {name} {what}\n# TYPE {name} {kind}\n{name}{label} {value}\n"
     yield "# HELP tolfl_role What the device does.\n# TYPE tolfl_role gauge\n"
     yield f'tolfl_role{{fleet="{status.fleet}",device="{status.device}",role="{status.role}"}} 1\n'
-    yield "# HELP tolfl_refused Messages and strangers turned away.\n# TYPE tolfl_refused counter\n"
+    yield "# HELP tolfl_refused Messages and peers rejected.\n# TYPE tolfl_refused counter\n"
     for kind, count in sorted(status.refused.items()):
         yield f'tolfl_refused{{fleet="{status.fleet}",device="{status.device}",kind="{kind}"}} {count}\n'

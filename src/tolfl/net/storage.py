@@ -61,7 +61,7 @@ class DeviceStorage:
         self._lock: BaseFileLock | None = None
 
     def next_incarnation(self) -> int:
-        """Return the incarnation that begins now, kept on disk before anybody hears of it."""
+        """Return the incarnation that begins now, kept on disk before anybody learns of it."""
         self._lock = _locked(self.folder)
         path = self.folder / _INCARNATION
         incarnation = 0
@@ -169,7 +169,7 @@ class BackgroundWriter:
         self._thread.submit(self._write, record, False, name)
 
     def keep_incarnation(self, incarnation: int) -> Future[None]:
-        """Keep an incarnation; nobody should hear of it before it is kept."""
+        """Keep an incarnation; nobody should learn of it before it is kept."""
         return self._thread.submit(self._try, partial(self._storage.keep_incarnation, incarnation))
 
     def keep_file(self, name: str, content: bytes) -> None:
@@ -288,7 +288,7 @@ def planned_deaths(folder: Path) -> int:
 
 
 def has_round(folder: Path) -> bool:
-    """Tell whether a state folder has a closed round."""
+    """Return whether a state folder has a closed round."""
     return (folder / _ROUND).exists()
 
 

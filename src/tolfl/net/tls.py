@@ -98,7 +98,7 @@ class Credentials:
         return identity_of([name for kind, name in shown if kind == "DNS"], self.fleet) or Identity()
 
     def is_revoked(self, identity: Identity | None) -> bool:
-        """Tell whether the fleet has taken a certificate back."""
+        """Return whether the fleet has taken a certificate back."""
         return (
             identity is not None
             and identity.device is not None
@@ -180,7 +180,7 @@ def identity_of(names: Sequence[str], fleet: str) -> Identity | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether an address can be reached from this machine alone."""
+    """Return whether an address can be reached from this machine alone."""
     host = split_address(address)[0]
     if host == "localhost":
         return True

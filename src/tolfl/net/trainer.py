@@ -132,7 +132,7 @@ class Trainer:
         return after, account
 
     def admits(self, version: Version, state: object, own: Pending | None, other: Pending) -> bool:
-        """Tell whether what another device sent can be added up in the round of a version, also with what was so far.
+        """Return whether what another device sent can be added up in the round of a version, also with what was so far.
 
         A device without a row has nothing of its own to compare with: whoever comes first is then the measure.
         """
@@ -143,7 +143,7 @@ class Trainer:
         all_known = Contribution(DeviceSet(), 0, known)
         try:
             is_like = admits(self.learner, cast("State", state), version.round, all_known, told)
-        except Exception:  # a state that somebody made up may be one of which the learner cannot say
+        except Exception:  # of a forged state the learner may not be able to say it
             is_like = False
         if is_like:
             self._admitted = {**told.parts, **self._admitted}

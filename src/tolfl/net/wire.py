@@ -122,7 +122,7 @@ class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
 
 
 class Addresses(msgspec.Struct, frozen=True, tag="addresses"):
-    """Where devices are that the hello of the receiver did not name: the sender may have heard of them since."""
+    """Where devices are that the hello of the receiver did not name: the sender may know of them since."""
 
     addresses: dict[int, str]  #: host:port by device
 
@@ -199,7 +199,7 @@ class StatusReply(msgspec.Struct, frozen=True, tag="status"):
     roster: tuple[DeviceIncarnation, ...] = ()  #: who takes part in the round
     dead: tuple[DeviceIncarnation, ...] = ()  #: whom it holds for dead
     peers: tuple[PeerStatus, ...] = ()  #: the others that it has an address of
-    refused: dict[str, int] = {}  #: messages and strangers turned away, by kind
+    refused: dict[str, int] = {}  #: messages and peers rejected, by kind
     stopped: str = ""  #: why nothing more comes from this device, if so
     trouble: str = ""  #: what the operator should look at, such as a full disk
     running_s: float = 0.0  #: since the process started
@@ -231,7 +231,7 @@ class CommandRequest(msgspec.Struct, frozen=True, tag="command"):
 
     token: str = ""  #: that of the launcher; operators have none
     cut: tuple[int, ...] | None = None  #: let no word pass to and from these devices; an empty list ends every cut
-    leave: bool = False  #: say goodbye and stop
+    leave: bool = False  #: leave and stop
     absent: tuple[int, ...] = ()  #: do not wait for these devices before the first round
 
 
@@ -330,13 +330,7 @@ class ClosedHeader(messages.Message, frozen=True, gc=False, tag="Closed"):
 
 _WithArrays = ReportHeader | MeanHeader | ClosedHeader
 _Small = (
-    messages.Offer
-    | messages.Want
-    | messages.Ack
-    | messages.Heartbeat
-    | messages.Pull
-    | messages.Join
-    | messages.Goodbye
+    messages.Offer | messages.Want | messages.Ack | messages.Heartbeat | messages.Pull | messages.Join | messages.Leave
 )
 Incoming = _WithArrays | _Small
 

@@ -179,7 +179,7 @@ class Device:
         return self.round.is_held_back and self.stopped is None
 
     def is_settled_with(self, fleet: Membership, version: Version) -> bool:
-        """Tell whether it takes part in a round of a fleet and knows of nothing that the fleet does not know."""
+        """Return whether it takes part in a round of a fleet and knows of nothing that the fleet does not know."""
         own = self.fleet
         is_same = own.roster == fleet.roster and own.dead == fleet.dead and not own.joiners
         is_waiting = self._newer or self._beats_to_wait or self.is_private or self.stopped
@@ -419,8 +419,8 @@ class Device:
                 self._send_record(message.sender)
             case messages.Join():
                 self._admit(message)
-            case messages.Goodbye():
-                self._take_goodbye(message)
+            case messages.Leave():
+                self._take_leave(message)
             case _:
                 assert_never(message)
 
@@ -449,12 +449,12 @@ class Device:
             self._progress()
 
     def _is_mean_of(self, cluster: int, total: Pending) -> bool:
-        """Tell whether a mean is of devices of the roster, up to the cluster of its head, and can be counted."""
+        """Return whether a mean is of devices of the roster, up to the cluster of its head, and can be counted."""
         is_theirs = not total.included.bits & ~self.fleet.roles.so_far[cluster]
         most = len(total.included) * self._max_work // self._rules.topology.n_devices
         return is_theirs and total.n_samples <= most
 
-    def _take_goodbye(self, message: messages.Goodbye) -> None:
+    def _take_leave(self, message: messages.Leave) -> None:
         sender = (message.sender, message.incarnation)
         self.fleet.mark_left(sender)
         self._mark_failed(frozenset({sender}))
@@ -488,7 +488,7 @@ class Device:
         return version.round <= self._rules.rounds and version.work <= version.round * self._max_work
 
     def _is_possible(self, record: ClosedRound) -> bool:
-        """Tell whether honest devices can have come to a record: whoever made it up must at least stay within that."""
+        """Return whether honest devices can have come to a record; a forged one must stay within that."""
         version, own, rules, fleet = record.version, self.record.version, self._rules, self.fleet
         if not record.is_consistent or not self._can_be_reached(version):
             return False
@@ -504,8 +504,8 @@ class Device:
         return rules.digest is None or rules.digest(record.state) == version.model
 
     def _answer_old(self, message: AnyMessage) -> None:
-        if isinstance(message, messages.Goodbye):
-            self._take_goodbye(message)
+        if isinstance(message, messages.Leave):
+            self._take_leave(message)
         elif isinstance(message, messages.Join):
             self._send_record(message.sender)
             self._admit(message)
@@ -545,7 +545,7 @@ class Device:
 
     def _answer_failed_sender(self, message: AnyMessage) -> None:
         """Answer a failed sender: the heavier history is right, then the larger side (rule 9)."""
-        if isinstance(message, messages.Goodbye):
+        if isinstance(message, messages.Leave):
             counted = self.fleet.roster.incarnations.get(message.sender, -1)
             if counted > message.incarnation and not self.fleet.has_failed((message.sender, counted)):
                 self._send_record(message.sender)  # it does not know in which incarnation it is counted on
@@ -606,7 +606,7 @@ class Device:
 
     def _leave(self) -> None:
         for peer in sorted({*self.fleet.roles.heads, *self.fleet.members()} - {self.id}):
-            self._send(peer, messages.Goodbye)
+            self._send(peer, messages.Leave)
         self._stop("left")
 
     def _stop(self, reason: str) -> None:
@@ -769,9 +769,9 @@ class Device:
         counted = self.incarnation
         if isinstance(message, messages.Closed):
             counted = message.record.roster.incarnations.get(self.id, -1)
-        if counted >= self.incarnation and not isinstance(message, messages.Ack | messages.Goodbye):
-            goodbye = messages.Goodbye(self.id, counted, message.version, frozenset())
-            self._effects.append(Send(message.sender, goodbye))
+        if counted >= self.incarnation and not isinstance(message, messages.Ack | messages.Leave):
+            leave = messages.Leave(self.id, counted, message.version, frozenset())
+            self._effects.append(Send(message.sender, leave))
 
 
 def _in_turn(devices: Sequence[int], first: int, without: int) -> list[int]:

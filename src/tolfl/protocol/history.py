@@ -28,7 +28,7 @@ class Version(msgspec.Struct, frozen=True, order=True, gc=False, omit_defaults=T
     model: str = ""  #: digest of the state, so that two models never have one name; empty where it is not computed yet
 
     def conflicts_with(self, other: Version) -> bool:
-        """Tell whether this version, the heavier one, is surely on another branch: to extend is to count further."""
+        """Return whether this version, the heavier one, is surely on another branch: to extend is to count further."""
         return (self.round, self.revision) <= (other.round, other.revision)
 
     def __str__(self) -> str:

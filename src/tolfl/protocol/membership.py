@@ -112,7 +112,7 @@ class Membership:
         # Mappings are never changed in place: copies of a device share them, and messages carry them.
         self._horizon: Mapping[int, int] = {}  #: the last failed incarnation of a device, unless the roster has a later
         self.dead: frozenset[Incarnation] = frozenset()  #: the same as a set, for messages
-        self.left: Mapping[int, int] = {}  #: the last incarnation of a device that said goodbye
+        self.left: Mapping[int, int] = {}  #: the last incarnation of a device that left
         self.joiners: Mapping[int, int] = {}
         self._leash, self._is_strained = LEASH, False  #: and whether something was beyond it since the last beat
         self._roles: DeviceRoles | None = None
@@ -133,7 +133,7 @@ class Membership:
         return len(self.roles.live) < len(self.roster.incarnations)
 
     def has_lost_more(self, dead: frozenset[Incarnation]) -> bool:
-        """Tell whether somebody of the roster who is alive as far as this device knows is among the dead of others."""
+        """Return whether a roster member that this device takes for alive is among the dead of others."""
         for device, incarnation in dead - self.dead:
             present = self.roster.incarnations.get(device)
             if present is not None and present <= incarnation and not self.has_failed((device, present)):
@@ -141,12 +141,12 @@ class Membership:
         return False
 
     def has_failed(self, member: Incarnation) -> bool:
-        """Tell whether an incarnation is over: it or a later one has failed, or the roster has a later one (rule 3)."""
+        """Return whether an incarnation is over: it or a later one failed, or the roster has a later one (rule 3)."""
         device, incarnation = member
         return incarnation <= self._horizon.get(device, -1) or incarnation < self.roster.incarnations.get(device, 0)
 
     def mark_failed(self, incarnations: frozenset[Incarnation], is_seen: bool = False) -> bool:
-        """Note deaths; tell whether that changes who is alive or joining.
+        """Note deaths; return whether that changes who is alive or joining.
 
         `is_seen`: by this device itself, not told by others. Nobody believes in the own death: that is for
         `start_incarnation`.
@@ -168,7 +168,7 @@ class Membership:
         return self.roles.live != live or len(self.joiners) < len(joiners)
 
     def mark_left(self, member: Incarnation) -> None:
-        """Note that somebody said goodbye."""
+        """Note that a device left."""
         self.left = {**self.left, member[0]: member[1]}
 
     def pass_beat(self) -> None:
@@ -177,7 +177,7 @@ class Membership:
         self._is_strained = False
 
     def is_near(self, device: int, incarnation: int) -> bool:
-        """Tell whether a device can have come to an incarnation, as far as is known here."""
+        """Return whether a device can have come to an incarnation, as far as is known here."""
         if incarnation <= LEASH:
             return True
         beliefs = (self.roster.incarnations, self._horizon, self.joiners, {self.id: self.incarnation})
@@ -205,7 +205,7 @@ class Membership:
         if incarnation <= self._horizon.get(device, -1) and self.left.get(device) != incarnation:
             return "failed"
         if incarnation <= self._horizon.get(device, -1):
-            # Whoever is dropped says goodbye to those who count on it all the same.
+            # Whoever is dropped sends a leave message to those who count on it all the same.
             return "left" if self.topology.cluster_of[device] in self.roles.earlier else "dropped"
         return "dropped" if device in self.roles.dropped else None
 
@@ -277,7 +277,7 @@ class Membership:
         self.dead, self._roles = frozenset(self._horizon.items()), None
 
     def is_smaller_side(self, their_dead: frozenset[Incarnation]) -> bool:
-        """Tell whether, of two sides that hold each other for dead, this one steps aside (rule 9)."""
+        """Return whether, of two sides that hold each other for dead, this one steps aside (rule 9)."""
         mine = [member for member in sorted(self.roster.members) if not self.has_failed(member)]
         horizon: dict[int, int] = {}
         for device, incarnation in their_dead:

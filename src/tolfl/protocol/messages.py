@@ -85,8 +85,8 @@ class Join(Message, frozen=True, gc=False, tag=True):
     """I am outside the roster and want in."""
 
 
-class Goodbye(Message, frozen=True, gc=False, tag=True):
+class Leave(Message, frozen=True, gc=False, tag=True):
     """I leave by choice."""
 
 
-AnyMessage = Report | Mean | Closed | Offer | Want | Ack | Heartbeat | Pull | Join | Goodbye
+AnyMessage = Report | Mean | Closed | Offer | Want | Ack | Heartbeat | Pull | Join | Leave

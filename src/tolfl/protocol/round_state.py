@@ -119,14 +119,14 @@ class RoundState:
                 self.refused_upstream_bits |= mean.total.included.bits & roles.so_far[cluster_of[sender]]
 
     def has(self, offer: Offer) -> bool:
-        """Tell whether what is offered is here already, or something better."""
+        """Return whether what is offered is here already, or something better."""
         if offer.what is Payload.REPORT:
             return bool((self.received_bits | self.refused_bits) >> offer.sender & 1)
         kept = (means.get(offer.sender) for means in (self.offered, self.upstream_means))
         return any(mean is not None and not offer.included - mean.total.included for mean in kept)
 
     def is_complete(self, roles: DeviceRoles, cluster: int) -> bool:
-        """Tell whether a head has heard of everybody it must wait for (rule 6)."""
+        """Return whether a head has heard of everybody it must wait for (rule 6)."""
         if not self.is_late and roles.members[cluster] & ~(self.received_bits | self.refused_bits):
             return False
         waiting = roles.earlier[cluster] & ~self.refused_upstream_bits
@@ -169,7 +169,7 @@ class RoundState:
     def _why_missing(self, device: int, fleet: Membership) -> str:
         if (self.refused_bits | self.refused_upstream_bits) >> device & 1:
             return "refused"
-        # Word of a death may overtake the goodbye that another head has heard.
+        # Word of a death may overtake the leave message that another head has.
         upstream = self.upstream_missing.get(device, "late")
         return upstream if upstream == "left" else fleet.why_missing(device) or upstream
 

@@ -85,7 +85,7 @@ class FollowedFile:
         return b""
 
     def _is_replaced(self) -> bool:
-        """Tell whether the file was cut, or another one has its name."""
+        """Return whether the file was cut, or another one has its name."""
         try:
             now = self.path.stat()
         except OSError:

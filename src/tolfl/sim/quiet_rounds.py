@@ -16,7 +16,7 @@ from tolfl.sim.world import CONTROL_BYTES, World
 
 
 def has_closed_form(world: World) -> bool:
-    """Tell whether rounds in which nobody fails need no events."""
+    """Return whether rounds in which nobody fails need no events."""
     rules = world.rules
     return (
         not rules.has_deadline

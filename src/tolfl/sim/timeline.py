@@ -196,7 +196,7 @@ class Timeline:
         return len(self._branches()) < 2 or bool(self._cuts)
 
     def _is_awaiting_a_return(self) -> bool:
-        """Tell whether somebody waits for a device to come back, which ends by itself."""
+        """Return whether somebody waits for a device to come back, which ends by itself."""
         return any(injector.device.is_holding_back for injector in self.devices.values())
 
     def _branches(self) -> set[Version]:
@@ -272,7 +272,7 @@ class Timeline:
         return min(rounds + [awaited for awaited in self.plan.returns if awaited > done])
 
     def _is_quiet_at_first(self) -> bool:
-        """Tell whether no device is needed before the first round is closed, or at all."""
+        """Return whether no device is needed before the first round is closed, or at all."""
         rules, roster = self.world.rules, self._record.roster
         n_samples = sum(self.world.n_samples[device] for device in roster.incarnations)
         is_enough = rules.min_devices <= len(roster.incarnations) and rules.min_samples <= n_samples
@@ -283,7 +283,7 @@ class Timeline:
         return not self.plan.failures and not self.plan.cuts
 
     def _is_quiet_from(self, closer: int, closing: Apply) -> bool:
-        """Tell whether nothing is on its way, and nothing will happen before the round after the next is closed.
+        """Return whether nothing is on its way, and nothing will happen before the round after the next is closed.
 
         Then everybody has the version that is being closed, and will have whatever is sent from here on.
         """
@@ -466,7 +466,7 @@ class Timeline:
             self._cut(cut)
 
     def _is_distributed(self, updates_done: int) -> bool:
-        """Tell whether all devices have so many updates; a cut while the last one spreads would disturb it."""
+        """Return whether all devices have so many updates; a cut while the last one spreads would disturb it."""
         if self._latest_round != updates_done:
             return self._latest_round > updates_done
         states = [injector.device for injector in self.devices.values()]
@@ -520,7 +520,7 @@ class Timeline:
         self._tick_everybody()
 
     def _lift_what_would_end(self) -> bool:
-        """End what keeps the fleet from ever reaching the round in which it would end; tell whether there was any."""
+        """End what keeps the fleet from ever reaching the round in which it would end; return whether there was any."""
         cuts, returns = [cut for cut in self._cuts if cut.heals_at is not None], list(self._returns)
         for cut in cuts:
             self._heal(cut, " (nobody could go on)")

@@ -418,7 +418,7 @@ def _chained(first: bytes, more: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _has_all_lines(n_rows: int, lines: bytes, counts_blank: bool = False) -> bool:
-    """Tell whether so many rows are all lines there are, blank ones aside."""
+    """Return whether so many rows are all lines there are, blank ones aside."""
     n_lines = lines.count(b"\n") + (not lines.endswith(b"\n"))
     if n_rows == n_lines or counts_blank:
         return n_rows == n_lines

@@ -73,22 +73,22 @@ def owner_of(path: Path) -> str:
 
 
 def is_capture(path: Path) -> bool:
-    """Tell whether a file is a capture by its name."""
+    """Return whether a file is a capture by its name."""
     return _KINDS.get(_ending(path)) == "capture"
 
 
 def is_of_arrays(path: Path) -> bool:
-    """Tell whether a file holds arrays of NumPy by its name."""
+    """Return whether a file holds arrays of NumPy by its name."""
     return _FAMILIES.get(_KINDS.get(_ending(path), "")) == "arrays"
 
 
 def is_recording(path: Path) -> bool:
-    """Tell whether a file is a recording by its name."""
+    """Return whether a file is a recording by its name."""
     return _KINDS.get(_ending(path)) == "recording"
 
 
 def is_raw(path: Path) -> bool:
-    """Tell whether a file holds samples of a receiver without metadata by its name."""
+    """Return whether a file holds samples of a receiver without metadata by its name."""
     return _KINDS.get(_ending(path)) == "raw"
 
 
@@ -118,7 +118,7 @@ def device_files(folder: Path) -> list[Path]:
 
 
 def _is_companion(path: Path) -> bool:
-    """Tell whether a file is only there beside the data; the samples of a recording belong to its metadata."""
+    """Return whether a file is only there beside the data; the samples of a recording belong to its metadata."""
     ending = path.suffix.lower()
     is_samples = ending == ".sigmf-data" and path.with_suffix(".sigmf-meta").exists()
     return is_samples or ending in (*_COMPANIONS, ".sigmf-collection") or path.name == "LICENSE"
@@ -141,7 +141,7 @@ def _family(path: Path) -> str:
 
 
 def _follows(path: Path) -> bool:
-    """Tell whether a capture is one of several that follow one another, by its name."""
+    """Return whether a capture is one of several that follow one another, by its name."""
     return _ROTATED.search(path.name[: len(path.name) - len(_ending(path))]) is not None
 
 

@@ -56,12 +56,12 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a column holds words."""
+    """Return whether a column holds words."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Tell whether a column holds numbers, or true and false."""
+    """Return whether a column holds numbers, or true and false."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -142,7 +142,7 @@ def without_signs(text: pa.Array) -> pa.Array:
 
 
 def _has_grouping_points(array: pa.Array) -> bool:
-    """Tell whether the points in numbers all stand where those of thousands do: 987, 1.234."""
+    """Return whether the points in numbers all stand where those of thousands do: 987, 1.234."""
     has_point = pc.match_substring(array, ".")
     is_grouped = pc.match_substring_regex(array, _GROUPED[","])
     return bool(pc.any(has_point).as_py()) and not pc.any(pc.and_not(has_point, is_grouped)).as_py()

@@ -151,7 +151,7 @@ class EventGroups:
         self.memory.keys = kept
 
     def is_open(self, key: str) -> bool:
-        """Tell whether a group of a key is open."""
+        """Return whether a group of a key is open."""
         known = self.memory.keys.get(key)
         return known is not None and known.group is not None
 

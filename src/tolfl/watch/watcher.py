@@ -149,7 +149,7 @@ class Watcher:
             self._is_given.set()
 
     def _watch(self) -> bool:
-        """Watch with a detector; tell whether another one wants the source to be read anew."""
+        """Watch with a detector; return whether another one wants the source to be read anew."""
         assert self._detector is not None, "load a detector first"
         in_use = self._detector
         self._memory = memory = self._memory or self.queue.memory(self.source)

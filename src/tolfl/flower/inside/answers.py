@@ -162,7 +162,7 @@ class FlowerApp:
         return all(getattr(one, "__module__", "").startswith("flwr.") for one in functions)
 
     def _is_own(self, kind: type) -> bool:
-        """Tell whether a class is one of the app's own, and so of every device's."""
+        """Return whether a class is one of the app's own, and so of every device's."""
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         inside = Path(file).parts[len(self._folder.parts) :] if file and self._folder in Path(file).parents else ()
         return bool(inside) and "site-packages" not in inside

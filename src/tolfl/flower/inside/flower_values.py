@@ -78,6 +78,6 @@ def loaded_arrays(state: Arrays) -> Any:
 
 
 def is_finite(record: Any) -> bool:
-    """Tell whether the numbers of an ArrayRecord are finite."""
+    """Return whether the numbers of an ArrayRecord are finite."""
     arrays = (np.asarray(array.numpy()) for array in record.values())
     return all(bool(np.isfinite(values).all()) for values in arrays if values.dtype.kind == "f")

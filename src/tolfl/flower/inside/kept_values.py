@@ -33,7 +33,7 @@ class KeptValues:
         self._is_own = is_own
 
     def is_object(self, value: Any) -> bool:
-        """Tell whether a value is an object of one of the app's own classes, known by its attributes."""
+        """Return whether a value is an object of one of the app's own classes, known by its attributes."""
         is_other = isinstance(value, (type, ModuleType, Enum)) or hasattr(value, "load_state_dict")
         return not is_other and hasattr(value, "__dict__") and self._is_own(type(value))
 

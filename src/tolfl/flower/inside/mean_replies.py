@@ -100,7 +100,7 @@ class MeanTotal:
         return self._parts[f"arrays/layout/{layout}"][2] if layout else []
 
     def has_reply(self, is_train: bool) -> bool:
-        """Tell whether anybody replied with examples, and nothing of that is missing."""
+        """Return whether anybody replied with examples, and nothing of that is missing."""
         if "weight" not in self._parts or self._weight <= 0:
             return False
         if not is_train:

@@ -138,7 +138,7 @@ class OlderStrategy:
 
 
 def has_methods_of(strategy: Any, kinds: tuple[type, ...], names: tuple[str, ...]) -> bool:
-    """Tell whether a strategy is of one of these kinds, and has not replaced these of its methods."""
+    """Return whether a strategy is of one of these kinds, and has not replaced these of its methods."""
     own = type(strategy)
     base = next((one for one in own.__mro__ if one in kinds), None)
     return base is not None and all(getattr(own, name, None) is getattr(base, name, None) for name in names)

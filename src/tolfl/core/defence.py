@@ -1,4 +1,4 @@
-"""Defences against devices that lie about their updates or their sample counts; all of them are off unless asked for.
+"""Defences against Byzantine devices: forged updates or sample counts. All of them are off by default.
 
 A running mean cannot be made robust: once it is summed up, nobody can tell who is inside. So the robust rules work
 where single contributions are in hand, in a cluster's head; along the chain only lengths and counts are bounded.
@@ -105,7 +105,7 @@ def _longest(defence: DefenceSpec, parts: Sequence[Part]) -> float:
     if not defence.clip_to_median:
         return longest
     lengths = sorted(length(part.vector) for part in parts)
-    # The lower median: of two devices the shorter one is the measure, so that one liar cannot raise it.
+    # The lower median: of two devices the shorter one is the measure, so that one Byzantine device cannot raise it.
     return min(longest, defence.clip_to_median * lengths[(len(lengths) - 1) // 2])
 
 

@@ -34,8 +34,8 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
     clusters: tuple[tuple[int, ...], ...]
     model_bytes: int
     hosts: tuple[int, ...] = ()  #: who keeps which model, where there are several
-    defence: str = ""  #: against liars, and whether the model depends on the clusters
-    liars: str = ""  #: who lies on purpose
+    defence: str = ""  #: against Byzantine devices, and whether the model depends on the clusters
+    liars: str = ""  #: Byzantine devices of the run, on purpose
     learn: str = ""  #: what the fleet computes
     stages: tuple[tuple[str, int], ...] = ()  #: of the computation, in order: name and number of rounds
     unix_s: float | None = None  #: the time of the day at which the clock of these lines was 0, where it is a real one
@@ -58,7 +58,7 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
     stage: str = ""  #: of what the fleet learns, where that has several
     digest: str = ""  #: of the state after the round
-    own_loss: float | None = None  #: of the device that told of the round, where only its closer knows the loss of all
+    own_loss: float | None = None  #: of the device that recorded the round, where only its closer knows the loss of all
     metrics: dict[str, float] = {}  #: whatever else the learner measured, by name
     present: tuple[int, ...] = ()  #: the devices that go on, where the next round depends on them
 
@@ -139,7 +139,7 @@ class AlarmSent(Record, frozen=True, tag="alarm", kw_only=True):
 
 
 class Scored(Record, frozen=True, tag="scores", kw_only=True):
-    """What the models are worth in the end, as tables show it; the last line of a run."""
+    """Scores of the models in the end, as tables show them; the last line of a run."""
 
     auroc: float | None
     average_precision: float | None

@@ -45,7 +45,7 @@ _Spec = TypeVar("_Spec", bound=msgspec.Struct)
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When silence becomes a death. Shorter: a failure stalls a round for less; longer: fewer healthy devices lost."""
+    """When missed heartbeats become a failure. Shorter: less stall; longer: fewer healthy devices lost in a pause."""
 
     heartbeat_s: float  #: between two signs of life; shorter costs messages, longer delays every detection
     crash_detection_s: float  #: from a broken connection to a death; covers the refused reconnect that proves it

@@ -129,7 +129,7 @@ class Device:
         self._n_holding: int | None = (
             None  #: how many said that they hold the last model, if this device closed the end
         )
-        self._past = -1  #: the latest own incarnation that others hold for dead, while it waits
+        self._past = -1  #: the latest own incarnation that others have declared failed, while it waits
         self._effects: list[Effect] = []
 
     @property
@@ -384,10 +384,10 @@ class Device:
         if earlier < message.incarnation:
             self._mark_failed(frozenset({(message.sender, earlier)}))
         if message.dead and message.version == self.version:
-            told = fleet.own_death_in(message.dead)
-            if told is not None:
+            failed = fleet.own_death_in(message.dead)
+            if failed is not None:
                 if not self.record.is_over:
-                    self._rejoin(message, told)
+                    self._rejoin(message, failed)
                 return
             self._mark_failed(message.dead)
         if self.stopped == "dropped" or self.is_private:
@@ -480,7 +480,7 @@ class Device:
         if not self._is_possible(record):
             return
         if record.roster.incarnations.get(self.id) != self.incarnation:
-            # Outside: the beliefs of the heavier side replace one's own, which may hold its devices for dead.
+            # Outside: the beliefs of the heavier side replace one's own, which may suspect its devices.
             self.fleet.believe(message.dead, spared=record.roster)
         self._adopt(record, message.sender)
 
@@ -515,7 +515,7 @@ class Device:
             if self.record.is_over:
                 self._send_record(message.sender)
             elif not is_member or self.fleet.has_lost_more(message.dead):
-                # Nothing is on its way to whoever is outside. News of a death from somebody behind: perhaps of the one
+                # Nothing is on its way to a device outside. A failure that one behind reports: perhaps of the device
                 # who should have sent the record.
                 self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Closed):
@@ -563,22 +563,22 @@ class Device:
             self._resolve_mutual_suspicion(message)
 
     def _resolve_mutual_suspicion(self, message: AnyMessage) -> None:
-        told = self.fleet.own_death_in(message.dead)
-        if told is not None and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
-            self._rejoin(message, told)
+        failed = self.fleet.own_death_in(message.dead)
+        if failed is not None and (not self.fleet.is_inside or self.fleet.is_smaller_side(message.dead)):
+            self._rejoin(message, failed)
         elif self.fleet.is_inside and message.incarnation >= self.fleet.roster.incarnations.get(message.sender, 0):
             self._send(message.sender, messages.Heartbeat)
 
-    def _rejoin(self, message: AnyMessage, told: int) -> None:
+    def _rejoin(self, message: AnyMessage, failed: int) -> None:
         """Accept to be dead up to an incarnation: come back in a later one, with the beliefs of those who go on."""
         self.fleet.believe(message.dead, spared=self.fleet.roster)
-        self._start_incarnation(told)
+        self._start_incarnation(failed)
         self._ask_to_join()
 
     def _start_incarnation(self, past: int) -> None:
-        """Begin the next incarnation after those that others hold for dead or have replaced.
+        """Begin the next incarnation after those that others have declared failed or replaced.
 
-        Whoever is told so again and again waits longer each time: others must not be kept busy with its joining.
+        Each time it waits longer: others must not be kept busy with its joining.
         """
         self.fleet.is_inside = False
         self.round = RoundState()
@@ -636,15 +636,15 @@ class Device:
     def _roster_to_open(self, n_waited: int) -> Roster | None:
         """Return the roster to open, if this device comes first and has the newest record, or has waited enough."""
         fleet, inside = self.fleet, self.fleet.roles.live
-        alive = {device: heard for device, heard in self._outside.items() if not fleet.has_failed((device, heard[0]))}
+        alive = {device: known for device, known in self._outside.items() if not fleet.has_failed((device, known[0]))}
         if inside:
             # A Byzantine device that invented this roster may be in it, or a slow one: nobody is taken over from it.
-            alive = {d: heard for d, heard in alive.items() if d not in inside and heard[1] == self.version}
+            alive = {d: known for d, known in alive.items() if d not in inside and known[1] == self.version}
             if len(alive) + 1 < max(len(inside) + 1, self._rules.min_devices):
                 return None
         roster = {device: incarnation for device, (incarnation, _) in alive.items()} | {fleet.id: fleet.incarnation}
         in_order = [device for cluster in reversed(fleet.topology.clusters) for device in cluster if device in roster]
-        n_awaited = in_order.index(fleet.id) + any(heard > self.version for _, heard in alive.values())
+        n_awaited = in_order.index(fleet.id) + any(newer > self.version for _, newer in alive.values())
         return Roster(dict(sorted(roster.items()))) if n_waited > n_awaited * _TICKS_PER_RANK else None
 
     def _tick(self) -> None:
@@ -720,7 +720,7 @@ class Device:
             self._send(message.sender, messages.Pull)
 
     def _pull_again(self) -> None:
-        """Ask again, the next of all who announced a newer version: whoever was asked may have failed, or have lied."""
+        """Ask the next device that announced a newer version: the one asked may have failed, or be Byzantine."""
         self._asked_for = None
         announced = {
             message.sender: message

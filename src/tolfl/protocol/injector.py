@@ -95,7 +95,7 @@ class Injector:
     def _place_of_death(
         self, failure: Failure, event: Event, round_before: int, effects: list[PlannedEffect]
     ) -> int | None:
-        """Return after how many effects the device dies; None: it lives on."""
+        """Return after how many effects the device dies; None: it does not."""
         late = self._place_of_missed_chance(failure, effects)
         match failure.phase:
             case Phase.TRAIN:
@@ -137,8 +137,8 @@ class Injector:
             (place for place, e in enumerate(effects) if isinstance(e, Announce) and e.total is not None), None
         )
         if closes is not None:
-            told = (place for place, e in enumerate(effects) if isinstance(e, Send) and isinstance(e.message, Closed))
-            return next((place + 1 for place in told if place > closes), closes + 1)
+            places = (place for place, e in enumerate(effects) if isinstance(e, Send) and isinstance(e.message, Closed))
+            return next((place + 1 for place in places if place > closes), closes + 1)
         if isinstance(event, Received) and isinstance(event.message, Closed):
             return 0 if event.message.version.round > failure.round_index else None
         return None

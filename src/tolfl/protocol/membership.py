@@ -15,7 +15,7 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.topology import Topology
 from tolfl.protocol.history import Incarnation, Roster
 
-#: How far beyond what is known of a device its incarnation may be said to be. Nobody restarts so often, and a number
+#: How far beyond what is known of a device its reported incarnation may be. Nobody restarts so often, and a number
 #: near the end of all numbers would leave the device none to come back with.
 LEASH = 2**20
 #: By how much that grows in every beat in which it was too short: devices that were told different lies agree again.
@@ -148,7 +148,7 @@ class Membership:
     def mark_failed(self, incarnations: frozenset[Incarnation], is_seen: bool = False) -> bool:
         """Note deaths; return whether that changes who is alive or joining.
 
-        `is_seen`: by this device itself, not told by others. Nobody believes in the own death: that is for
+        `is_seen`: by this device itself, not reported by others. Nobody believes in the own death: that is for
         `start_incarnation`.
         """
         new = {
@@ -186,13 +186,13 @@ class Membership:
         return is_near
 
     def own_death_in(self, dead: frozenset[Incarnation]) -> int | None:
-        """Return the latest incarnation of this device that others hold for dead, if it is the present or a later."""
-        told = [
+        """Return the latest incarnation of this device that others declared failed, if it is the present or a later."""
+        reported = [
             incarnation
             for device, incarnation in dead - self.dead
             if device == self.id and self.is_near(device, incarnation)
         ]
-        latest = max(told, default=-1)
+        latest = max(reported, default=-1)
         return latest if latest >= self.incarnation else None
 
     def cluster_in_roster(self, device: int, incarnation: int) -> int | None:
@@ -277,7 +277,7 @@ class Membership:
         self.dead, self._roles = frozenset(self._horizon.items()), None
 
     def is_smaller_side(self, their_dead: frozenset[Incarnation]) -> bool:
-        """Return whether, of two sides that hold each other for dead, this one steps aside (rule 9)."""
+        """Return whether, of two sides that suspect each other, this one rejoins (rule 9)."""
         mine = [member for member in sorted(self.roster.members) if not self.has_failed(member)]
         horizon: dict[int, int] = {}
         for device, incarnation in their_dead:

@@ -126,7 +126,7 @@ class RoundState:
         return any(mean is not None and not offer.included - mean.total.included for mean in kept)
 
     def is_complete(self, roles: DeviceRoles, cluster: int) -> bool:
-        """Return whether a head has heard of everybody it must wait for (rule 6)."""
+        """Return whether a head has a report of everybody it must wait for (rule 6)."""
         if not self.is_late and roles.members[cluster] & ~(self.received_bits | self.refused_bits):
             return False
         waiting = roles.earlier[cluster] & ~self.refused_upstream_bits
@@ -169,7 +169,7 @@ class RoundState:
     def _why_missing(self, device: int, fleet: Membership) -> str:
         if (self.refused_bits | self.refused_upstream_bits) >> device & 1:
             return "refused"
-        # Word of a death may overtake the leave message that another head has.
+        # The report of a failure may overtake the leave message that another head has.
         upstream = self.upstream_missing.get(device, "late")
         return upstream if upstream == "left" else fleet.why_missing(device) or upstream
 

@@ -1,7 +1,7 @@
 """Failure-free rounds in closed form: when each closes follows from training and link times, without any event.
 
 Nobody fails, no link is cut and no deadline passes: then a device starts when the newest record reaches it, a member
-reports to its head, a head passes the sum on once it has heard of everybody, and the last one closes the round.
+reports to its head, a head passes the sum on once it has the report of everybody, and the last one closes the round.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ class QuietFleet:
     """The devices of a roster in failure-free rounds: who is where in the chain, and when what they send is there."""
 
     def __init__(self, world: World, roster: Roster) -> None:
-        self._links, lives = world.links, roster.incarnations
-        present = (tuple(device for device in cluster if device in lives) for cluster in world.rules.topology.clusters)
+        self._links, incarnations = world.links, roster.incarnations
+        present = (
+            tuple(device for device in cluster if device in incarnations) for cluster in world.rules.topology.clusters
+        )
         self.clusters = tuple(filter(None, present))
         self.heads = tuple(cluster[0] for cluster in self.clusters)
         in_merge_order = tuple(chain.from_iterable(sorted(cluster) for cluster in self.clusters))
-        self.total = DeferredFleet(in_merge_order, roster.devices, sum(world.n_samples[one] for one in lives))
+        self.total = DeferredFleet(in_merge_order, roster.devices, sum(world.n_samples[one] for one in incarnations))
         self._train_s = [
             ([world.train_s[device] for device in cluster[1:]], world.train_s[cluster[0]]) for cluster in self.clusters
         ]
@@ -45,7 +47,7 @@ class QuietFleet:
         self._member_starts = list(self._head_starts)
 
     def closes(self, n_bytes: int) -> float:
-        """Return when the last head has heard of everybody; a contribution has so many bytes."""
+        """Return when the last head has all reports; a contribution has so many bytes."""
         upstream_s: float | None = None
         for place, (member_train_s, head_train_s) in enumerate(self._train_s):
             sent = sorted([self._member_starts[place] + train_s for train_s in member_train_s])

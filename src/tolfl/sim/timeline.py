@@ -137,8 +137,8 @@ class Timeline:
 
     def _wake(self, record: ClosedRound) -> None:
         """Let every device begin with a record."""
-        for device, life in record.roster.incarnations.items():
-            one = Device(device, life, record, self.world.rules)
+        for device, incarnation in record.roster.incarnations.items():
+            one = Device(device, incarnation, record, self.world.rules)
             self.devices[device] = self._planned(one, self.plan.of_device(device))
 
     def _planned(self, device: Device, failures: Sequence[Failure]) -> Injector:
@@ -349,7 +349,7 @@ class Timeline:
         self._handle(closer, Applied(record.version, state))
 
     def _end_quietly(self, fleet: QuietFleet) -> Iterator[AnyRecord | ClosedStep]:
-        """Yield the last lines: everybody says that it holds the last model, in small messages, and hears the end."""
+        """Yield the last lines: all confirm in small messages that they hold the last model, and learn of the end."""
         self._settle(None)
         roster = self._record.roster
         # Reports and sums, their acknowledgements, and the record of the end.
@@ -369,7 +369,7 @@ class Timeline:
         if self._is_cut(source, to):
             return
         if to not in self.devices:
-            if to in self.dead:  # a refused connection is proof of death; who never was there is no news
+            if to in self.dead:  # a refused connection is proof of death; a device that never was there is none
                 failed = PeerFailed(to, self.dead[to][0])
                 self._push(self.now + self.world.timing.crash_detection_s, source, failed)
             return

@@ -229,7 +229,7 @@ class CellScalingRounds(CellStage):
         return self.with_part(state, prefixes=np.zeros(self.fleet.n_features, np.int64))
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether columns of words, if any, have been counted."""
+        """Return whether columns of words, if any, have been counted."""
         return not {"prefixes", "scaling/median"}.isdisjoint(self.part_of(state))
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
@@ -386,7 +386,7 @@ class ScaledStage(CellStage):
     """A stage that works with scaled rows and cells."""
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether there is a scaling."""
+        """Return whether there is a scaling."""
         return self.prefix + "scaling/spread" in state
 
     def scaled(self, turns: Sequence[Turn]) -> Pool:
@@ -431,7 +431,7 @@ class CellRounds(ScaledStage):
         )
 
     def splits(self, round_index: int) -> bool:
-        """Tell whether cells are split after a round."""
+        """Return whether cells are split after a round."""
         return round_index % ROUNDS_PER_DOUBLING == 0 and round_index // ROUNDS_PER_DOUBLING < self.n_doublings
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
@@ -568,7 +568,7 @@ class CutRound(ScaledStage):
     rounds = 1
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether there is a model."""
+        """Return whether there is a model."""
         return self.prefix + "root" in state
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:

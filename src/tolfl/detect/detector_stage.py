@@ -82,7 +82,7 @@ class DetectorStage(Learner):
         raise NotImplementedError
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether the stages before have left what this one takes."""
+        """Return whether the stages before have left what this one takes."""
         return True
 
     def shapes(self, state: State, round_index: int) -> dict[str, Shape]:

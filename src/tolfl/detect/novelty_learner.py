@@ -27,7 +27,7 @@ class NoveltyRounds(DetectorStage):
         self.has_own = fleet.n_devices <= MOST_OWN
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether the scaling has left units."""
+        """Return whether the scaling has left units."""
         return "novelty/unit" in state
 
     def part(self, turn: Turn) -> dict[str, Part]:

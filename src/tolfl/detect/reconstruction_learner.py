@@ -60,7 +60,7 @@ class StatisticsRound(DetectorStage):
             )
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether there is a scaling."""
+        """Return whether there is a scaling."""
         return "origin" in state
 
     def part(self, turn: Turn) -> dict[str, Part]:
@@ -177,7 +177,7 @@ class AutoencoderTraining(DetectorStage):
         return msgspec.structs.replace(self._usual_settings(state), lr=float(state["step"][0]))
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Tell whether there is a scaling."""
+        """Return whether there is a scaling."""
         return "scaler/shift" in state
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:

@@ -67,7 +67,7 @@ class Scaling(DetectorStage):
         }
 
     def is_ready(self, state: State, round_index: int) -> bool:
-        """Tell whether there is a mean, which squares are about."""
+        """Return whether there is a mean, which squares are about."""
         return not round_index or "scaler/fill" in state
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002

@@ -51,7 +51,7 @@ class ThresholdRounds(DetectorStage):
     # -- a device -----------------------------------------------------------------------------------------------
 
     def is_ready(self, state: State, round_index: int) -> bool:
-        """Tell whether there are counts, which a device's own threshold is beside."""
+        """Return whether there are counts, which a device's own threshold is beside."""
         return round_index == _COUNT_ROUND or "threshold/counts" in state
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:

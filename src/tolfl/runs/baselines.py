@@ -78,7 +78,7 @@ def plain_scores(scheme: str, data: FederatedDataset) -> Scores:
 
 
 def _fits(name: str, data: FederatedDataset) -> bool:
-    """Tell whether a baseline makes sense: PCA with all components reconstructs everything."""
+    """Return whether a baseline makes sense: PCA with all components reconstructs everything."""
     n_components = int(name.removeprefix("pca-")) if name.startswith("pca-") else 0
     return n_components < min(data.n_features, len(data.pool))
 

@@ -234,7 +234,7 @@ class FailureHistory:
                 )
 
     def _was_inside(self, device: int | None, round_index: int | None = None) -> bool:
-        """Tell whether a device's samples are in the last round of those who train together, if it is this one."""
+        """Return whether a device's samples are in the last round of those who train together, if it is this one."""
         last = self._together
         return last is not None and device in last.included and round_index in (None, last.round)
 
@@ -313,7 +313,7 @@ def _sides(what: str) -> str:
 
 
 def _is_known_late(incident: Incident, line: RoundClosed) -> bool:
-    """Tell whether a round's model came late because of a death that is only known from the round after it.
+    """Return whether a round's model came late because of a death that is only known from the round after it.
 
     A member of the head that was killed waits for the last model with its samples; others wait for the next one.
     """

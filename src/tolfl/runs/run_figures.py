@@ -40,7 +40,7 @@ COLOURS = {
 
 
 def has_curves(runs: LabelledRecords) -> bool:
-    """Tell whether any round of these runs has a loss, was scored, or has metrics of its learner."""
+    """Return whether any round of these runs has a loss, was scored, or has metrics of its learner."""
     return _drawn([_curves(records) for _, records in runs]) != [_DEVICES]
 
 

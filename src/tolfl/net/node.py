@@ -34,7 +34,7 @@ from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links, spawned
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.record_log import RecordLog, clock_since
-from tolfl.net.status import STRANGERS, Metrics, Watching, page, status_of, stranger_sentence
+from tolfl.net.status import REJECTED_KINDS, Metrics, Watching, page, rejection_sentence, status_of
 from tolfl.net.storage import BackgroundWriter, DeviceStorage, kept_name, kept_update
 from tolfl.net.tls import Credentials
 from tolfl.net.trainer import Trainer
@@ -129,13 +129,13 @@ class Node:
         self.went_on_s = self.began_s  #: when it took over the round that it holds
         self._process = secrets.randbits(48)
         self.absent = set(config.absent)  #: whom nobody waits for
-        self._incarnations: dict[int, int] = {}  #: the latest incarnation of each peer that was heard of
+        self._incarnations: dict[int, int] = {}  #: the latest incarnation of each peer that is known
         self._processes: dict[int, int] = {}  #: and its process
         self._versions: dict[int, Version] = {}  #: the version that each peer last had
-        self._alive: set[tuple[int, int]] = set()  #: who took part and was not held for dead at the last beat
+        self._alive: set[tuple[int, int]] = set()  #: who took part and was not suspected at the last beat
         #: what came before this device started: the last of each kind of each peer, since the protocol says all again
         self._early: dict[tuple[int, type], AnyMessage] | None = {}
-        self.strangers: dict[int, str] = {}  #: peers that answer and want nothing of this device, and what they say
+        self.rejections: dict[int, str] = {}  #: peers that reject this device, with a sentence
         self.n_sent = self.bytes_sent = 0
         self._is_dying = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -305,7 +305,7 @@ class Node:
                 return reason
 
     async def _serve_on(self) -> bool:
-        """Go on answering while the device watches, until it is asked to leave; tell whether the run has changed."""
+        """Go on answering while the device watches, until it is asked to leave; return whether the run has changed."""
         record = self.device.record
         while self._error is None and self.device.record is record:
             if await self._pause(self.timing.heartbeat_s):
@@ -322,7 +322,7 @@ class Node:
         return page(self.status()) + ("" if self.watching is None else self.watching.metrics())
 
     async def _linger(self) -> None:
-        """Go on answering: somebody may not have heard of the end, may know better, or may wake up after it."""
+        """Go on answering: somebody may not know of the end, may have a heavier record, or may wake up after it."""
         record, linger_s = self.device.record, self.config.linger_s
         silence_s = min(self.timing.silence_detection_s, linger_s)
         await self._pause(silence_s)
@@ -331,7 +331,7 @@ class Node:
                 return
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait, but not for a device that is asked to leave; tell whether it is."""
+        """Wait, but not for a device that is asked to leave; return whether it is."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._was_asked_to_leave.wait(), seconds)
         return self._was_asked_to_leave.is_set()
@@ -344,14 +344,14 @@ class Node:
         return everybody - self.device.record.roster.incarnations.keys() - served - self.absent - {self.id}
 
     async def _beat(self) -> None:
-        """Every heartbeat: who has fallen silent, what must be said again, which connections are of no use."""
+        """Every heartbeat: who has missed too many heartbeats, what must be resent, which connections are of no use."""
         while True:
             await asyncio.sleep(self.timing.heartbeat_s)
             self._watch_afresh()
             for peer in self.detector.tick(self._loop.time()):
                 incarnation = self._newest_incarnation(peer)
                 self._alive.discard((peer, incarnation))
-                self._give_up(peer, incarnation, f"silent for {self.timing.silence_detection_s:g} s")
+                self._mark_failed(peer, incarnation, f"silent for {self.timing.silence_detection_s:g} s")
                 self.links.disconnect(peer)
             self._handle(Ticked())
             if overdue := self._trainer.overdue():
@@ -361,11 +361,11 @@ class Node:
             self.links.beat()
 
     def _watch_afresh(self) -> None:
-        """Count silence anew for who is (again) held for alive: what was missed before must not end it at once."""
+        """Count silence anew for who is alive (again): heartbeats missed before must not end it at once."""
         fleet = self.device.fleet
         alive = {member for member in fleet.roster.members if not fleet.has_failed(member)}
         for peer, _ in alive - self._alive:
-            self.detector.heard(peer)
+            self.detector.note_answer(peer)
         self._alive = alive
 
     async def _flush(self) -> None:
@@ -460,7 +460,7 @@ class Node:
                 self.log.failed(self.now_s, effect.device, effect.round_index, effect.what)
 
     async def _store(self, incarnation: int) -> None:
-        """Store an incarnation, then say what was held back: nobody hears of one that is on no disk."""
+        """Store an incarnation, then say what was held back: nobody learns of one that is on no disk."""
         await asyncio.wrap_future(self.writer.keep_incarnation(incarnation))
         if incarnation == self.device.incarnation and self._held is not None:
             held, self._held = self._held, None
@@ -515,7 +515,7 @@ class Node:
         self.writer.keep(record, self.device.is_private)
 
     async def _die(self, death: Die) -> None:
-        """Die as planned: after the last words, without another one."""
+        """Die as planned: flush what was sent, and send nothing more."""
         failure = death.failure
         self.log.failed(self.now_s, self.id, failure.round_index, f"died ({failure.phase.value})")
         await self._flush()
@@ -526,7 +526,7 @@ class Node:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _is_cut(self, peer: int, round_index: int) -> bool:
-        """Tell whether nothing may pass between this device and a peer in a round.
+        """Return whether nothing may pass between this device and a peer in a round.
 
         Each side goes by the rounds that it knows of. A message of the round in which a cut ends ends it for whoever
         gets it: the side that was left behind has no other way to learn of it.
@@ -579,7 +579,7 @@ class Node:
         self.bytes_sent += message.n_bytes
 
     def _known_of(self, record: ClosedRound) -> dict[str, Vector] | None:
-        """Return the state that whoever hears the news of a record has, as a rule; who asks for it may have none."""
+        """Return the state that a receiver of a new record has, as a rule; who asks for it may have none."""
         before = self._record_before
         if self.device.record is before:
             return None
@@ -633,18 +633,18 @@ class Node:
             revocations=self.credentials.revocations,
         )
 
-    def greeted(self, peer: int, hello: Hello) -> None:
+    def handshake_done(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of a peer: where others are, and that an earlier incarnation of it is over."""
         before, process = self._incarnations.get(peer), self._processes.get(peer)
         is_over = before is not None and hello.incarnation < before  # and it may have moved since
-        self.addresses.hear(peer, hello.addresses, is_outdated=is_over)
+        self.addresses.learn_all(peer, hello.addresses, is_outdated=is_over)
         try:
             self.learn(hello.revocations)
         except RefusedMessageError as error:  # a list that nobody signed teaches nothing
             self.links.refused[error.kind] += 1
-        self.strangers.pop(peer, None)
+        self.rejections.pop(peer, None)
         self._incarnations[peer], self._processes[peer] = max(before or 0, hello.incarnation), hello.process
-        self.heard(peer)
+        self.note_answer(peer)
         if before is None or not self.has_begun:
             return
         if hello.incarnation > before:
@@ -653,10 +653,10 @@ class Node:
             # The same incarnation in another process: its disk was lost or put back, and what it had promised with it.
             self._handle(PeerFailed(peer, before))
 
-    def heard(self, peer: int) -> None:
+    def note_answer(self, peer: int) -> None:
         """Note an answer."""
         if not self._is_cut(peer, self.device.version.round):
-            self.detector.heard(peer)
+            self.detector.note_answer(peer)
 
     def expects(self, peer: int) -> None:
         """Expect answers from a peer from now on."""
@@ -667,24 +667,24 @@ class Node:
         self.detector.unwatch(peer)
 
     def was_refused(self, peer: int) -> None:
-        """Take in the proof that a process is gone, and with it the last incarnation that it was heard in."""
+        """Take in the proof that a process is gone, and with it the last incarnation that it answered in."""
         incarnation = self._incarnations.get(peer, 0)
         if incarnation >= self._newest_incarnation(peer):
-            self._give_up(peer, incarnation, "connection refused")
+            self._mark_failed(peer, incarnation, "connection refused")
 
-    def turned_away(self, peer: int | None, rejection: Rejection) -> None:
-        """Take in that somebody is there who wants nothing of this device: only a person can put that right."""
+    def was_rejected(self, peer: int | None, rejection: Rejection) -> None:
+        """Take in that a peer rejects this device: only a person can put that right."""
         if rejection.kind == "revoked":
             with suppress(RefusedMessageError):  # a list that nobody signed proves nothing
                 self.learn(rejection.revocations)
-        elif peer is not None and peer not in self.strangers and rejection.kind in STRANGERS:
-            self.strangers[peer] = stranger_sentence(self.id, peer, rejection.kind)
-            _LOG.warning("tolfl: %s", self.strangers[peer])
+        elif peer is not None and peer not in self.rejections and rejection.kind in REJECTED_KINDS:
+            self.rejections[peer] = rejection_sentence(self.id, peer, rejection.kind)
+            _LOG.warning("tolfl: %s", self.rejections[peer])
 
     def _newest_incarnation(self, peer: int) -> int:
         return max(self._incarnations.get(peer, 0), self.device.fleet.roster.incarnations.get(peer, 0))
 
-    def _give_up(self, peer: int, incarnation: int, how: str) -> None:
+    def _mark_failed(self, peer: int, incarnation: int, how: str) -> None:
         """Declare an incarnation of a peer failed."""
         if not self.has_begun or self.device.stopped not in (None, "over"):
             return
@@ -707,9 +707,9 @@ class Node:
         """Return a piece of what was written down, from a byte on."""
         return self.log.piece(first)
 
-    def heard_of(self, peer: int, addresses: Mapping[int, str]) -> None:
+    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
         """Take in where a peer says that devices are."""
-        self.addresses.hear(peer, addresses)
+        self.addresses.learn_all(peer, addresses)
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations that somebody sent."""
@@ -729,10 +729,10 @@ class Node:
             self._ended.set()
         for peer in revoked:
             self.links.disconnect(peer)  # dialled again, it must show a certificate that counts
-        self.links.tell_all(RevocationList(self.credentials.revocations))
+        self.links.send_to_all(RevocationList(self.credentials.revocations))
 
     def command(self, request: CommandRequest, is_operator: bool) -> bool:
-        """Do what an operator or a launcher asks; tell whether it was allowed to."""
+        """Do what an operator or a launcher asks; return whether it was allowed to."""
         token = self.config.token
         if not is_operator and not (token and hmac.compare_digest(request.token.encode(), token.encode())):
             return False

@@ -96,7 +96,7 @@ def test_nothing_to_train_on_is_said() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"model": "forest"}, "Invalid enum value 'forest'"),
+        ({"model": "forest"}, "unknown model 'forest'; choose one of: cells"),
         ({"scheme": "tolfl"}, "unknown scheme 'tolfl'"),
         ({"contamination": 0.7}, "contamination 0.7; use 'auto', or a share"),
         ({"false_alarm_rate": 0.0}, "a false-alarm budget of 0 per sample"),

@@ -14,9 +14,9 @@ from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_from_flags
 from tolfl.cli.inspect_model import description_of, lines_of_description
 from tolfl.cli.output import show
-from tolfl.core.errors import RunDirectoryError, SpecError, UnknownNameError
+from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
-from tolfl.detect.detector_spec import SCALINGS, DetectorSpec, check_model
+from tolfl.detect.detector_spec import DetectorSpec
 
 if TYPE_CHECKING:
     from tolfl.cli.output import Line
@@ -142,9 +142,6 @@ def _specs(asked: SpecFlags, data: str, typical: list[str]) -> tuple[DetectorSpe
             raise SpecError(f"--set {setting!r}: a detector has no such field; it has {known}")
     if isinstance(fields.get("contamination"), str):
         fields["contamination"] = _value(fields["contamination"])
-    check_model(str(fields.get("model", "cells")))
-    if fields.get("scaling", "none") not in SCALINGS:
-        raise UnknownNameError("scaling", str(fields["scaling"]), list(SCALINGS))
     spec = DetectorSpec.from_fields(fields)
     of_run = {name: given[name] for name in _DATA.split() if name in given and name != "fail"}
     run = spec_from_flags(RunSpec(), {**of_run, "data": data}, of_data)

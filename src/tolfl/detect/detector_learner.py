@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -241,13 +240,6 @@ def spec_for_run(run: RunSpec) -> DetectorSpec:
         "on_head_failure": run.on_head_failure, "seed": run.seed,
     }  # fmt: skip
     return DetectorSpec.from_fields({**of_run, **settings}, "learn: ")
-
-
-def learn_of(spec: DetectorSpec) -> dict[str, object]:
-    """Return what `[learn]` says for a detector's specification."""
-    given = {key: getattr(spec, key) for key in LEARN_KEYS if getattr(spec, key) is not None}
-    plain: dict[str, object] = msgspec.to_builtins(given)
-    return plain
 
 
 def losses(

@@ -62,6 +62,10 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], source: str = "") -> DetectorSpec:
         """Return a specification of plain values, or say in one sentence what is wrong with one."""
+        if fields.get("model") == "auto":
+            raise SpecError("model 'auto' is gone: cells does better than choosing did; use cells")
+        for what, known in (("model", MODELS), ("scaling", SCALINGS)):
+            _one_of(what, str(fields.get(what, known[0])), known)
         try:
             return msgspec.convert(dict(fields), cls).check()
         except msgspec.ValidationError as error:
@@ -83,7 +87,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the specification itself, or say in one sentence what is wrong with it."""
         from tolfl.learners.layouts import SCHEMES  # noqa: PLC0415  (the help of a command needs no learners)
 
-        check_model(self.model)
+        _one_of("model", self.model, MODELS)
         _one_of("scaling", self.scaling, SCALINGS)
         _one_of("scheme", self.scheme, tuple(SCHEMES))
         if self.scheme not in ONE_MODEL:
@@ -110,13 +114,6 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self
 
 
-def check_model(name: str) -> None:
-    """Say in one sentence why a model cannot be fitted, where it cannot."""
-    if name == "auto":
-        raise SpecError("model 'auto' is gone: cells does better than choosing did; use cells")
-    _one_of("model", name, MODELS)
-
-
 def _one_of(what: str, name: str, known: tuple[str, ...]) -> None:
     if name not in known:
-        raise UnknownNameError(what, str(name), list(known))
+        raise UnknownNameError(what, name, list(known))

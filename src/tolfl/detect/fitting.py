@@ -16,7 +16,7 @@ from tolfl.datasets import FederatedDataset
 from tolfl.datasets.unscaled import unscaled
 from tolfl.detect.cells import Cells, CellScaling
 from tolfl.detect.detector import Detector
-from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages, learn_of, spec_for_run
+from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages
 from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec
 from tolfl.detect.feature_names import Features, Rows, as_rows
 from tolfl.detect.measures import measures_of
@@ -109,9 +109,20 @@ def fit_detector(
 def _learned(
     data: FederatedDataset, spec: DetectorSpec, features: Features, on_round: OnRound, prior: Detector | None = None
 ) -> Detector:
-    run = run_spec(spec, data.n_devices).check()
+    run = RunSpec(
+        scheme=spec.scheme,
+        data="arrays",
+        devices=data.n_devices,
+        clusters=spec.clusters,
+        rounds=spec.rounds or USUAL_ROUNDS,
+        fail=spec.fail,
+        on_head_failure=spec.on_head_failure,
+        seed=spec.seed,
+        learn={"what": "detector"},
+    ).check()
     check_scheme(run)
-    learner = DetectorStages(fleet_of(run, data), spec_for_run(run), prior)
+    spec = msgspec.structs.replace(spec, fail="")
+    learner = DetectorStages(fleet_of(run, data), spec, prior)
     simulation, trainer = Simulation(run, data, learner), BatchTrainer()
     while works := simulation.next_works():
         trainer.compute(works)
@@ -122,22 +133,7 @@ def _learned(
     detector = _left(learner, simulation)
     if detector is None:
         raise NoModelError(_ending(simulation))
-    return replace(detector, features=features, spec=msgspec.structs.replace(spec, fail=""))
-
-
-def run_spec(spec: DetectorSpec, n_devices: int) -> RunSpec:
-    """Return the run that learns a detector."""
-    return RunSpec(
-        scheme=spec.scheme,
-        data="arrays",
-        devices=n_devices,
-        clusters=spec.clusters,
-        rounds=spec.rounds or USUAL_ROUNDS,
-        fail=spec.fail,
-        on_head_failure=spec.on_head_failure,
-        seed=spec.seed,
-        learn={"what": "detector", **learn_of(spec)},
-    )
+    return replace(detector, features=features)
 
 
 def fit_more(

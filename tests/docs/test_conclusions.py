@@ -57,10 +57,10 @@ def sentences() -> Iterator[str]:
     yield f"Tol-FL with `elect` reaches {elect[0]:.3f} and {elect[1]:.3f} after a server failure"
     yield f"{clean[0]:.3f} and {clean[1]:.3f} without one"
     gaps = [interval(differences(server(ELECT, data), server(ALL_ALONE, data))) for data in SETS]
-    assert [gap.side() for gap in gaps] == [-1, 0, 0, -1]
+    assert [gap.side() for gap in gaps] == [-1, 0, 0, 0]
     yield f"settled ({gaps[0].mean:+.3f}, interval {gaps[0].low:+.3f} to {gaps[0].high:+.3f})"
     yield f"on Fashion-MNIST it is not ({gaps[1].mean:+.3f}, {gaps[1].low:+.3f} to {gaps[1].high:+.3f})"
-    yield f"CIFAR-100 it is small ({gaps[3].mean:+.3f}, {gaps[3].low:+.3f} to {gaps[3].high:+.3f})"
+    yield f"CIFAR-100, where it is small ({gaps[3].mean:+.3f}, {gaps[3].low:+.3f} to {gaps[3].high:+.3f})"
     yield f"{-beyond('dirichlet', 'iid', ELECT, ALL_ALONE).mean:.3f} with data dealt out at random"
     own = [mean(server(ALONE, data)) for data in SETS[:2]]
     yield f"own model alone reaches {own[0]:.3f} and {own[1]:.3f}"

@@ -37,7 +37,7 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class QuietRound:
-    """All messages of a failure-free round."""
+    """All messages of a failure-free round: members to heads, heads to heads, and back to everybody."""
 
     round_index: int
     up_bytes: int  #: of a contribution
@@ -64,12 +64,6 @@ class Ledger:
     def add(self, history: str, entry: SentMessage) -> None:
         """Add one message of the round that extends a history."""
         self.by_history.setdefault(history, []).append(entry)
-
-    def add_quiet_round(
-        self, history: str, round_index: int, up_bytes: int, down_bytes: int, clusters: Clusters
-    ) -> None:
-        """Write down the messages of a failure-free round: members to heads, heads to heads, and back to everybody."""
-        self.quiet[history] = QuietRound(round_index, up_bytes, down_bytes, clusters)
 
     @property
     def entries(self) -> Iterable[SentMessage]:

@@ -355,23 +355,18 @@ def _facts_of_records(run: RunFolder, history: FailureHistory) -> list[tuple[str
     """Return what devices on machines of their own can tell of the end: nobody has scored their model."""
     ending = next((line for line in reversed(run.records) if isinstance(line, RunEnded)), None)
     closed = [line for line in run.records if isinstance(line, RoundClosed)]
+    loss = [("training loss in the last round", _number(closed[-1].loss))] if closed else []
+    if closed and closed[-1].loss is None:
+        loss = [("training loss of this device in the last round", _number(closed[-1].own_loss))]
     left = "-" if ending is None else f"{len(ending.survivors)} of {run.spec.devices}"
     return [
         ("ended", "-" if ending is None else ending.reason),
         ("rounds", f"{run.rounds_done} of {run.rounds}" if run.rounds else str(run.rounds_done)),
         ("devices left", left),
-        *_last_loss(closed),
+        *loss,
         ("stalled by failures", seconds(history.stall_s)),
         ("duration", f"{run.records[-1].time_s - run.records[0].time_s:.1f} s by the clock" if run.records else "-"),
     ]
-
-
-def _last_loss(closed: Sequence[RoundClosed]) -> list[tuple[str, str]]:
-    if not closed:
-        return []
-    if closed[-1].loss is None:
-        return [("training loss of this device in the last round", _number(closed[-1].own_loss))]
-    return [("training loss in the last round", _number(closed[-1].loss))]
 
 
 def _number(value: object, digits: int = 3) -> str:

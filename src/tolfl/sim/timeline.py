@@ -39,7 +39,7 @@ from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
 from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
 from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
-from tolfl.runs.ledger import Kind, Ledger, SentMessage, closed_rounds, reports_and_means
+from tolfl.runs.ledger import Kind, Ledger, QuietRound, SentMessage, closed_rounds, reports_and_means
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, apply
 from tolfl.sim.quiet_rounds import QuietFleet, has_closed_form, quiet_durations
 from tolfl.sim.world import CONTROL_BYTES, LinkClock, World
@@ -331,7 +331,7 @@ class Timeline:
                 self._go_on_by_events(closer, fleet, state)
                 return
             self.n_quiet_rounds += 1
-            self.ledger.add_quiet_round(history, round_index, up, down, fleet.clusters)
+            self.ledger.quiet[history] = QuietRound(round_index, up, down, fleet.clusters)
             self._record = record.after(fleet.total, {}, roster, state)
             self._announce(closer, Announce(self._record, fleet.total, fleet.heads, ()))
             yield from self._flush()

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tolfl.runs.run_reader import RunFolder, RunReader
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
-#: As many as fit side by side on a wide screen, and as many colours as can be told apart.
 #: A device that has not answered for so long after the end of its run has ended, too.
 _GONE_S = 10.0
+#: As many as fit side by side on a wide screen, and as many colours as can be told apart.
 _MOST_RUNS = 6
 #: What is learned from which data, by whom, and who fails.
 _RUN = (
@@ -61,16 +61,10 @@ def simulate(
 
     Example: tolfl simulate run.toml --out runs/mine ; tolfl simulate --out runs/mine --resume
     """
-    tracked = (track, track_to or "")
-    if resume:
-        stored = _stored_spec(out, asked, "spec.toml", "run")
-        if out is not None and not _show_if_finished(out, format):
-            _simulate(stored, out, True, format, tracked)
-        return
-    spec = asked.spec()
-    _check(spec)
-    with run_directory(out, spec.scheme, shown_data(spec)) as folder:
-        _simulate(spec, folder, False, format, tracked)
+    spec = _resumed(out, asked, "spec.toml", "run", format) if resume else _checked(asked.spec())
+    if spec is not None:
+        with run_directory(out, spec.scheme, shown_data(spec)) as folder:
+            _simulate(spec, folder, resume, format, (track, track_to or ""))
 
 
 def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
@@ -130,15 +124,14 @@ def up(
 
     Example: tolfl up --out runs/real --resume
     """
-    if resume:
-        spec = _stored_spec(out, asked, "devices/spec.toml", "run of real devices")
-        if out is not None and _show_if_finished(out, format):
-            return
-    else:
-        spec = asked.spec()
-        _check(spec, is_real=True)
-    with run_directory(out, f"{spec.scheme}-up", shown_data(spec)) as folder:
-        _run_processes(spec, folder, resume, format, insecure, dashboard)
+    spec = (
+        _resumed(out, asked, "devices/spec.toml", "run of real devices", format)
+        if resume
+        else _checked(asked.spec(), is_real=True)
+    )
+    if spec is not None:
+        with run_directory(out, f"{spec.scheme}-up", shown_data(spec)) as folder:
+            _run_processes(spec, folder, resume, format, insecure, dashboard)
 
 
 def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecure: bool, has_page: bool) -> None:
@@ -166,8 +159,8 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
 # -- what both have in common -----------------------------------------------------------------------------------
 
 
-def _check(spec: RunSpec, is_real: bool = False) -> None:
-    """Find what is wrong with a specification before a folder is made for it."""
+def _checked(spec: RunSpec, is_real: bool = False) -> RunSpec:
+    """Return a specification; find what is wrong with it before a folder is made for it."""
     from tolfl.datasets import check_name
     from tolfl.learners.layouts import check_scheme
 
@@ -177,10 +170,13 @@ def _check(spec: RunSpec, is_real: bool = False) -> None:
 
         check_networked(spec)
     check_name(spec)
+    return spec
 
 
-def _stored_spec(out: Path | None, asked: SpecFlags, marker: str, what: str) -> RunSpec:
-    """Return the specification of the run to resume, which flags do not change."""
+def _resumed(out: Path | None, asked: SpecFlags, marker: str, what: str, shown: Format) -> RunSpec | None:
+    """Return the specification of the run to resume, which flags do not change; show a run that needs no resuming."""
+    from tolfl.runs.run_reader import read_summary
+
     if out is None:
         raise SpecError("--resume needs --out, the run directory to continue")
     if not (out / marker).is_file():
@@ -190,7 +186,12 @@ def _stored_spec(out: Path | None, asked: SpecFlags, marker: str, what: str) -> 
         raise RunDirectoryError(out, f"was not started with {asked.file}; resume it without a specification")
     if asked.applied_to(stored) != stored:
         raise RunDirectoryError(out, "was started with other options; resume it with --out and --resume alone")
-    return stored
+    summary = read_summary(out)
+    if summary is None:
+        return stored
+    typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
+    show_run(summary, shown, out)
+    return None
 
 
 def shown_data(spec: RunSpec) -> str:
@@ -229,17 +230,6 @@ def tell_of_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> Non
             alike = "the same" if len(set(contents)) == 1 else f"{len(set(contents))} different ones"
             where = f"{out}/devices/*/: {alike} on {len(contents)} devices"
             typer.echo(f"{name}, written by the app, is in {where}", err=True)
-
-
-def _show_if_finished(out: Path, shown: Format) -> bool:
-    """Show the result of a run that needs no resuming; False: it does."""
-    from tolfl.runs.run_reader import read_summary
-
-    summary = read_summary(out)
-    if summary is not None:
-        typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
-        show_run(summary, shown, out)
-    return summary is not None
 
 
 def _draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> None:

@@ -189,6 +189,15 @@ def test_differences_to_the_first_row_of_tol_fl_are_taken_seed_by_seed() -> None
     assert alone.rows[0]["difference_to_reference"] == {}
 
 
+def test_one_model_has_one_score_also_where_a_mean_over_devices_is_rounded() -> None:
+    spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=4, repetitions=2)
+    found = tolfl.compare(["tol-fl", "fl"], spec, fail="server@2")
+    by_label = {line[0]: line[2:5] for line in found.table.rows}
+
+    assert by_label["fl (freeze)"] == by_label["tol-fl (elect)"] == ("", "", "")
+    assert all(by_label["fl (isolate)"])
+
+
 def test_a_scheme_that_diverged_with_every_seed_has_a_row_without_scores() -> None:
     found = of_summaries({"tol-fl (elect)": [0.8, 0.9], "fl (freeze)": [None, None]})
 

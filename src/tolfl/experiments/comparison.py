@@ -5,6 +5,7 @@ Rounds that several rows have in common are trained once (`Sweep`). A row is wha
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -224,9 +225,9 @@ class Comparison(msgspec.Struct, frozen=True):
         )
 
     def _cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        means = [row[score]["mean"] for score in SCORES if score in row]
-        # One model: the four numbers are one.
-        others = [mean_sd([mean]) for mean in means[1:]] if len(set(means)) > 1 else ["", "", ""]
+        of_models = list(SCORES)[1:]
+        has_several = any(_has(row, score) for score in of_models)
+        others = [mean_sd([row[score]["mean"]]) if has_several else "" for score in of_models]
         gaps = row["difference_to_reference"].get("auroc", {"values": []})["values"]
         gap = "" if row["label"] == self.reference or not gaps else mean_sd(gaps, "+.3f")
         # Nothing for plain rows, and where every seed diverged.
@@ -351,9 +352,9 @@ def _plot(comparison: Comparison) -> Figure:
 
 
 def _has(row: Mapping[str, Any], score: str) -> bool:
-    """Return whether a row has a score of its own; with one model all of them are one number."""
+    """Return whether a row has a score of its own; with one model all of them are one number, but for its last bits."""
     mean = row.get(score, {}).get("mean")
-    return mean is not None and (score == "auroc" or mean != row["auroc"]["mean"])
+    return mean is not None and (score == "auroc" or not math.isclose(mean, row["auroc"]["mean"]))
 
 
 def _finding(comparison: Comparison) -> str:

@@ -240,6 +240,20 @@ def test_a_device_that_was_started_again_goes_on_with_its_clock(tmp_path: Path) 
     assert [line.time_s for line in run.records] == [0.0, 1.0, 2.0, 3.5, 4001.0]
 
 
+def test_a_start_with_a_wrong_clock_is_put_right_by_the_rounds_of_others(tmp_path: Path) -> None:
+    begun, *others = (msgspec.structs.replace(line, time_s=line.time_s + 100.0) for line in own_lines(2, unix_s=0.0))
+    # As a board without a battery: after the last round but one it starts again, and takes it for 1970.
+    again = [msgspec.structs.replace(begun, unix_s=-9e8, time_s=0.25), *others[2:]]
+    again[1:] = [msgspec.structs.replace(line, time_s=line.time_s - 102.25) for line in again[1:]]
+    write(tmp_path / "both" / "1", own_lines(1, unix_s=50.0))
+    write(tmp_path / "both" / "2", [begun, *others[:2], *again])
+    write(tmp_path / "right" / "1", own_lines(1, unix_s=50.0))
+    both, right = read_run(tmp_path / "both"), read_run(tmp_path / "right")
+
+    assert [line.time_s for line in both.records] == pytest.approx([line.time_s for line in right.records])
+    assert facts_of(both) == facts_of(right)
+
+
 def test_of_two_copies_of_one_folder_the_longer_one_counts(tmp_path: Path) -> None:
     write(tmp_path / "monday", own_lines(2)[:3])
     write(tmp_path / "tuesday", own_lines(2))

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -277,24 +277,33 @@ def _place(folder: Path, file: Path) -> str:
 def _on_one_clock(files: Sequence[_RecordFile]) -> tuple[list[AnyRecord], str]:
     """Return the lines of all files by one clock, in order, and whose clock it is; 0 is when the first device began.
 
-    A device counts seconds from its own start, and its clock may be wrong: the rounds that two files have in common say
-    by how much they differ. Without any, the time of the day does.
+    A device counts seconds from its own start, and its clock may be wrong, another time after each start: the rounds
+    that two files have in common say by how much they differ. Without any, the time of the day does.
     """
-    timed = [_without_restarts(file.lines) for file in files]
-    reference = max(timed, key=lambda lines: len(_moments(lines)), default=[])
-    moments, reference_unix_s = _moments(reference), _unix_s(reference)
+    timed = [_by_incarnation(file.lines) for file in files]
+    reference = max(timed, key=lambda parts: max(len(_moments(part)) for part in parts), default=[])
+    moments = _moments(chain(*reference))
     merged: list[AnyRecord] = []
-    for lines in timed:
-        own, unix_s = _moments(lines), _unix_s(lines)
-        gaps = [moments[version] - own[version] for version in own.keys() & moments.keys()]
-        by_day_s = 0.0 if unix_s is None or reference_unix_s is None else unix_s - reference_unix_s
-        merged += _shifted(lines, statistics.median(gaps) if gaps else by_day_s)
+    for parts in timed:
+        both = [one for one in (_unix_s(reference), _unix_s(parts)) if one is not None]
+        of_day_s = both[1] - both[0] if len(both) == 2 else 0.0
+        of_all_s = _behind_s(chain(*parts), moments, of_day_s)
+        for part in parts:
+            merged += _shifted(part, _behind_s(part, moments, of_all_s))
     merged.sort(key=lambda line: line.time_s)
-    if (begun := next((line for line in reference if isinstance(line, RunStarted)), None)) is None:
+    begun = next((line for line in chain(*reference) if isinstance(line, RunStarted)), None)
+    if begun is None:
         return merged, ""
     first_s = next(line.time_s for line in merged if isinstance(line, RunStarted))
     at = "" if begun.unix_s is None else f", from {_time_of_day(begun.unix_s + first_s)}"
     return _shifted(merged, -first_s), f"times by the clock of device {begun.device}{at}"
+
+
+def _behind_s(lines: Iterable[AnyRecord], moments: Mapping[str | None, float], otherwise_s: float) -> float:
+    """Return by how much a clock is behind that of some moments."""
+    own = _moments(lines)
+    gaps = [moments[version] - own[version] for version in own.keys() & moments.keys()]
+    return statistics.median(gaps) if gaps else otherwise_s
 
 
 def _time_of_day(unix_s: float) -> str:
@@ -313,29 +322,30 @@ def _shifted(lines: Sequence[AnyRecord], by_s: float) -> list[AnyRecord]:
     return [msgspec.structs.replace(line, time_s=line.time_s + by_s) for line in lines] if by_s else list(lines)
 
 
-def _unix_s(lines: Sequence[AnyRecord]) -> float | None:
-    return next((line.unix_s for line in lines if isinstance(line, RunStarted)), None)
+def _unix_s(parts: Sequence[Sequence[AnyRecord]]) -> float | None:
+    return next((line.unix_s for part in parts for line in part if isinstance(line, RunStarted)), None)
 
 
-def _moments(lines: Sequence[AnyRecord]) -> dict[str | None, float]:
+def _moments(lines: Iterable[AnyRecord]) -> dict[str | None, float]:
     kinds = RoundClosed | RosterChanged | RoundAdopted
     return {line.version: line.time_s for line in lines if isinstance(line, kinds)}
 
 
-def _without_restarts(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
-    """Return the lines of a device whose clock began anew whenever it was started again, on one clock."""
-    found: list[AnyRecord] = []
-    first_unix_s, shift_s = _unix_s(lines), 0.0
+def _by_incarnation(lines: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
+    """Return the lines of each start of a device on one clock, which began anew whenever it was started again."""
+    parts: list[list[AnyRecord]] = [[]]
+    first_unix_s, shift_s = _unix_s([lines]), 0.0
     for line in lines:
-        if isinstance(line, RunStarted) and found:
-            last_s = found[-1].time_s
+        if isinstance(line, RunStarted) and parts[-1]:
+            last_s = parts[-1][-1].time_s
             began_s = None if line.unix_s is None or first_unix_s is None else line.unix_s - first_unix_s
             if began_s is None and line.time_s >= last_s:
                 shift_s = 0.0  # its launcher told it when the run began
             else:
                 shift_s = last_s - line.time_s if began_s is None else max(began_s, last_s - line.time_s)
-        found += _shifted([line], shift_s)
-    return found
+            parts.append([])
+        parts[-1] += _shifted([line], shift_s)
+    return parts
 
 
 # -- each fact once ---------------------------------------------------------------------------------------------

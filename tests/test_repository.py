@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -211,3 +212,13 @@ def test_a_class_name_and_a_file_name_occur_once_in_the_package() -> None:
 
     assert used_twice(classes) == set()
     assert used_twice(files) == set()
+
+
+def test_what_benchmarks_import_from_the_package_is_there() -> None:
+    gone = []
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tolfl"):
+                module = importlib.import_module(str(node.module))
+                gone += [f"{path.name}: {one.name}" for one in node.names if not hasattr(module, one.name)]
+    assert gone == []

@@ -2,7 +2,7 @@
 
 Why not dpkt, which reads both: it makes Python objects of every packet and header. Here one short loop finds where the
 packets begin, which only the packet before can tell, and NumPy reads all fields of a block at once. With the
-statistics that takes less than a tenth of dpkt's time (`benchmarks/captures.py`).
+statistics that takes less than a tenth of dpkt's time (`benchmarks/signals.py`).
 """
 
 from __future__ import annotations

@@ -202,7 +202,12 @@ def test_a_file_larger_than_the_memory_it_may_take_is_streamed(model: Path, tmp_
 
 @pytest.mark.processes
 def test_a_pipe_gets_its_answers_while_it_is_open_and_ctrl_c_ends_it(model: Path) -> None:
-    program = "import sys\nfrom tests.cli.detectors import app\nsys.argv[0] = 'tolfl'\napp()"
+    # A shell lets what runs in the background ignore Ctrl-C.
+    program = (
+        "import signal, sys\nfrom tests.cli.detectors import app\nsys.argv[0] = 'tolfl'\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "app()"
+    )
     command = [sys.executable, "-c", program, "score", str(model), "--follow", "--format", "jsonl"]
     lines = lines_of_buildings(2)
     process = subprocess.Popen(

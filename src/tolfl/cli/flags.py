@@ -80,16 +80,10 @@ def _steps(parameter: str, of: msgspec.Struct | None) -> list[str]:
 
 
 DataDir = Annotated[str | None, flag("data_dir")]
-Partition = Annotated[str | None, flag("partition")]
 DeviceColumn = Annotated[str | None, flag("device_column")]
 LabelColumn = Annotated[str | None, flag("label_column")]
 TimeColumn = Annotated[str | None, flag("time_column")]
-Columns = Annotated[str | None, flag("columns")]
-Ignore = Annotated[str | None, flag("ignore")]
 Encoding = Annotated[str | None, flag("encoding")]
-Clusters = Annotated[int | None, flag("clusters")]
-Fail = Annotated[str | None, flag("fail")]
-Seed = Annotated[int | None, flag("seed")]
 
 # -- others that several commands share -------------------------------------------------------------------------
 
@@ -113,29 +107,28 @@ Interface = Annotated[
 Raw = Annotated[
     str, typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training.")
 ]
-Learn = Annotated[
-    str | None,
-    typer.Option(help="What the fleet learns: autoencoder, detector, or mine.py:KMeans. (default: by scheme)"),
-]
-Flower = Annotated[
-    Path | None,
-    typer.Option(help="The folder of a Flower app for the fleet to train; short for --learn flower:DIR."),
-]
-RunConfig = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--run-config", help="Of a Flower app, as flwr takes it: 'num-server-rounds=8 lr=0.1', or a TOML file."
-    ),
-]
-NodeConfig = Annotated[
-    list[str] | None,
-    typer.Option("--node-config", help="Of a Flower app; partition-id and num-partitions are device and fleet size."),
-]
-Python = Annotated[
-    Path | None, typer.Option(help="The Flower app's interpreter or virtual environment. (default: DIR/.venv)")
-]
 #: What is learned is no field with a type: a learner has settings of its own.
-_LEARNED = {"learn": Learn, "flower": Flower, "run_config": RunConfig, "node_config": NodeConfig, "python": Python}
+_LEARNED: dict[str, Any] = {
+    "learn": Annotated[
+        str | None,
+        typer.Option(help="What the fleet learns: autoencoder, detector, or mine.py:KMeans. (default: by scheme)"),
+    ],
+    "flower": Annotated[
+        Path | None,
+        typer.Option(help="The folder of a Flower app for the fleet to train; short for --learn flower:DIR."),
+    ],
+    "run_config": Annotated[
+        list[str] | None,
+        typer.Option(help="Of a Flower app, as flwr takes it: 'num-server-rounds=8 lr=0.1', or a TOML file."),
+    ],
+    "node_config": Annotated[
+        list[str] | None,
+        typer.Option(help="Of a Flower app; partition-id and num-partitions are device and fleet size."),
+    ],
+    "python": Annotated[
+        Path | None, typer.Option(help="The Flower app's interpreter or virtual environment. (default: DIR/.venv)")
+    ],
+}
 
 
 # -- a command that starts from a specification -----------------------------------------------------------------

@@ -38,22 +38,6 @@ def test_a_recorded_run_is_told_line_by_line(tmp_path: Path) -> None:
     assert (reader.name, reader.is_over, reader.n_unreadable) == ("run", True, 0)
 
 
-def test_lines_from_before_there_were_stages_are_shown_without_any(tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_bytes(
-        b'{"kind":"run_started","time_s":0.0,"device":null,"round":null,"version":null,"schema":1,"scheme":"tol-fl",'
-        b'"data":"blobs","seed":0,"clusters":[[0,1]],"model_bytes":400,"hosts":[],"defence":"","liars":""}\n'
-        b'{"kind":"round_closed","time_s":1.0,"device":1,"round":0,"version":"6.1.0.abc","schema":1,"parent":"",'
-        b'"included":[0,1],"missing":{},"n_samples":6,"loss":0.5,"bytes":9,"messages":{"unicast":3},"heads":[0],'
-        b'"stall_s":0.0,"groups":{}}\n'
-    )
-    reader = RunReader(tmp_path)
-    begun, first = shown(reader)
-
-    assert isinstance(begun, RunStarted)
-    assert isinstance(first, RoundClosed)
-    assert (begun.stages, first.stage, first.loss, reader.n_unreadable) == ((), "", 0.5, 0)
-
-
 @given(st.lists(st.integers(min_value=0, max_value=4000), max_size=6))
 def test_a_file_that_grows_in_pieces_tells_the_same_as_the_whole(
     tmp_path_factory: pytest.TempPathFactory, places: list[int]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's palette: told apart by everybody, in print too.
+#: Okabe and Ito's palette: distinguished by everybody, in print too.
 BLACK, BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE = (
     "#000000",
     "#0072B2",

@@ -45,16 +45,16 @@ class AppFolder:
         path = Path(folder).expanduser().resolve()
         file = path / "pyproject.toml"
         try:
-            told = msgspec.toml.decode(file.read_bytes())
+            content = msgspec.toml.decode(file.read_bytes())
         except OSError:
             raise SpecError(
                 f"Flower app {folder!r}: there is no {file}; name the folder of an app (flwr new)"
             ) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SpecError(f"Flower app {folder!r}: {file} is no TOML ({error})") from None
-        app = _section(told, "tool", "flwr", "app")
+        app = _section(content, "tool", "flwr", "app")
         components = _section(app, "components")
-        project = _section(told, "project")
+        project = _section(content, "project")
         for what in ("clientapp", "serverapp"):
             if ":" not in str(components.get(what, "")):
                 raise SpecError(
@@ -147,8 +147,8 @@ def flat_config(config: Mapping[str, Any], above: str = "") -> Config:
     return found
 
 
-def _section(told: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    place: Any = told
+def _section(content: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    place: Any = content
     for name in names:
         place = place.get(name, {}) if isinstance(place, Mapping) else {}
     return dict(place) if isinstance(place, Mapping) else {}

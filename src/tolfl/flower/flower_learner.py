@@ -106,29 +106,29 @@ class FlowerLearner(Learner):
         self._fleet = fleet
         self._process = self._app.process(fleet)
         self.description = self._process.description
-        told = self.description
-        if told.min_nodes > fleet.n_devices:
-            raise SpecError(f"the strategy waits for {told.min_nodes} nodes; this fleet has {fleet.n_devices}")
-        self.min_devices = told.min_nodes
-        self.rounds = 1 + told.num_rounds * (2 if told.evaluates else 1)
+        described = self.description
+        if described.min_nodes > fleet.n_devices:
+            raise SpecError(f"the strategy waits for {described.min_nodes} nodes; this fleet has {fleet.n_devices}")
+        self.min_devices = described.min_nodes
+        self.rounds = 1 + described.num_rounds * (2 if described.evaluates else 1)
         self._contexts = _Contexts(fleet.folder)
-        self._timeout_s = fleet.spec.deadline_s or told.timeout_s
+        self._timeout_s = fleet.spec.deadline_s or described.timeout_s
 
     @classmethod
     def fingerprint(cls, spec: RunSpec) -> str:
         """Return a name of the app's code, its configuration and Flower's version: the same on every device."""
         app = _App.of(spec)
         version = app.process(Fleet(spec, (0,))).description.flwr
-        told = ("flower", app.folder.name, app.folder.digest(), app.run_config, version)
-        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:16]
+        described = ("flower", app.folder.name, app.folder.digest(), app.run_config, version)
+        return hashlib.sha256(msgspec.json.encode(described, order="sorted")).hexdigest()[:16]
 
     def __str__(self) -> str:
-        told = self.description
-        n_numbers = f", {told.n_numbers:,} numbers" if told.n_numbers else ""
-        way = "the closer gets every reply" if told.gathers else "replies are averaged along the chain"
+        described = self.description
+        n_numbers = f", {described.n_numbers:,} numbers" if described.n_numbers else ""
+        way = "the closer gets every reply" if described.gathers else "replies are averaged along the chain"
         version = f" {self._app.folder.version}" if self._app.folder.version else ""
-        rounds = f"{told.num_rounds} round{'s' * (told.num_rounds != 1)}"
-        return f"{self.name}{version} on flwr {told.flwr}: {told.strategy}, {rounds}{n_numbers}; {way}"
+        rounds = f"{described.num_rounds} round{'s' * (described.num_rounds != 1)}"
+        return f"{self.name}{version} on flwr {described.flwr}: {described.strategy}, {rounds}{n_numbers}; {way}"
 
     # -- rounds ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class FlowerLearner(Learner):
         arguments = {
             **self._round(closing.seed, closing.round),
             "present": sorted(closing.present),
-            "parts": {key: _told(part) for key, part in total.parts.items()},
+            "parts": {key: _reported(part) for key, part in total.parts.items()},
         }
         self._process.interrupt()
         try:
@@ -293,10 +293,10 @@ class _Contexts:
         self._kept: dict[tuple[int, int], dict[int, bytes]] = {}
         if self._path is not None and self._path.is_file():
             try:
-                told = msgspec.msgpack.decode(self._path.read_bytes(), type=list[tuple[int, int, int, bytes]])
+                kept = msgspec.msgpack.decode(self._path.read_bytes(), type=list[tuple[int, int, int, bytes]])
             except (OSError, msgspec.DecodeError) as error:
                 raise RunDirectoryError(self._path.parent, f"{_CONTEXTS} cannot be read ({error}); remove it") from None
-            for seed, device, round_index, context in told:
+            for seed, device, round_index, context in kept:
                 self._kept.setdefault((seed, device), {})[round_index] = context
 
     def get(self, seed: int, device: int, replied: int) -> bytes:
@@ -326,7 +326,7 @@ def _bytes(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-def _told(part: Part) -> tuple[bytes, int, list[int]]:
+def _reported(part: Part) -> tuple[bytes, int, list[int]]:
     values = part.mean if part.how == "mean" else part.vector
     return np.ascontiguousarray(values).tobytes(), part.n_samples, list(part.included)
 

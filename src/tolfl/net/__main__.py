@@ -24,10 +24,10 @@ def main(config: str, absent: str = "") -> int:
     try:
         sentences, code = asyncio.run(live())
     except Exception as error:
-        told = sentence_and_status(error)
-        if told is None:
+        known = sentence_and_status(error)
+        if known is None:
             raise
-        sentences, code = [told[0]], told[1]
+        sentences, code = [known[0]], known[1]
     sys.stderr.writelines(f"tolfl: {sentence}\n" for sentence in sentences)
     return code
 

@@ -147,7 +147,7 @@ class RecordsMirror:
         self._credentials, self._known, self._turn = credentials, [address], 0
         self._n_bytes, self._heard_s = 0, time.monotonic()
         self._is_stopped = threading.Event()
-        self._told: tuple[str, StatusReply] | None = None  #: where a device answered last, and what it said
+        self._answered: tuple[str, StatusReply] | None = None  #: where a device answered last, and what it answered
         self.last_answers: tuple[LastAnswer, ...] = ()  #: of all devices; another one after every round of questions
 
     @property
@@ -159,7 +159,7 @@ class RecordsMirror:
         """Copy what is new; raise the reason if the device does not answer."""
         status = await _exchange(self.address, self._credentials, StatusRequest())
         if isinstance(status, StatusReply):
-            self._told = self.address, status
+            self._answered = self.address, status
             self._known = [self.address, *(peer.address for peer in status.peers)]
         while True:
             answer = await _exchange(self.address, self._credentials, RecordsRequest(self._n_bytes))
@@ -175,9 +175,9 @@ class RecordsMirror:
 
     async def ask_others(self) -> None:
         """Ask every device of the fleet; of one that is silent the answer before stands."""
-        if self._told is None:
+        if self._answered is None:
             return
-        address, said = self._told
+        address, said = self._answered
         first, others = await asyncio.gather(ask(address, self._credentials), ask_others(said, self._credentials))
         replies = {said.device: _of_device(said.device, said.fleet, first), **others}
         before, now_unix_s = {one.device: one for one in self.last_answers}, time.time()

@@ -166,7 +166,7 @@ class Connection:
         self._n_receipts = self._n_pings = self._n_payloads = 0
         self._waits_since_s: float | None = None  #: for a pong
         self._is_broken = False
-        self._told: set[int] = set()  #: devices whose addresses were sent
+        self._sent_addresses: set[int] = set()  #: devices whose addresses were sent
         self._now_s = asyncio.get_running_loop().time
 
     async def run(self, queue: Queue, count: Callable[[Frame], None]) -> None:
@@ -209,11 +209,11 @@ class Connection:
 
     def send_addresses(self, known: Mapping[int, str]) -> None:
         """Send the addresses of devices that the peer's hello does not name."""
-        told = self._told | self.hello.addresses.keys() | {self.peer}
-        news = {one: at for one, at in known.items() if one not in told}
-        if news:
-            self._told |= news.keys()
-            self.send_now(Addresses(news))
+        known_there = self._sent_addresses | self.hello.addresses.keys() | {self.peer}
+        new = {one: at for one, at in known.items() if one not in known_there}
+        if new:
+            self._sent_addresses |= new.keys()
+            self.send_now(Addresses(new))
 
     async def _write(self, queue: Queue) -> None:
         while True:

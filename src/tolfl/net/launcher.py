@@ -71,7 +71,7 @@ class Process:
     exit_code: int | None = None
     n_read: int = 0  #: bytes of its records that were read
     has_begun: bool = False  #: it has found the others, or waited long enough
-    has_told_its_death: bool = False  #: it died as planned, and wrote so itself
+    has_recorded_its_death: bool = False  #: it died as planned, and wrote so itself
 
     @property
     def is_running(self) -> bool:
@@ -225,7 +225,7 @@ class Launcher:
                 start_new_session=True,  # Ctrl-C is for the launcher, which lets the devices leave
             )
         process.exit_code, process.ended = None, ""
-        process.is_frozen = process.has_begun = process.has_told_its_death = False
+        process.is_frozen = process.has_begun = process.has_recorded_its_death = False
 
     def kill(self, device: int) -> None:
         """Kill a device, as a power cut would."""
@@ -327,7 +327,7 @@ class Launcher:
         is_death = code not in ENDED
         if is_death and not self._is_stopping:
             self._tell_of_absence(process.device)
-        if is_death and not process.has_told_its_death and not self._is_stopping:
+        if is_death and not process.has_recorded_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
             time_s, n_done = self._killed.pop(process.device, (self.now_s, self.view.rounds_done))
             self._note(FailureHappened(time_s=time_s, device=process.device, round=n_done, what=f"died ({how})"))
@@ -362,7 +362,7 @@ class Launcher:
                     view.rounds_done, view.loss = n_done, record.loss
                     view.heads, view.included = record.heads, record.included
             case FailureHappened() if record.device == process.device:
-                process.has_told_its_death = True
+                process.has_recorded_its_death = True
             case TakenOver():
                 view.heads = tuple(sorted({*view.heads, process.device} - {record.previous}))
             case RunStarted():

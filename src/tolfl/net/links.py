@@ -430,7 +430,7 @@ class Links:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: Frame) -> None:
         identity = self._credentials.identify(writer)
         if self._credentials.is_revoked(identity):
-            # The signed list is all that it is told: proof that it need not come again.
+            # The signed list is all that it is sent: proof that it need not come again.
             proof = self._credentials.revocations
             raise RefusedMessageError("revoked", "this certificate was revoked", proof)
         self._meter.count(None if identity is None else identity.device)

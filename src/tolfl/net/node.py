@@ -611,9 +611,9 @@ class Node:
     def _with_kept(self, message: Closed) -> AnyMessage:
         """Fill in what a record keeps of its parent's state; without the parent it is only news of it."""
         own, record = self.device.record, message.record
-        told, had, kept = _arrays(record), _arrays(own), kept_in(record)
+        sent, had, kept = _arrays(record), _arrays(own), kept_in(record)
         if own.version.history in (record.parent, record.version.history) and kept <= had.keys():
-            models = {key: had[key] if key in kept else array for key, array in told.items()}
+            models = {key: had[key] if key in kept else array for key, array in sent.items()}
             return msgspec.structs.replace(message, record=msgspec.structs.replace(record, state=models))
         return Heartbeat(message.sender, message.incarnation, message.version, message.dead)
 

@@ -48,7 +48,7 @@ class RecordLog:
 
     def __init__(self, folder: Path, device: int) -> None:
         self.trouble = ""
-        self.on_record: Callable[[AnyRecord], None] = lambda _: None  #: told of every line, written or not
+        self.on_record: Callable[[AnyRecord], None] = lambda _: None  #: gets every line, written or not
         self._device = device
         self._path = folder / RECORDS
         self._is_whole = False  #: whether the file is known to end with a whole line

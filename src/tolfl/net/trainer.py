@@ -78,7 +78,7 @@ class Trainer:
         self._tampering = parse_liars(spec.liars, spec.devices).get(device)
         self._training, self._adding = Worker("training"), Worker("adding up")
         self._waiting: Future[Contribution] | None = None
-        self._told_since: float | None = None  #: when that contribution began of which it was said that it takes long
+        self._reported_since: float | None = None  #: when the contribution began that was reported to take long
         self.n_refused = 0  #: contributions of others that could not be added up
         self._admitted_in: Version | None = None
         self._admitted: dict[str, Part] = {}  #: one of each key, of those that were admitted in this version's round
@@ -97,9 +97,9 @@ class Trainer:
     def overdue(self) -> str:
         """Return a sentence once a contribution has taken long, and is still being computed; else nothing."""
         since = self._training.busy_since
-        if since is None or since == self._told_since or time.monotonic() - since < _LONG_S:
+        if since is None or since == self._reported_since or time.monotonic() - since < _LONG_S:
             return ""
-        self._told_since = since
+        self._reported_since = since
         deadline_s = self._spec.deadline_s
         others = "a head waits for it, as the run has no deadline" if deadline_s is None else "rounds close without it"
         return f"device {self._device}: the learner's contribute has taken {_LONG_S:g} s and has not ended; {others}"
@@ -139,14 +139,14 @@ class Trainer:
         if self._admitted_in != version:
             self._admitted_in, self._admitted = version, {}
         known = {**self._admitted, **(own.resolve().parts if isinstance(own, Contribution) else {})}
-        told = other.resolve()
+        contribution = other.resolve()
         all_known = Contribution(DeviceSet(), 0, known)
         try:
-            is_like = admits(self.learner, cast("State", state), version.round, all_known, told)
+            is_like = admits(self.learner, cast("State", state), version.round, all_known, contribution)
         except Exception:  # of a forged state the learner may not be able to say it
             is_like = False
         if is_like:
-            self._admitted = {**told.parts, **self._admitted}
+            self._admitted = {**contribution.parts, **self._admitted}
         else:
             self.n_refused += 1
         return is_like

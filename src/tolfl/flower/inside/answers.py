@@ -399,9 +399,9 @@ def _number(value: Any) -> Any:
 
 def _copied(message: Any) -> Any:
     """Return a message with a content of its own: a client may change what it gets."""
-    told = message.metadata
+    header = message.metadata
     content = record_of(plain_record(message.content))
-    return Message(content, told.dst_node_id, told.message_type, ttl=told.ttl, group_id=told.group_id)
+    return Message(content, header.dst_node_id, header.message_type, ttl=header.ttl, group_id=header.group_id)
 
 
 def _version() -> str:

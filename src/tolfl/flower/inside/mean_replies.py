@@ -66,14 +66,14 @@ def _array_parts(arrays: Any, weight: int) -> list[Part]:
         kind = _mean_kind(numbers.dtype)
         values.setdefault(kind, []).append(numbers.ravel().astype(kind))
         layout.append([name, numbers.dtype.str, list(numbers.shape)])
-    told = pack(layout)
-    name = hashlib.sha256(told).hexdigest()[:12]
+    packed = pack(layout)
+    name = hashlib.sha256(packed).hexdigest()[:12]
     parts: list[Part] = [
         (f"arrays/{kind}/{name}", "mean", weight, kind, np.concatenate(found).tobytes())
         for kind, found in values.items()
         if sum(map(len, found))
     ]
-    return [*parts, (f"arrays/layout/{name}", "max", 1, "u1", told)]
+    return [*parts, (f"arrays/layout/{name}", "max", 1, "u1", packed)]
 
 
 def _mean_kind(dtype: Any) -> str:

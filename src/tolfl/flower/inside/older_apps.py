@@ -85,13 +85,13 @@ class OlderStrategy:
 
     def configure_evaluate(self, number: int, arrays: Any, config: Any, grid: Any) -> list[Any]:  # noqa: ARG002
         """Return the messages of a round of evaluation."""
-        configure, told = self.inner.configure_evaluate, compat.evaluateins_to_recorddict
-        return self._messages("evaluate", configure, told, number, arrays, grid)
+        configure, to_record = self.inner.configure_evaluate, compat.evaluateins_to_recorddict
+        return self._messages("evaluate", configure, to_record, number, arrays, grid)
 
-    def _messages(self, kind: str, configure: Any, told: Any, number: int, arrays: Any, grid: Any) -> list[Any]:
+    def _messages(self, kind: str, configure: Any, to_record: Any, number: int, arrays: Any, grid: Any) -> list[Any]:
         self._nodes.show(node - FIRST_NODE for node in grid.nodes)
         asked = configure(number, _parameters(arrays), self._nodes)
-        return [Message(told(ins, True), int(node.cid), kind, group_id=str(number)) for node, ins in asked]
+        return [Message(to_record(ins, True), int(node.cid), kind, group_id=str(number)) for node, ins in asked]
 
     def content_for_mean(self, content: Any, is_train: bool) -> Any:
         """Return what of a reply a mean is taken of."""
@@ -99,8 +99,8 @@ class OlderStrategy:
             found = compat.recorddict_to_fitres(content, True)
             metrics = MetricRecord({"num_examples": found.num_examples})
             return RecordDict({"arrays": _arrays(found.parameters), "metrics": metrics})
-        told = compat.recorddict_to_evaluateres(content)
-        return RecordDict({"metrics": MetricRecord({"num_examples": told.num_examples, "loss": float(told.loss)})})
+        found = compat.recorddict_to_evaluateres(content)
+        return RecordDict({"metrics": MetricRecord({"num_examples": found.num_examples, "loss": float(found.loss)})})
 
     def aggregate_train(self, number: int, replies: list[Any]) -> tuple[Any, Any]:
         """Return the arrays and metrics after a round."""
@@ -120,11 +120,13 @@ class OlderStrategy:
         """Return the metrics of a round of evaluation."""
         results = []
         for reply in replies:
-            told = reply.content
-            if "metrics" in told:
-                found = EvaluateRes(Status(Code.OK, ""), told["metrics"]["loss"], told["metrics"]["num_examples"], {})
+            content = reply.content
+            if "metrics" in content:
+                found = EvaluateRes(
+                    Status(Code.OK, ""), content["metrics"]["loss"], content["metrics"]["num_examples"], {}
+                )
             else:
-                found = compat.recorddict_to_evaluateres(told)
+                found = compat.recorddict_to_evaluateres(content)
             results.append((_Node(str(reply.metadata.src_node_id)), found))
         if not results:
             return None

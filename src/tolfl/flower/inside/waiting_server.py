@@ -135,7 +135,7 @@ class WaitingServer:
         seed_everything(self._seed, "server", 0)
         try:
             app(grid, context)
-        except BaseException as error:  # told to whoever asked
+        except BaseException as error:  # reported to the caller
             self.error = error
         self._asked.set()
 

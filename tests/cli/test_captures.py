@@ -171,3 +171,13 @@ def test_what_was_not_understood_is_said_on_standard_error(
 
 def n_packets(path: Path) -> int:
     return read(path)[1].n_packets
+
+
+def test_a_detector_remembers_its_windows(tolfl: Command, tmp_path: Path) -> None:
+    traffic(tmp_path / "monday.pcap", 1)
+    code, out, _ = tolfl("fit", "monday.pcap", "--window", "2", "--step", "4", *FAST, "--out", "model")
+    _, lines, _ = tolfl("score", "model", "monday.pcap", "--format", "jsonl")
+
+    assert code == 0
+    assert "packets (2 s every 4 s)" in out
+    assert len(lines.splitlines()) == 100  # of 400 seconds

@@ -14,7 +14,6 @@ import typer
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_flags, spec_from_flags
 from tolfl.cli.output import save_figure, show, table_of
-from tolfl.cli.spectrogram import spectrogram
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from tolfl.signals.published_configs import SimConfig
 
 app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
-app.command()(spectrogram)
 
 _LONGEST_RECORDING_S = 60.0  #: 5 GB
+_PICTURES = (".png", ".svg", ".pdf")
 
 Name = Annotated[str, typer.Argument(help="A data set's name, or a path to a table or a folder.")]
 
@@ -292,3 +291,38 @@ def _write(out: Path, arrays: dict[str, np.ndarray]) -> None:
     write_file(out, "samples.npz", content.getvalue())
     n_samples, n_features = arrays["X"].shape
     typer.echo(f"{out / 'samples.npz'}: {n_samples} samples of {n_features} features")
+
+
+@app.command()
+def spectrogram(
+    recording: Annotated[Path, typer.Argument(help="A recording: .sigmf-meta, .sigmf-data or .sigmf.")],
+    out: Annotated[Path, typer.Option(help="The picture: a file that ends in .png, .svg or .pdf.")],
+    from_s: Annotated[
+        float, typer.Option("--from", help="Begin so many seconds after the recording's beginning.")
+    ] = 0.0,
+    seconds: Annotated[float | None, typer.Option(help="Draw so many seconds. (default: all)")] = None,
+    format: flags.HowShown = Format.TABLE,
+) -> None:
+    """Draw frequency over time, with a box around each annotation (up to 400 of them).
+
+    A recording that was retuned on the way is drawn up to the first retuning.
+
+    Example: tolfl data spectrogram data/recordings/bluetooth/region-1.sigmf-meta --out picture.png
+
+    Example: tolfl data spectrogram theirs.sigmf --from 0.25 --seconds 0.02 --out picture.png
+    """
+    if out.suffix.lower() not in _PICTURES:
+        raise SpecError(f"--out {out}: a picture ends in one of {', '.join(_PICTURES)}")
+    from tolfl.signals.sigmf import open_recording
+    from tolfl.signals.spectrograms import plot_spectrogram
+
+    found = open_recording(recording)
+    figure = plot_spectrogram(found, from_s, seconds)
+    save_figure(figure, out, dpi=100)
+    shown = {
+        "picture": str(out),
+        "duration_s": found.duration_s,
+        "rate_hz": found.rate_hz,
+        "n_annotations": len(found.annotations),
+    }
+    show(shown, format, [f"picture: {out}"])

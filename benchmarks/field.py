@@ -160,7 +160,7 @@ def known_of(path: Path) -> CaptureNetworks:
 def fitted(path: Path, seed: int, known: Networks) -> Detector:
     """Return a detector of the quiet seconds of the capture."""
     names, features, second = rows_of(path, known)
-    is_used = (second > FIT_S[0]) & (second < FIT_S[1]) & ~bursts_in(names, features, second).is_near
+    is_used = (second > FIT_S[0]) & (second < FIT_S[1]) & ~bursts_in(names, features, second)[0]
     return fit_detector({"all": features[is_used].astype(np.float32)}, DetectorSpec(seed=seed), Features.named(names))
 
 
@@ -196,7 +196,7 @@ def measured(path: Path, seed: int, attack: Attack | Change) -> tuple[float, flo
     is_attacked = (second + 1 > begin + 0.5) & (second < begin + ATTACK_S - 0.5)
     is_echo = (second >= begin - 1) & (second < begin + ATTACK_S + ECHO_S + 1) & ~is_attacked
     own_names, own, own_second = rows_of(path, heard.all)
-    echoes = own_second[bursts_in(own_names, own, own_second).is_near]
+    echoes = own_second[bursts_in(own_names, own, own_second)[0]]
     is_counted = (second >= COUNT_S[0]) & (second < COUNT_S[1]) & ~np.isin(second, echoes)
     others = alarms[is_counted & ~is_attacked & ~is_echo]
     after_s = opened_after_s(detector, features, second, begin)

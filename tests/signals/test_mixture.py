@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -14,13 +15,12 @@ from numpy.typing import NDArray
 
 from tests.signals.wifi_receiver import receive
 from tolfl.core.errors import SpecError
-from tolfl.signals.draws import Scenario
+from tolfl.signals.draws import Scenario, stream
 from tolfl.signals.radio import Fingerprint, Multipath, RadioSettings, Transmitter, path_loss_db, place_transmitter
 from tolfl.signals.regions import default_regions
 from tolfl.signals.scene import (
     BLUETOOTH,
     WIFI,
-    Draws,
     Emission,
     Scene,
     annotations_of,
@@ -33,7 +33,7 @@ from tolfl.signals.scene import (
 
 AIR = RadioSettings()
 REGION = default_regions()[0]
-DRAWS = Draws(5, 1)
+DRAWS = partial(stream, 5, region=1)
 
 
 def heard(scene: Scene) -> NDArray[np.complex64]:

@@ -175,7 +175,7 @@ def test_any_bytes_are_a_frame_or_counted(link: int, frames: list[bytes]) -> Non
 def test_bursts_are_found_with_what_sums_echo() -> None:
     counts = np.zeros((40, 1))
     counts[10] = 500
-    found = bursts_in(["deauthentications [; count]"], counts, np.arange(40.0))
+    is_near, sentence = bursts_in(["deauthentications [; count]"], counts, np.arange(40.0))
 
-    assert np.flatnonzero(found.is_near).tolist() == list(range(9, 22))
-    assert "deauthentications up to 500" in found.sentence
+    assert np.flatnonzero(is_near).tolist() == list(range(9, 22))
+    assert "deauthentications up to 500" in sentence

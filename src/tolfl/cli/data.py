@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tolfl.cli.output import Line
     from tolfl.datasets.describe import Description
-    from tolfl.signals.comms_ml_generator import CapturePart
+    from tolfl.signals.comms_ml_generator import TrafficPart
     from tolfl.signals.published_configs import SimConfig
 
 app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
@@ -240,7 +240,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     _write(out, {key: np.asarray(value) for key, value in arrays.items()})
 
 
-def _traffic_of(spec: RunSpec) -> list[CapturePart]:
+def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
     """Return the traffic behind a data set; it takes seconds, so only if somebody asks."""
     from tolfl.signals import comms_ml
     from tolfl.signals.comms_ml_generator import traffic_parts
@@ -251,22 +251,22 @@ def _traffic_of(spec: RunSpec) -> list[CapturePart]:
     return traffic_parts(comms_ml(settings.seed, settings), settings.seed, settings)
 
 
-def _traffic_of_config(sim: SimConfig, seed: int | None) -> list[CapturePart]:
-    from tolfl.signals.comms_ml_generator import CapturePart
+def _traffic_of_config(sim: SimConfig, seed: int | None) -> list[TrafficPart]:
+    from tolfl.signals.comms_ml_generator import TrafficPart
     from tolfl.signals.draws import Scenario
 
     own = sim.seed if seed is None else seed
-    return [CapturePart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
+    return [TrafficPart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
 
 
-def _write_captures(folder: Path, parts: list[CapturePart]) -> None:
+def _write_captures(folder: Path, parts: list[TrafficPart]) -> None:
     from tolfl.signals.comms_ml_generator import write_parts
 
     for written in write_parts(folder, parts):
         typer.echo(f"{written.path}: {written.n_packets} packets, {written.n_bytes / 1e6:.1f} MB")
 
 
-def _write_recordings(folder: Path, parts: list[CapturePart], seconds: float) -> None:
+def _write_recordings(folder: Path, parts: list[TrafficPart], seconds: float) -> None:
     from tolfl.signals.scene import scenes, write_scene
     from tolfl.signals.sigmf import open_recording
 

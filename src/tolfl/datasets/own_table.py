@@ -250,12 +250,12 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
             np.concatenate([one.features for one in found]),
             np.concatenate([one.start_s for one in found]),
         )
-        bursts = bursts_in(found[0].names, features, starts_s)
-        if bursts.sentence:
+        is_near_burst, bursts = bursts_in(found[0].names, features, starts_s)
+        if bursts:
             advice = "they are left out" if spec.without_bursts else "the fit takes them for usual; --without-bursts"
-            _LOG.warning("%s: %s: %s", own[0], bursts.sentence, advice)
+            _LOG.warning("%s: %s: %s", own[0], bursts, advice)
         if spec.without_bursts:
-            is_kept &= ~bursts.is_near
+            is_kept &= ~is_near_burst
         if not is_kept.any():
             raise DataFileError(
                 own[0],

@@ -58,6 +58,17 @@ class CommsMLSamples:
         return np.asarray(self.kind != "typical")
 
 
+class TrafficPart(NamedTuple):
+    """The traffic of one region and kind."""
+
+    kind: str
+    region: Region
+    seed: int
+    scenario: Scenario = Scenario.TYPICAL
+    duration_s: float = PUBLISHED_DURATION_S
+    n_windows: int = 0  #: to be sampled; 0: all
+
+
 def comms_ml(seed: int = 0, settings: CommsMLSettings | None = None) -> CommsMLSamples:
     """Return the samples of a seed: regions 1 to 3 typical, then the anomalies, each kind as many as a region has.
 
@@ -66,74 +77,78 @@ def comms_ml(seed: int = 0, settings: CommsMLSettings | None = None) -> CommsMLS
     ((18, 112), [9, 3, 3, 3])
     """
     settings = checked(settings or CommsMLSettings())
-    return _published(seed, settings) if settings.variant == "published" else _default(seed, settings)
+    sample = _published if settings.variant == "published" else _default
+    parts = [sample(part, settings) for part in _parts(seed, settings)]
+    return CommsMLSamples(
+        np.concatenate([part.features for part in parts]),
+        np.concatenate([part.region for part in parts]),
+        np.concatenate([part.start_s for part in parts]),
+        np.concatenate([part.kind for part in parts]),
+        parts[0].feature_names,
+    )
 
 
-def _default(seed: int, settings: CommsMLSettings) -> CommsMLSamples:
-    regions = default_regions()
+def _parts(seed: int, settings: CommsMLSettings) -> list[TrafficPart]:
+    """Return what samples of a seed are taken from: the published regions for a week, or so many windows of the others.
+
+    The published regions have seeds of their own; another seed than 0 moves all of them.
+    """
+    if settings.variant == "published":
+        pairs = zip(published_regions(), PUBLISHED_SEEDS, strict=True)
+        return [
+            TrafficPart("region-4" if region.number == 4 else "typical", region, own + SEEDS_IN_FILES * seed)
+            for region, own in pairs
+        ]
     n_typical = settings.windows_per_region
     # A third of an anomaly that three regions share; the first regions take what cannot be divided.
     shares = [n_typical // 3 + (index < n_typical % 3) for index in range(3)]
-    typical, other = regions[:3], regions[3]
-    parts = [_part(seed, settings, region, "typical", Scenario.TYPICAL, n_typical) for region in typical]
-    for region, share in zip(typical, shares, strict=True):
-        busy = region.with_rate(settings.rate_factor)
-        parts.append(_part(seed, settings, busy, "rate", Scenario.RATE, share))
-    for region, share in zip(typical, shares, strict=True):
-        parts.append(_part(seed, settings, region, "bluetooth", Scenario.BLUETOOTH, share))
-    parts.append(_part(seed, settings, other, "region-4", Scenario.TYPICAL, n_typical))
-    if settings.rare_factor:
-        for region, share in zip(typical, shares, strict=True):
-            quiet = region.with_rate(settings.rare_factor)
-            parts.append(_part(seed, settings, quiet, "rare", Scenario.RARE, share))
-    return _joined(parts)
+    *typical, other = default_regions()
+
+    def shared(kind: str, scenario: Scenario, factor: float = 1.0) -> list[TrafficPart]:
+        return [
+            TrafficPart(kind, region.with_rate(factor), seed, scenario, n_windows=share)
+            for region, share in zip(typical, shares, strict=True)
+        ]
+
+    return [
+        *(TrafficPart("typical", region, seed, n_windows=n_typical) for region in typical),
+        *shared("rate", Scenario.RATE, settings.rate_factor),
+        *shared("bluetooth", Scenario.BLUETOOTH),
+        TrafficPart("region-4", other, seed, n_windows=n_typical),
+        *(shared("rare", Scenario.RARE, settings.rare_factor) if settings.rare_factor else ()),
+    ]
 
 
-def _published(seed: int, settings: CommsMLSettings) -> CommsMLSamples:
-    """Seven days of the published regions with their own seeds; another seed than 0 moves all of them."""
-    parts = []
+def _published(part: TrafficPart, settings: CommsMLSettings) -> CommsMLSamples:
+    """Return the samples of a week, whose readings are the same numbers in each."""
     readings = np.abs(_frame(settings)[: settings.n_readings])
-    for region, region_seed in zip(published_regions(), PUBLISHED_SEEDS, strict=True):
-        duration_s = PUBLISHED_DURATION_S
-        windows = _kept_windows(region, region_seed + SEEDS_IN_FILES * seed, settings, Scenario.TYPICAL, duration_s)
-        same = np.broadcast_to(readings, (len(windows), len(readings)))
-        parts.append(_samples(windows, same, region, "region-4" if region.number == 4 else "typical", settings))
-    return _joined(parts)
+    windows = _kept_windows(part, settings, part.duration_s)
+    return _samples(windows, np.broadcast_to(readings, (len(windows), len(readings))), part, settings)
 
 
-def _part(
-    seed: int, settings: CommsMLSettings, region: Region, kind: str, scenario: Scenario, n_windows: int
-) -> CommsMLSamples:
+def _default(part: TrafficPart, settings: CommsMLSettings) -> CommsMLSamples:
     """Simulate a region until it has enough windows, and draw what its receiver reads."""
-    duration_s = (1.05 * n_windows / _SHARE_KEPT + 20) * settings.interval_s
-    windows = _kept_windows(region, seed, settings, scenario, duration_s)
-    while len(windows) < n_windows:
+    duration_s = (1.05 * part.n_windows / _SHARE_KEPT + 20) * settings.interval_s
+    while len(windows := _kept_windows(part, settings, duration_s)) < part.n_windows:
         duration_s *= 2
-        windows = _kept_windows(region, seed, settings, scenario, duration_s)
-    windows = windows.select(np.arange(len(windows)) < n_windows)
-    shape = (n_windows, settings.n_readings)
+    windows = windows.select(np.arange(len(windows)) < part.n_windows)
+    shape, number = (part.n_windows, settings.n_readings), part.region.number
     interference = None
-    if scenario is Scenario.BLUETOOTH:
-        rng = stream(seed, Use.BLUETOOTH, region=region.number, scenario=scenario)
+    if part.scenario is Scenario.BLUETOOTH:
+        rng = stream(part.seed, Use.BLUETOOTH, region=number, scenario=part.scenario)
         rate_hz = sample_rate_hz(settings.bandwidth_mhz, settings.oversampling)
         interference = gfsk_glimpses(rng, shape, rate_hz, settings.bandwidth_mhz * 1e6, settings.bluetooth_db)
-    rng = stream(seed, Use.CHANNEL, region=region.number, scenario=scenario)
-    taps = _taps(settings, region.number)
-    readings = np.abs(receive(_frame(settings), taps, settings.channel, rng, shape, interference))
-    return _samples(windows, readings, region, kind, settings)
+    rng = stream(part.seed, Use.CHANNEL, region=number, scenario=part.scenario)
+    readings = receive(_frame(settings), _taps(settings, number), settings.channel, rng, shape, interference)
+    return _samples(windows, np.abs(readings), part, settings)
 
 
-def _kept_windows(
-    region: Region, seed: int, settings: CommsMLSettings, scenario: Scenario, duration_s: float
-) -> Windows:
+def _kept_windows(part: TrafficPart, settings: CommsMLSettings, duration_s: float) -> Windows:
     """Return the windows with a router packet: the others have no readings."""
-    packets = simulate(region, duration_s, seed, scenario, _grid(settings))
-    windows = windows_of(packets, _grid(settings), until_s=duration_s)
-    return windows.select(windows.have(windows.packets["source"] == region.router))
-
-
-def _grid(settings: CommsMLSettings) -> WindowGrid:
-    return WindowGrid(settings.window_s, settings.interval_s)
+    grid = WindowGrid(settings.window_s, settings.interval_s)
+    packets = simulate(part.region, duration_s, part.seed, part.scenario, grid)
+    windows = windows_of(packets, grid, until_s=duration_s)
+    return windows.select(windows.have(windows.packets["source"] == part.region.router))
 
 
 def _taps(settings: CommsMLSettings, region: int) -> NDArray[np.complex128]:
@@ -149,26 +164,16 @@ def _frame(settings: CommsMLSettings) -> NDArray[np.complex128]:
 
 
 def _samples(
-    windows: Windows, readings: NDArray[np.float64], region: Region, kind: str, settings: CommsMLSettings
+    windows: Windows, readings: NDArray[np.float64], part: TrafficPart, settings: CommsMLSettings
 ) -> CommsMLSamples:
     features = np.concatenate([window_statistics(windows), readings], axis=1, dtype=np.float32, casting="same_kind")
     n_windows = len(windows)
     return CommsMLSamples(
         features,
-        np.full(n_windows, region.number, np.int8),
+        np.full(n_windows, part.region.number, np.int8),
         windows.start_s,
-        np.full(n_windows, kind),
+        np.full(n_windows, part.kind),
         (*STATISTICS, *(f"reading_{index}" for index in range(settings.n_readings))),
-    )
-
-
-def _joined(parts: list[CommsMLSamples]) -> CommsMLSamples:
-    return CommsMLSamples(
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.region for part in parts]),
-        np.concatenate([part.start_s for part in parts]),
-        np.concatenate([part.kind for part in parts]),
-        parts[0].feature_names,
     )
 
 
@@ -236,42 +241,20 @@ def _delayed(frame: Complex, delays: tuple[int, ...], offset: int, n_readings: i
     return np.where(index >= 0, frame[np.maximum(index, 0)], 0)
 
 
-_SCENARIOS = {"rate": Scenario.RATE, "bluetooth": Scenario.BLUETOOTH, "rare": Scenario.RARE}
-
-
-class CapturePart(NamedTuple):
-    """The traffic of one region and kind."""
-
-    kind: str
-    region: Region
-    seed: int
-    scenario: Scenario
-    duration_s: float
-
-
-def traffic_parts(samples: CommsMLSamples, seed: int, settings: CommsMLSettings) -> list[CapturePart]:
+def traffic_parts(samples: CommsMLSamples, seed: int, settings: CommsMLSettings) -> list[TrafficPart]:
     """Return what samples of a seed were taken from, each part until its last window ends."""
+    parts = _parts(seed, settings)
     if settings.variant == "published":
-        seeds = [own + SEEDS_IN_FILES * seed for own in PUBLISHED_SEEDS]
-        return [
-            CapturePart(
-                "region-4" if region.number == 4 else "typical", region, own, Scenario.TYPICAL, PUBLISHED_DURATION_S
-            )
-            for region, own in zip(published_regions(), seeds, strict=True)
-        ]
-    parts = []
-    regions = {region.number: region for region in default_regions()}
-    pairs = zip(samples.kind.tolist(), samples.region.tolist(), strict=True)
-    for kind, number in dict.fromkeys(pairs):
-        is_own = (samples.kind == kind) & (samples.region == number)
-        until_s = float(samples.start_s[is_own].max()) + settings.window_s
-        factor = {"rate": settings.rate_factor, "rare": settings.rare_factor}.get(kind)
-        region = regions[number] if factor is None else regions[number].with_rate(factor)
-        parts.append(CapturePart(kind, region, seed, _SCENARIOS.get(kind, Scenario.TYPICAL), until_s))
-    return parts
+        return parts
+    found = []
+    for part in parts:
+        is_own = (samples.kind == part.kind) & (samples.region == part.region.number)
+        if is_own.any():
+            found.append(part._replace(duration_s=float(samples.start_s[is_own].max()) + settings.window_s))
+    return found
 
 
-def write_parts(folder: Path, parts: list[CapturePart]) -> Iterator[Written]:
+def write_parts(folder: Path, parts: list[TrafficPart]) -> Iterator[Written]:
     """Write each part as `folder/kind/region-N.pcap`, and yield what was written.
 
     A folder of a kind is what a fleet trains on or is scored with: one capture per device, the devices by region.

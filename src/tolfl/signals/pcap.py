@@ -12,7 +12,7 @@ import struct
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -149,42 +149,6 @@ class CaptureSummary:
         self.clock_steps = [*self.clock_steps[-99:], (before_ns, after_ns)]
 
 
-class Cutter:
-    """Cuts a stream into blocks, keeping what the reader has not used for the next one."""
-
-    def __init__(self, stream: Readable) -> None:
-        self._stream = stream
-        self._rest = b""
-        self.position = 0  #: of the block in the (unpacked) file
-
-    def blocks(self, first: bytes, position: int) -> Iterator[bytes]:
-        """Yield blocks with `SPARE_BYTES` at their end; call `used` for each before asking for the next.
-
-        A block with nothing new says that nothing came for a while.
-        """
-        self._rest, self.position = first, position
-        while True:
-            chunk = self._stream.some(BLOCK_BYTES)
-            if not chunk and self._stream.is_over:
-                return
-            yield b"".join((self._rest, chunk, bytes(SPARE_BYTES)))
-
-    def used(self, block: bytes, n_bytes: int) -> None:
-        """Say how much of a block is done with."""
-        self._rest = block[n_bytes : len(block) - SPARE_BYTES]
-        self.position += n_bytes
-
-    @property
-    def n_left(self) -> int:
-        """How many bytes nobody has used."""
-        return len(self._rest)
-
-
-def cut_short(position: int, n_packets: int) -> str:
-    """Return what to say of a file that ends in the middle of something: whole packets are kept."""
-    return f"the file ends in the middle of a packet, at byte {position}; the {n_packets} whole ones before it are used"
-
-
 def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in counter.most_common())
 
@@ -265,7 +229,7 @@ def records_of(stream: Readable, summary: CaptureSummary) -> Iterator[RecordBloc
     if magic in _KINDS:
         yield from _pcap_records(stream, _KINDS[magic], summary)
     elif magic == SECTION:
-        yield from pcapng_records(stream, magic, summary)
+        yield from _pcapng_records(stream, summary)
     else:
         raise DataFileError(
             path, f"is neither pcap nor pcapng (it begins with {magic.hex(' ')}); convert it: editcap {path.name} "
@@ -278,25 +242,47 @@ def _pcap_records(stream: Readable, kind: _Kind, summary: CaptureSummary) -> Ite
     if len(header) < _FILE_HEADER_BYTES - 4:
         raise DataFileError(stream.path, "the file ends inside its header; capture or copy it again")
     link = struct.unpack(f"{kind.order}16xI", header)[0] & 0xFFFF  # above: whether frames have a checksum
-    cutter = Cutter(stream)
-    for block in cutter.blocks(b"", _FILE_HEADER_BYTES):
-        starts, end, claimed = _walk(block, len(block) - 8, kind.order)
+
+    def cut(block: bytes, _: int) -> Generator[RecordBlock, None, int]:
+        starts, end, claimed = _walk(block, len(block) - SPARE_BYTES, kind.order)
         found = _records(block, starts, link, kind)
-        captured = found.rows["captured"]
-        lie = int(captured.max(initial=0))
-        if max(lie, claimed) > _LONGEST_BYTES:
-            place = int(np.argmax(captured > _LONGEST_BYTES)) if lie > _LONGEST_BYTES else len(starts)
-            length = int(captured[place]) if lie > _LONGEST_BYTES else claimed
+        lengths = np.append(found.rows["captured"], claimed)
+        if lengths.max() > _LONGEST_BYTES:
+            place = int(np.argmax(lengths > _LONGEST_BYTES))
             raise DataFileError(
                 stream.path,
-                f"packet {summary.n_packets + place + 1} claims {length} bytes, more than any capture keeps: "
+                f"packet {summary.n_packets + place + 1} claims {lengths[place]} bytes, more than any capture keeps: "
                 "the file is damaged there; copy it again",
             )
         summary.n_packets += len(starts)
-        cutter.used(block, end)
         yield found
-    if cutter.n_left:
-        summary.notes.append(cut_short(cutter.position + cutter.n_left, summary.n_packets))
+        return end
+
+    yield from _in_blocks(stream, cut, b"", _FILE_HEADER_BYTES, summary)
+
+
+def _in_blocks(
+    stream: Readable,
+    cut: Callable[[bytes, int], Generator[RecordBlock, None, int]],
+    first: bytes,
+    position: int,
+    summary: CaptureSummary,
+) -> Iterator[RecordBlock]:
+    """Yield the packets that `cut` finds in one block after the other, and give what it does not use to the next.
+
+    `cut` takes a block, with `SPARE_BYTES` behind it, and its position in the (unpacked) file, and returns how many
+    bytes it has used. A block with nothing new means that nothing came for a while.
+    """
+    rest = first
+    while (chunk := stream.some(BLOCK_BYTES)) or not stream.is_over:
+        block = b"".join((rest, chunk, bytes(SPARE_BYTES)))
+        n_used = yield from cut(block, position)
+        rest, position = block[n_used : len(block) - SPARE_BYTES], position + n_used
+    if rest:
+        summary.notes.append(
+            f"the file ends in the middle of a packet, at byte {position + len(rest)}; the {summary.n_packets} whole "
+            "ones before it are used"
+        )
 
 
 def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:
@@ -370,71 +356,63 @@ class _Section:
     clocks: list[_Clock] = field(default_factory=list)
 
 
-def pcapng_records(stream: Readable, magic: bytes, summary: CaptureSummary) -> Iterator[RecordBlock]:
+def _pcapng_records(stream: Readable, summary: CaptureSummary) -> Iterator[RecordBlock]:
     """Yield the packets of a pcapng file, a block at a time; kinds of blocks that hold no packet are skipped."""
-    cutter = Cutter(stream)
     section = _Section("<")
-    for block in cutter.blocks(magic, 0):
+
+    def cut(block: bytes, position: int) -> Generator[RecordBlock, None, int]:
+        nonlocal section
         at = 0
         while True:
-            starts, at = _walk_blocks(_BlockStart(stream.path, block, cutter.position), at, section, summary)
+            starts, at = _walk_blocks(stream.path, block, position, at, section, summary)
             yield _packet_blocks(block, starts, section, summary)
-            if block[at : at + 4] != SECTION:
-                break
-            section_or_none, at = _begun(_BlockStart(stream.path, block, cutter.position), at)
-            if section_or_none is None:
-                break
-            section = section_or_none
-        cutter.used(block, at)
-    if cutter.n_left:
-        summary.notes.append(cut_short(cutter.position + cutter.n_left, summary.n_packets))
+            begun = _begun(stream.path, block, position, at) if block[at : at + 4] == SECTION else None
+            if begun is None:
+                return at
+            section, at = begun
+
+    yield from _in_blocks(stream, cut, SECTION, 0, summary)
 
 
-class _BlockStart(NamedTuple):
-    path: Path
-    block: bytes
-    position: int
-
-    @property
-    def n_bytes(self) -> int:
-        return len(self.block) - SPARE_BYTES
-
-    def check(self, at: int, length: int) -> None:
-        """Refuse a length that cannot be: from there on, nothing can be found in the file."""
-        if length < 12 or length % 4 or length > _LONGEST_BLOCK_BYTES:
-            where = f"the block at byte {self.position + at} claims {length} bytes"
-            raise DataFileError(self.path, f"{where}: the file is damaged there; copy it again")
-
-
-def _begun(place: _BlockStart, at: int) -> tuple[_Section | None, int]:
+def _begun(path: Path, block: bytes, position: int, at: int) -> tuple[_Section, int] | None:
     """Return the section that begins here and where its header ends; None if the header is not whole yet."""
-    if at + 28 > place.n_bytes:
-        return None, at
-    order = _ORDERS.get(place.block[at + 8 : at + 12])
+    n_bytes = len(block) - SPARE_BYTES
+    if at + 28 > n_bytes:
+        return None
+    order = _ORDERS.get(block[at + 8 : at + 12])
     if order is None:
-        where = f"the section at byte {place.position + at}"
-        raise DataFileError(place.path, f"{where} does not say its byte order; copy the file again")
-    (length,) = struct.unpack_from(f"{order}I", place.block, at + 4)
-    place.check(at, length)
-    return (_Section(order), at + length) if at + length <= place.n_bytes else (None, at)
+        where = f"the section at byte {position + at}"
+        raise DataFileError(path, f"{where} does not say its byte order; copy the file again")
+    (length,) = struct.unpack_from(f"{order}I", block, at + 4)
+    _check_length(path, position + at, length)
+    return (_Section(order), at + length) if at + length <= n_bytes else None
 
 
-def _walk_blocks(place: _BlockStart, at: int, section: _Section, summary: CaptureSummary) -> tuple[list[int], int]:
+def _check_length(path: Path, position: int, length: int) -> None:
+    """Refuse a length that cannot be: from there on, nothing can be found in the file."""
+    if length < 12 or length % 4 or length > _LONGEST_BLOCK_BYTES:
+        where = f"the block at byte {position} claims {length} bytes"
+        raise DataFileError(path, f"{where}: the file is damaged there; copy it again")
+
+
+def _walk_blocks(
+    path: Path, block: bytes, position: int, at: int, section: _Section, summary: CaptureSummary
+) -> tuple[list[int], int]:
     """Return where blocks with packets begin, and where a new section begins or a block is not whole."""
     header_at = struct.Struct(f"{section.order}II").unpack_from
-    block, n_bytes = place.block, place.n_bytes
+    n_bytes = len(block) - SPARE_BYTES
     starts: list[int] = []
     while at + 12 <= n_bytes:
         kind, length = header_at(block, at)
         if kind == _SECTION:
             break
-        place.check(at, length)
+        _check_length(path, position + at, length)
         if at + length > n_bytes:
             break
         if kind in {_PACKET, _OLD_PACKET} and length >= 32:
             starts.append(at)
         elif kind == _INTERFACE:
-            _describe(place.path, block[at : at + length], section)
+            _describe(path, block[at : at + length], section)
         elif kind == _SIMPLE_PACKET:
             summary.n_packets += 1
             summary.left_out[_NO_TIME] += 1

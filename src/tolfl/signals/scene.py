@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -205,18 +204,8 @@ def intruder_emissions(air: RadioSettings, from_s: float, until_s: float, seed: 
 
 _NOISE_AT_ONCE = 1 << 16  #: samples that share a generator; part of every stored result
 _EARLIEST_S = 1e-6  #: an impulse response may begin so long before its emission
-
-
-class Draws(NamedTuple):
-    """Whose random numbers these are: fading and noise of one recording."""
-
-    seed: int
-    region: int
-    scenario: Scenario = Scenario.TYPICAL
-
-    def of(self, use: Use, number: int) -> np.random.Generator:
-        """Return the generator of one emission, or of one stretch of noise."""
-        return stream(self.seed, use, region=self.region, node=number, scenario=self.scenario)
+#: The random numbers of one recording: `stream` but for its use and its node (an emission, or a stretch of noise).
+Draws = Callable[..., np.random.Generator]
 
 
 def mix(
@@ -254,7 +243,7 @@ def mix(
 def receive_emission(emission: Emission, air: RadioSettings, draws: Draws) -> tuple[int, Complex]:
     """Return the number of an emission's first sample on the receiver's time line, and its samples as received."""
     transmitter, rate_hz = emission.transmitter, air.rate_hz
-    fading = draws.of(Use.FADING, emission.number)
+    fading = draws(Use.FADING, node=emission.number)
     response, n_early = transmitter.multipath.fade(air.rician_k_db, fading).response(rate_hz)
     start = round(emission.start_s * rate_hz)
     sent = transmitter.fingerprint.distort(emission.waveform())
@@ -288,7 +277,7 @@ def _noise(air: RadioSettings, draws: Draws, begin: int, end: int) -> Complex:
     """Return noise by its place on the time line: whoever asks for a sample again gets the same one."""
     pieces = []
     for number in range(begin // _NOISE_AT_ONCE, -(-end // _NOISE_AT_ONCE)):
-        piece = noise(draws.of(Use.NOISE, number), _NOISE_AT_ONCE, air.noise_power)
+        piece = noise(draws(Use.NOISE, node=number), _NOISE_AT_ONCE, air.noise_power)
         first = number * _NOISE_AT_ONCE
         pieces.append(piece[max(begin - first, 0) : end - first])
     return np.concatenate(pieces)
@@ -331,7 +320,7 @@ class Scene(msgspec.Struct, frozen=True):
 
     def samples(self) -> Iterator[Complex]:
         """Yield what the receiver hears, a block at a time."""
-        draws = Draws(self.seed, self.region.number, self.scenario)
+        draws = partial(stream, self.seed, region=self.region.number, scenario=self.scenario)
         return mix(self.emissions(), self.air, self.seconds, draws)
 
 

@@ -7,7 +7,6 @@ A frame with a wrong checksum counts as such and in nothing else. A window witho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -292,16 +291,12 @@ _BEFORE_S, _BEHIND_S = 1.0, 11.0  #: what is near a burst: sums over ten seconds
 _MOST_NAMED = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Bursts:
-    """Which windows look like an attack."""
+def bursts_in(names: Sequence[str], features: Float, starts_s: Float) -> tuple[Bools, str]:
+    """Return which windows of 802.11 are in or near a burst of management frames, and a sentence on these.
 
-    is_near: NDArray[np.bool_]  #: in a burst, or so near that sums still have it
-    sentence: str  #: what they are and when; empty: there are none
-
-
-def bursts_in(names: Sequence[str], features: NDArray[np.float64], starts_s: NDArray[np.float64]) -> Bursts:
-    """Return the bursts of management frames in windows of 802.11; of other captures there are none."""
+    Such seconds look like an attack: a detector that learns from them takes them for usual. Sums over ten seconds still
+    have a burst that is over. Of other captures, and without bursts, the sentence is empty.
+    """
     plain = [name.split(" ")[0] for name in names]
     is_burst, peaks = np.zeros(len(features), np.bool_), []
     for name in _TELLING:
@@ -311,14 +306,14 @@ def bursts_in(names: Sequence[str], features: NDArray[np.float64], starts_s: NDA
             peaks += [f"{name} up to {counts.max():.0f}"] if is_many.any() else []
             is_burst |= is_many
     if not is_burst.any():
-        return Bursts(is_burst, "")
+        return is_burst, ""
     when = starts_s[is_burst]
     off = starts_s[:, None] - when
-    is_near: NDArray[np.bool_] = np.any((off >= -_BEFORE_S) & (off <= _BEHIND_S), axis=1)
+    is_near: Bools = np.any((off >= -_BEFORE_S) & (off <= _BEHIND_S), axis=1)
     firsts = when[np.concatenate([[True], np.diff(when) > _BEHIND_S])]
     times = ", ".join(f"{datetime.fromtimestamp(one, UTC):%H:%M:%S}" for one in firsts[:_MOST_NAMED].tolist())
     more = ", ..." if len(firsts) > _MOST_NAMED else ""
-    return Bursts(
+    return (
         is_near,
         f"{int(is_burst.sum())} windows hold bursts that look like attacks ({', '.join(peaks)}), "
         f"from {times}{more} (UTC)",

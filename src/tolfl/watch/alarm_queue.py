@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Condition
 
@@ -70,12 +71,15 @@ class AlarmQueue:
         except (OSError, sqlite3.Error) as error:
             raise RunDirectoryError(folder, f"alarms.sqlite cannot be used ({error}); choose another folder") from None
 
-    def _open(self) -> _Connection:
-        database = sqlite3.connect(self._path, timeout=30, isolation_level=None, factory=_Connection)
-        database.execute("PRAGMA synchronous=FULL")
-        if self._max_pages is not None:
-            database.execute(f"PRAGMA max_page_count={self._max_pages}")
-        return database
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the database until the context ends; a transaction that was not committed is undone."""
+        database = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+        with closing(database):
+            database.execute("PRAGMA synchronous=FULL")
+            if self._max_pages is not None:
+                database.execute(f"PRAGMA max_page_count={self._max_pages}")
+            yield database
 
     def put(self, events: list[AlarmEvent], source: str, memory: Memory) -> None:
         """Store events with what their groups remember; on a full disk they wait in memory, and that is said."""
@@ -164,16 +168,6 @@ class AlarmQueue:
         with self._open() as database:
             stored: dict[str, int] = dict(database.execute("SELECT name, dropped FROM sink").fetchall())
         return {name: count + self._lost.get(name, 0) for name, count in stored.items()}
-
-
-class _Connection(sqlite3.Connection):
-    """A connection that is closed where its block ends; a transaction that was not committed is undone."""
-
-    def __enter__(self) -> _Connection:
-        return self
-
-    def __exit__(self, *_: object) -> None:  # type: ignore[override]
-        self.close()
 
 
 def _one(found: sqlite3.Cursor) -> int:

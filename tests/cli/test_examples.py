@@ -65,7 +65,7 @@ NOT_RUN = {
     "tolfl data generate comms-ml --pcap --out data --set comms_ml.windows_per_region=100": "a gigabyte",
     "tolfl data generate comms-ml --iq --seconds 0.25 --out data": "120 MB; tests/cli/test_recordings.py",
     "tolfl data generate comms-ml --sim-config sim_cfg1.json --sampling-config sampling_cfg1.json --out data": (
-        "needs the original project's files; tests/signals/test_configs.py"
+        "needs the original project's files; tests/signals/test_published_configs.py"
     ),
     "tolfl enroll operator me ; tolfl status 10.0.0.3:7000 --credentials fleet/devices/me": "needs another machine",
     "tolfl enroll revoke gateway ; scp fleet/revocations.json 10.0.0.4:/etc/tolfl/credentials/": "the same",

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.signals.wifi_receiver import frames_of
 from tolfl.core.errors import SpecError
-from tolfl.signals.wifi import l_stf, legacy_frame, symbol_samples
+from tolfl.signals.wifi import data_mpdu, l_stf, legacy_frame, symbol_samples
 from tolfl.signals.wifi_vht import (
     VHT_SCHEMES,
+    ampdu,
+    delimiter,
+    fill,
     layout,
     sig_a_bits,
     sig_b_bits,
@@ -231,3 +238,138 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], sentenc
 def test_a_symbol_at_one_and_a_half_times_160_mhz_has_768_samples() -> None:
     assert symbol_samples(160, 1.5) == 768
     assert len(legacy_frame(bytes(4095), 54)) == 20 * (20 + 4 * math.ceil((22 + 8 * 4095) / 216))
+
+
+#: The standard's printed samples (Annex I of IEEE 802.11, 20 MHz, 1/64 scaling), to the three digits it gives.
+ANNEX = [0.046 + 0.046j, -0.132 + 0.002j, -0.013 - 0.079j, 0.143 - 0.013j, 0.092, 0.143 - 0.013j]
+
+
+def test_the_field_at_160_mhz_and_240_million_samples_per_second() -> None:
+    field = l_stf()
+    magnitude = np.abs(field)
+
+    assert len(field) == 1920
+    assert np.mean(magnitude**2) == pytest.approx(1.0, abs=1e-9)
+    assert magnitude[:8] == pytest.approx(
+        [0.816497, 0.489067, 0.542908, 0.832826, 0.215047, 0.342284, 0.982605, 0.406223], abs=1e-6
+    )
+    assert field[0] == pytest.approx(-0.577350 * (1 + 1j), abs=1e-6)
+    assert (magnitude.min(), magnitude.max()) == pytest.approx((0.215047, 1.830136), abs=1e-6)
+    assert magnitude[:100].sum() == pytest.approx(88.157444, abs=1e-6)
+    assert magnitude[:200].sum() == pytest.approx(175.579749, abs=1e-6)
+
+
+def test_it_repeats_every_192_samples_and_its_magnitude_every_96() -> None:
+    field = l_stf()
+
+    assert field[192:] == pytest.approx(field[:-192], abs=1e-12)
+    assert np.abs(field)[96:] == pytest.approx(np.abs(field)[:-96], abs=1e-12)
+
+
+def test_at_20_mhz_it_is_the_standards_own_example() -> None:
+    field = l_stf(20, 1.0)
+
+    # Here power 1 over 12 tones; there tones of sqrt(13/6) (1 + j), of power 13/3 each, behind a transform over 64.
+    assert field[:6] * np.sqrt(12 * 13 / 3) / 64 == pytest.approx(ANNEX, abs=7.1e-4)  # both parts are rounded to 5e-4
+
+
+@pytest.mark.parametrize("bandwidth_mhz", [20, 40, 80, 160])
+@pytest.mark.parametrize("oversampling", [1.0, 1.37, 1.5, 2.0])
+def test_every_width_has_power_one_and_eight_microseconds(bandwidth_mhz: int, oversampling: float) -> None:
+    field = l_stf(bandwidth_mhz, oversampling)
+
+    assert len(field) == round(8 * bandwidth_mhz * oversampling)
+    assert np.mean(np.abs(field) ** 2) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_symbol_that_is_no_whole_number_of_samples_lies_between_those_that_are() -> None:
+    often, odd = l_stf(160, 3.0), l_stf(160, 3.0 / 2.0 * (1 + 1e-12))
+
+    assert l_stf(160, 1.5) == pytest.approx(often[::2], abs=1e-9)
+    assert odd == pytest.approx(often[::2], abs=1e-6)
+    assert l_stf(20, 1.3)[::13] == pytest.approx(l_stf(20, 1.0)[::10], abs=1e-9)
+
+
+def test_the_slots_are_turned_as_the_standard_says() -> None:
+    # Without the rotations the peak-to-average ratio of many equal slots would be far higher.
+    assert np.abs(l_stf(80, 4.0)).max() ** 2 < 4.0
+    spectrum = np.fft.fft(l_stf(40, 1.0)[:128])
+
+    assert spectrum[32 + 4] / spectrum[-32 + 4] == pytest.approx(1j, abs=1e-9)
+
+
+def test_the_window_fades_the_field_in_over_50_nanoseconds() -> None:
+    ratio = np.abs(l_stf(window="ieee")) / np.abs(l_stf())
+
+    ramp = [0.5, 0.5653, 0.6294, 0.6913, 0.75, 0.8044, 0.8536, 0.8967, 0.9330, 0.9619, 0.9830, 0.9957]
+    assert ratio[:12] == pytest.approx(ramp, abs=1e-4)
+    assert ratio[12:] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("width", "oversampling"), [(30, 1.0), (160, 0.9), (160, float("nan")), (160, float("inf"))])
+def test_what_has_no_field_is_refused(width: int, oversampling: float) -> None:
+    with pytest.raises(SpecError, match=r"bandwidth 30 MHz; use one of|oversampling .*; use at least 1"):
+        l_stf(width, oversampling)
+
+
+RECEIVER, ACCESS_POINT, SOURCE = (bytes.fromhex(text) for text in ("020000000001", "020000000002", "020000000003"))
+
+
+def test_a_data_frame_by_hand() -> None:
+    frame = data_mpdu(b"hello", RECEIVER, ACCESS_POINT, SOURCE, sequence_number=5)
+
+    assert frame[:-4].hex() == "8802" + "0000" + "020000000001" + "020000000002" + "020000000003" + "5000" + "0000" + (
+        b"hello".hex()
+    )
+    assert zlib.crc32(frame) == 0x2144DF1C  # what is left of any frame with a right check sequence
+
+
+def test_delimiters_by_hand() -> None:
+    # End of frame, length 0; 1500 = 0x5dc in the upper twelve bits; 5000 = 0x1388, whose thirteenth bit comes first.
+    assert delimiter(0, end_of_frame=True).hex() == "0100794e"
+    assert delimiter(1500, end_of_frame=False)[:2].hex() == "c05d"
+    assert delimiter(5000, end_of_frame=False)[:2].hex() == "8438"
+
+
+@given(st.lists(st.binary(min_size=0, max_size=60), min_size=1, max_size=5), st.integers(0, 40))
+def test_an_aggregate_gives_its_frames_back_whatever_fills_it_up(payloads: list[bytes], room: int) -> None:
+    frames = [data_mpdu(payload, RECEIVER, ACCESS_POINT, SOURCE, n) for n, payload in enumerate(payloads)]
+    aggregate = ampdu(frames)
+    full = fill(aggregate, len(aggregate) + room)
+
+    assert len(aggregate) % 4 == 0
+    assert len(full) == len(aggregate) + room
+    assert frames_of(full) == [frame[:-4] for frame in frames]
+
+
+@given(st.binary(min_size=1, max_size=50), st.integers(0, 20))
+def test_filling_keeps_what_is_there_and_ends_with_delimiters(psdu: bytes, room: int) -> None:
+    full = fill(psdu, len(psdu) + room)
+
+    assert full.startswith(psdu)
+    rest = full[len(psdu) + min(-len(psdu) % 4, room) :]
+    assert rest == (delimiter(0, end_of_frame=True) * 6)[: len(rest) // 4 * 4] + bytes(len(rest) % 4)
+
+
+def test_a_frame_alone_is_the_end_and_one_of_many_is_not() -> None:
+    frame = data_mpdu(b"", RECEIVER, ACCESS_POINT, SOURCE)
+
+    assert ampdu([frame])[0] & 1 == 1
+    assert ampdu([frame, frame])[0] & 1 == 0
+
+
+def test_a_damaged_delimiter_loses_its_frame_and_not_the_next() -> None:
+    frames = [data_mpdu(text, RECEIVER, ACCESS_POINT, SOURCE) for text in (b"first", b"second")]
+    aggregate = bytearray(ampdu(frames))
+    aggregate[1] ^= 1
+
+    assert frames_of(bytes(aggregate)) == [frames[1][:-4]]
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(SpecError, match="the receiver's address has 5 bytes; use 6"):
+        data_mpdu(b"", bytes(5), ACCESS_POINT, SOURCE)
+    with pytest.raises(SpecError, match="an aggregate of no frames; use at least one"):
+        ampdu([])
+    with pytest.raises(SpecError, match="a frame of 11455 bytes in an aggregate; use 1 to 11454"):
+        ampdu([bytes(11_455)])

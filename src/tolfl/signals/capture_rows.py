@@ -11,7 +11,7 @@ statistics are those of all packets in the region, too. The rules, which give th
 - A packet that is more than `JUMP_S` off the newest time waits for the next three. If they go on as before, its time
   is wrong: it is left out and counted. If they agree with it, time has passed (up to an hour), or the clock stepped:
   what is open is closed as partial, and windows begin anew there.
-- A window without a packet gives a row if the capture is of 802.11 (somebody may be jamming), else none.
+- A window without a packet gives a row if the capture is of 802.11 (it may be jammed), else none.
 
 The first packet that is understood says which features there are: those of 802.11 (`wlan_features`), or those of all
 other links (`packet_features`). Packets of the other family are then left out and counted.
@@ -58,13 +58,13 @@ WLAN_LINKS = (WLAN, RADIOTAP)
 #: Every packet counts. The simulation looks at one second of each minute: `WindowGrid(1, 60)`.
 CAPTURE_GRID = WindowGrid(1.0, 1.0)
 LATENESS_S = 1.0  #: several network queues, or several interfaces, write packets a little out of order
-JUMP_S = 10.0  #: a packet that is further off the newest time waits for others to say the same
+JUMP_S = 10.0  #: a packet that is further off the newest time waits for others that agree
 _LATENESS_NS, _JUMP_NS, _SILENCE_NS = round(LATENESS_S * NS), round(JUMP_S * NS), 3600 * NS
 _WITHOUT_KEYS = {
     "bssid": "no frame names its network; leave --per out",
     "channel": "no frame says its channel; capture with radiotap (tcpdump -y IEEE802_11_RADIO), or leave --per out",
 }
-_WITNESSES = 3  #: packets that are asked about one whose time is far off
+_WITNESSES = 3  #: packets that decide about one whose time is far off
 _CHECKED_AT_ONCE = 16_384  #: times; one that is far off costs no more than these
 _PACKETS_AT_ONCE = 65_536  #: windows are looked for when so many have come
 _WINDOWS_AT_ONCE = 1024  #: rows of a long silence

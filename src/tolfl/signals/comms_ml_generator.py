@@ -2,7 +2,7 @@
 
 The original (github.com/mkatzef/comms-ml) needs MATLAB for its waveforms. As published, the readings are the same
 numbers in every sample, and region 4 looks like the others. The default here is a benchmark with stated strengths:
-typical windows of regions 1 to 3, and three kinds of anomaly. `variant="published"` is what the published files say.
+typical windows of regions 1 to 3, and three kinds of anomaly. `variant="published"` follows the published files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tolfl.signals.regions import (
 )
 from tolfl.signals.wifi import l_stf, sample_rate_hz
 
-KINDS = ("typical", "rate", "bluetooth", "region-4")  #: and `rare`, where it is asked for
+KINDS = ("typical", "rate", "bluetooth", "region-4")  #: and `rare`, where settings have it
 _SHARE_KEPT = 0.19  #: of the windows have a router packet: 0.195 measured; only a guess of how long to simulate
 SEEDS_IN_FILES = 2048  #: the published seeds were drawn from 1 to 2048
 Complex = NDArray[np.complex128]
@@ -209,7 +209,7 @@ def receive(
     shape
         How many frames, and how many readings of each.
     interference
-        Something else on the air, added as it is, of that shape.
+        Interference, added as it is, of that shape.
     """
     n_frames, n_readings = shape
     k = 10 ** (settings.rician_k_db / 10)

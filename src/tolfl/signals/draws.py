@@ -1,4 +1,4 @@
-"""Which random numbers belong to whom: a generator for each seed, scenario, region, use and node, and for nobody else.
+"""Which random numbers belong to whom: a generator for each seed, scenario, region, use and node, and for nothing else.
 
 All draws are `rng_for(seed, Purpose.DATA, device=node, round_index=...)`. Other data sets draw with round index 0,
 which is never used here; scenario, use and region have a field of their own in the round index: no two can meet.

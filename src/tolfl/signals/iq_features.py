@@ -173,7 +173,7 @@ def _rows_of(recording: Recording, rows: list[tuple[Float, float, str]]) -> Sign
 
 
 class _Labels:
-    """What annotations say of windows that are asked for in their order."""
+    """The labels of annotations in windows, which come in their order."""
 
     def __init__(self, annotations: Sequence[Annotation]) -> None:
         self._coming = list(reversed([note for note in annotations if note.label]))

@@ -1,4 +1,4 @@
-"""Files with the networks that a device has heard while it learned: what a new one is told from.
+"""Files with the networks that were there while a device learned: all others are new.
 
 A network is known by its address and its name together, as a hash of both. A detector, which a fleet agrees on and
 people copy, does not have them: they stay on the device, in a file of their own.
@@ -66,7 +66,7 @@ class CaptureNetworks(NamedTuple):
     """Hashes of networks, in order."""
 
     all: Networks
-    """What is not among these is new to whoever learned from the capture."""
+    """What is not among these is new to a detector that learned from the capture."""
     of_several_windows: Networks
     """What is not among these is new to all other windows of the capture than its own."""
 
@@ -74,7 +74,7 @@ class CaptureNetworks(NamedTuple):
 def networks_in(paths: Sequence[Path], grid: WindowGrid) -> CaptureNetworks | None:
     """Return the networks of a capture of 802.11; None: it is of another link.
 
-    Of more than a device may know, those count that were heard over the longest time.
+    Of more than a device may know, those count that were there for the longest time.
     """
     summary, origin_ns = CaptureSummary(), 0 if grid.duration_s == grid.interval_s else None
     window_ns, step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)

@@ -1,6 +1,6 @@
 """Captures that are still being made: standard input, a file that grows and is rotated, an interface of this machine.
 
-All are `Readable`: `some` waits at most a quarter of a second, so that whoever reads hears silence, too.
+All are `Readable`: `some` waits at most a quarter of a second, so that a reader notices silence, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tolfl.core.errors import DataFileError
 from tolfl.signals.pcap import CaptureSummary
 
 WAIT_S = 0.25  #: for bytes; then silence is reported
-_GATHER_S, _FEW_BYTES = 0.05, 32_768  #: bytes that trickle are read twenty times a second, whatever their rate
+_POOL_S, _FEW_BYTES = 0.05, 32_768  #: bytes that trickle are read twenty times a second, whatever their rate
 _SNAP_BYTES = 256  #: headers, and the names in beacons
 _DROPS_EVERY_S = 60.0
 _RESTS_S = 1.0  #: a file that does not grow for so long may have a successor
@@ -55,7 +55,7 @@ class PipeStream:
         self._is_buffered = self._is_buffered and n_bytes < len(found) + 1
         self.is_over = not found
         if 0 < len(found) < min(n_bytes, _FEW_BYTES):
-            time.sleep(_GATHER_S)
+            time.sleep(_POOL_S)
         return bytes(found)
 
 
@@ -128,41 +128,41 @@ def followed_files(path: Path) -> Iterator[FollowedFile]:
 
 
 class InterfaceStream(PipeStream):
-    """What a child hears on an interface: dumpcap, or else tcpdump; with the rights of whoever runs this."""
+    """What a child captures on an interface: dumpcap, or else tcpdump; with the rights of this process."""
 
-    def __init__(self, child: subprocess.Popen[bytes], said: IO[bytes], name: str, summary: CaptureSummary) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], stderr: IO[bytes], name: str, summary: CaptureSummary) -> None:
         assert child.stdout is not None
         super().__init__(child.stdout, name)
         self._is_buffered = False
-        self._child, self._said, self._tally, self._name = child, said, summary, name
+        self._child, self._stderr, self._summary, self._name = child, stderr, summary, name
         self._is_tcpdump = "tcpdump" in Path(str(child.args[0])).name  # type: ignore[index]
-        self._asked_s = time.monotonic()
+        self._drops_read_s = time.monotonic()
 
     def some(self, n_bytes: int) -> bytes:
-        """Return what was heard; the child's end is an error with its own words."""
+        """Return what was captured; the child's end is an error with its own words."""
         found = super().some(n_bytes)
         if self.is_over:
             self._child.wait()
             self.count_drops()
             raise DataFileError(Path(self._name), self._ending())
-        if time.monotonic() - self._asked_s > _DROPS_EVERY_S:
-            self._asked_s = time.monotonic()
+        if time.monotonic() - self._drops_read_s > _DROPS_EVERY_S:
+            self._drops_read_s = time.monotonic()
             if self._is_tcpdump:
                 self._child.send_signal(signal.SIGUSR1)
             self.count_drops()
         return found
 
     def count_drops(self) -> None:
-        """Count what the child says that it lost: the last number that it has given."""
+        """Count the packets that the child reports as lost: the last number that it has printed."""
         for line in reversed(self._words().splitlines()):
             if found := next((match for one in _DROPPED if (match := one.search(line))), None):
                 if n_lost := int(found["n"]):
-                    self._tally.left_out[LOST_BY_CAPTURE] = n_lost
+                    self._summary.left_out[LOST_BY_CAPTURE] = n_lost
                 return
 
     def _words(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
 
     def _ending(self) -> str:
         words = " ".join(self._words().split())
@@ -190,16 +190,16 @@ def captured_on(interface: str, summary: CaptureSummary) -> Iterator[InterfaceSt
         command = [program, "-i", interface, "-s", str(_SNAP_BYTES), "-U", "--immediate-mode", "-w", "-"]
     else:
         raise DataFileError(Path(name), "there is neither dumpcap nor tcpdump; install one of them")
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             preexec_fn=_ending_with_parent(),  # noqa: PLW1509  (one system call, resolved before the fork)
         )
         try:
-            yield InterfaceStream(child, said, name, summary)
+            yield InterfaceStream(child, stderr, name, summary)
         finally:
             child.terminate()
             try:
@@ -212,7 +212,7 @@ def captured_on(interface: str, summary: CaptureSummary) -> Iterator[InterfaceSt
 
 
 def _ending_with_parent() -> Callable[[], None] | None:
-    """Return what makes a child end with its parent: in silence it would not notice that nobody reads."""
+    """Return what makes a child end with its parent: in silence it would not notice that its reader is gone."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -32,7 +32,7 @@ class Numbers:
     Parameters
     ----------
     data
-        The bytes, and eight more that nobody looks at.
+        The bytes, and eight more behind them.
     order
         `>` (networks), or `<`.
 
@@ -70,7 +70,7 @@ class Readable(Protocol):
     """An open file, pipe or child that has been unpacked, and whose errors are sentences."""
 
     path: Path
-    is_live: bool  #: whether more may come later: then `some` may return nothing, and silence is something to hear
+    is_live: bool  #: whether more may come later: then `some` may return nothing, and silence counts
 
     @property
     def is_over(self) -> bool:
@@ -217,7 +217,7 @@ def records_in(path: Path, summary: CaptureSummary) -> Iterator[RecordBlock]:
 
 
 def records_of(stream: Readable, summary: CaptureSummary) -> Iterator[RecordBlock]:
-    """Yield the packets of a stream, a block at a time; what kind of capture it is, its first bytes say.
+    """Yield the packets of a stream, a block at a time; its first bytes name the format.
 
     Nothing but empty blocks come from a live stream in which nothing happens.
     """
@@ -349,7 +349,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Section:
-    """What has been said since the section began."""
+    """What is known since the section began."""
 
     order: str
     links: list[int] = field(default_factory=list)

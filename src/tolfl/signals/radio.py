@@ -166,7 +166,7 @@ BANDWIDTHS_MHZ = (20, 40, 80, 160)
 
 
 class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a receiver in a region hears. All numbers are this project's choice: a flat, and a cheap receiver in it."""
+    """What a receiver in a region picks up. The numbers are a choice of this project: a flat, a cheap receiver in it."""
 
     carrier_hz: float = 2.437e9  #: Wi-Fi channel 6, and in the middle of Bluetooth's band
     bandwidth_mhz: int = 20  #: 20: 802.11g frames; 40, 80, 160: 802.11ac, which in reality is at 5 GHz
@@ -199,7 +199,7 @@ class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return float(10 ** ((noise_dbm(self.rate_hz, self.noise_figure_db) - self.full_scale_dbm) / 10))
 
     def check(self) -> RadioSettings:
-        """Return the settings themselves, or say in one sentence what is wrong with them."""
+        """Return the settings themselves, or raise SpecError."""
         if self.bandwidth_mhz not in BANDWIDTHS_MHZ:
             raise SpecError(f"bandwidth {self.bandwidth_mhz} MHz; use one of {', '.join(map(str, BANDWIDTHS_MHZ))}")
         if not 1 <= self.oversampling < math.inf or self.n_paths < 1:
@@ -211,13 +211,13 @@ class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.carrier_hz > self.rate_hz / 2:
             raise SpecError(f"carrier {self.carrier_hz:g} Hz; it must lie above half the sample rate")
         if min(self.radius_m, self.receiver_m, self.delay_spread_s, self.shadowing_db, self.place_seed) < 0:
-            raise SpecError("radius, distance, delay spread, shadowing and place seed of the air; use at least 0")
+            raise SpecError("radius, distance, delay spread, shadowing and place seed of the radio; use at least 0")
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Transmitter:
-    """A device that sends, as the receiver hears it."""
+    """A device that sends, as it is received."""
 
     address: str
     power_dbm: float  #: at the receiver's antenna, mean over fading
@@ -226,18 +226,18 @@ class Transmitter:
 
 
 def place_transmitter(
-    air: RadioSettings, address: str, region: int, node: int, sends_dbm: float, is_router: bool
+    radio: RadioSettings, address: str, region: int, node: int, sends_dbm: float, is_router: bool
 ) -> Transmitter:
     """Return a device at its place: the router in the middle, all others around it, the receiver near the router.
 
     Place, fingerprint and multipath depend on the place seed, the region and the node's number only.
     """
-    rng = stream(air.place_seed, Use.PLACE, region=region, node=node)
-    radius_m = 0.0 if is_router else air.radius_m * math.sqrt(rng.uniform())
+    rng = stream(radio.place_seed, Use.PLACE, region=region, node=node)
+    radius_m = 0.0 if is_router else radio.radius_m * math.sqrt(rng.uniform())
     angle = rng.uniform(0.0, 2 * math.pi)
-    distance_m = math.hypot(radius_m * math.cos(angle) - air.receiver_m, radius_m * math.sin(angle))
-    loss_db = float(path_loss_db(distance_m, air.carrier_hz, air.path_loss_exponent))
-    loss_db += air.shadowing_db * rng.standard_normal()
+    distance_m = math.hypot(radius_m * math.cos(angle) - radio.receiver_m, radius_m * math.sin(angle))
+    loss_db = float(path_loss_db(distance_m, radio.carrier_hz, radio.path_loss_exponent))
+    loss_db += radio.shadowing_db * rng.standard_normal()
     fingerprint = Fingerprint.draw(rng)
-    multipath = Multipath.draw(distance_m, air.delay_spread_s, air.n_paths, rng)
+    multipath = Multipath.draw(distance_m, radio.delay_spread_s, radio.n_paths, rng)
     return Transmitter(address, sends_dbm - loss_db, fingerprint, multipath)

@@ -1,4 +1,4 @@
-"""What a receiver hears in a window, relative to its own noise: another gain, or another receiver, changes little.
+"""What a receiver picks up in a window, relative to its own noise: another gain, or another receiver, changes little.
 
 The noise floor is that of the whole recording, or of the last half minute of a stream: for each bin of the spectrum,
 and for the envelope, what is there in the quietest fifth of the time. Where nothing is on, most features are missing.
@@ -81,7 +81,7 @@ def tuning_of(names: Iterable[str]) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Floor:
-    """What is there where nobody transmits."""
+    """The noise of a receiver: offset, power of each bin, power of the envelope."""
 
     dc: complex
     bins: Float
@@ -89,7 +89,7 @@ class Floor:
 
 
 class FloorEstimate:
-    """Takes groups of samples, the newest `most`, and says what the floor is.
+    """Takes groups of samples, the newest `most`, and estimates the floor from them.
 
     Parameters
     ----------
@@ -239,23 +239,23 @@ def hertz(text: str) -> float:
     return value
 
 
-def tuned(path: Path, asked: Tuning) -> tuple[float, float]:
-    """Return the rate of a file and what its receiver was tuned to (0: unknown), as asked for or by its name.
+def tuned(path: Path, tuning: Tuning) -> tuple[float, float]:
+    """Return the rate of a file and what its receiver was tuned to (0: unknown), as given or by its name.
 
     >>> tuned(Path("g001_433.92M_250k.cu8"), Tuning())
     (250000.0, 433920000.0)
     """
     found = _TUNED.search(path.name)
-    rate_hz = float(found["rate"]) * 1e3 if found else asked.rate_hz
+    rate_hz = float(found["rate"]) * 1e3 if found else tuning.rate_hz
     if not rate_hz:
         raise DataFileError(path, "its name does not say how many samples a second it has; say so with --rate 250k")
     return rate_hz, float(found["centre"]) * 1e6 if found else 0.0
 
 
-def raw_rows(path: Path, asked: Tuning, notes: list[str]) -> Iterator[SignalRows]:
+def raw_rows(path: Path, tuning: Tuning, notes: list[str]) -> Iterator[SignalRows]:
     """Yield the windows of a file; their times count from its beginning. What a person should know goes to `notes`."""
     datatype = Datatype.named(RAW[path.suffix.lower()])
-    rate_hz, tuned_hz = tuned(path, asked)
+    rate_hz, tuned_hz = tuned(path, tuning)
     try:
         numbers = np.memmap(path, np.dtype(datatype.numbers), "r")
     except (OSError, ValueError) as error:
@@ -272,22 +272,22 @@ def raw_rows(path: Path, asked: Tuning, notes: list[str]) -> Iterator[SignalRows
     n_groups = n_samples // GROUP
     for place in np.unique(np.linspace(0, n_groups - 1, min(n_groups, MOST_GROUPS)).astype(int)).tolist():
         estimate.add(samples(place * GROUP, GROUP))
-    off_hz = tuned_hz - asked.centre_hz if tuned_hz and asked.centre_hz else 0.0
+    off_hz = tuned_hz - tuning.centre_hz if tuned_hz and tuning.centre_hz else 0.0
     floor = estimate.floor()
     windows = ((samples(number * size, size), floor) for number in range(n_samples // size))
-    yield from _rows(windows, rate_hz, asked.centre_hz, off_hz, datatype, _ROWS_AT_ONCE, notes)
+    yield from _rows(windows, rate_hz, tuning.centre_hz, off_hz, datatype, _ROWS_AT_ONCE, notes)
 
 
-def stream_rows(stream: Readable, asked: Tuning, notes: list[str]) -> Iterator[SignalRows]:
+def stream_rows(stream: Readable, tuning: Tuning, notes: list[str]) -> Iterator[SignalRows]:
     """Yield the windows of a stream as they come; the floor is that of the last half minute, once a second."""
-    ending = f".{asked.datatype}"
-    if ending not in RAW or not asked.rate_hz:
+    ending = f".{tuning.datatype}"
+    if ending not in RAW or not tuning.rate_hz:
         kinds = ", ".join(one[1:] for one in RAW)
-        raise SpecError(f"samples on {stream.path}: {asked.datatype!r} is none of {kinds}; say which with --raw")
-    datatype, rate_hz = Datatype.named(RAW[ending]), asked.rate_hz
+        raise SpecError(f"samples on {stream.path}: {tuning.datatype!r} is none of {kinds}; say which with --raw")
+    datatype, rate_hz = Datatype.named(RAW[ending]), tuning.rate_hz
     per_second = max(1, round(1 / WINDOW_S))
     windows = _stream_windows(stream, datatype, rate_hz, per_second)
-    yield from _rows(windows, rate_hz, asked.centre_hz, 0.0, datatype, per_second, notes)
+    yield from _rows(windows, rate_hz, tuning.centre_hz, 0.0, datatype, per_second, notes)
 
 
 def _stream_windows(

@@ -32,7 +32,7 @@ Complex = NDArray[np.complex64]
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """Something on the air: who sends, what, when, and where in the band. Its samples are made when they are needed."""
+    """A transmission: who sends, what, when, and where in the band. Its samples are made when they are needed."""
 
     start_s: float
     duration_s: float
@@ -73,18 +73,18 @@ class Station:
 
 
 def wifi_emissions(
-    region: Region, air: RadioSettings, seconds: float, seed: int, scenario: Scenario = Scenario.TYPICAL
+    region: Region, radio: RadioSettings, seconds: float, seed: int, scenario: Scenario = Scenario.TYPICAL
 ) -> Iterator[Emission]:
     """Yield the frames of a region in the order of their starts, until `seconds`.
 
-    Each packet of the region becomes a data frame, sent when the air is free: a packet that comes while
-    another is on the air waits for its end, for 28 microseconds and for up to fifteen slots more. Nobody collides.
+    Each packet of the region becomes a data frame, sent when the channel is free: a packet that comes while
+    another is sent waits for its end, for 28 microseconds and for up to fifteen slots more. Nobody collides.
     """
-    packets = simulate(region, seconds * air.time_lapse, seed, scenario)
-    packets["time_s"] /= air.time_lapse
+    packets = simulate(region, seconds * radio.time_lapse, seed, scenario)
+    packets["time_s"] /= radio.time_lapse
     hosts = Hosts.of(region)
     headers = udp_headers(packets, hosts)
-    stations = [_station(region, air, number) for number in range(len(region.addresses))]
+    stations = [_station(region, radio, number) for number in range(len(region.addresses))]
     waits = stream(seed, Use.AIR, region=region.number, scenario=scenario).integers(0, _BACKOFF_SLOTS, len(packets))
     free_s = 0.0
     for row, (arrives_s, wire_bytes, source, destination, _) in enumerate(packets.tolist()):
@@ -92,19 +92,19 @@ def wifi_emissions(
         if start_s >= seconds:
             return
         mpdu = _mpdu(region, hosts, source, destination, headers[row], wire_bytes - HEADER_BYTES, row)
-        frame = _data_frame(stations[source], mpdu, start_s, air, 2 * row)
+        frame = _data_frame(stations[source], mpdu, start_s, radio, 2 * row)
         yield replace(frame, destination=region.addresses[destination], wire_bytes=wire_bytes)
         answer_s = start_s + frame.duration_s + _SIFS_S
-        answer = _acknowledgement(stations[destination], bytes(hosts.hardware[source]), answer_s, air, 2 * row + 1)
+        answer = _acknowledgement(stations[destination], bytes(hosts.hardware[source]), answer_s, radio, 2 * row + 1)
         if answer_s < seconds:
             yield replace(answer, destination=region.addresses[source])
         free_s = answer_s + answer.duration_s
 
 
-def _station(region: Region, air: RadioSettings, number: int) -> Station:
-    rng = stream(air.place_seed, Use.AIR, region=region.number, node=number + 1)  # 0: the region's own draws
+def _station(region: Region, radio: RadioSettings, number: int) -> Station:
+    rng = stream(radio.place_seed, Use.AIR, region=region.number, node=number + 1)  # 0: the region's own draws
     transmitter = place_transmitter(
-        air, region.addresses[number], region.number, number, air.wifi_dbm, is_router=number == region.router
+        radio, region.addresses[number], region.number, number, radio.wifi_dbm, is_router=number == region.router
     )
     return Station(transmitter, int(rng.choice(_RATES_MBPS)), int(rng.choice(_MCS)))
 
@@ -122,29 +122,33 @@ def _mpdu(
     return with_check_sequence(qos_header + _LLC_BYTES + ip_header + bytes(payload_bytes))
 
 
-def _data_frame(station: Station, mpdu: bytes, start_s: float, air: RadioSettings, number: int) -> Emission:
+def _data_frame(station: Station, mpdu: bytes, start_s: float, radio: RadioSettings, number: int) -> Emission:
     scrambler = 1 + number % 127
-    if air.bandwidth_mhz == 20:
+    if radio.bandwidth_mhz == 20:
         rate = station.rate_mbps
-        waveform = partial(legacy_frame, mpdu, rate, seed=scrambler, oversampling=air.oversampling)
+        waveform = partial(legacy_frame, mpdu, rate, seed=scrambler, oversampling=radio.oversampling)
         duration_s, what = _legacy_s(len(mpdu), rate), f"802.11g data, {rate} Mb/s"
     else:
-        psdu, mcs, width = ampdu([mpdu]), station.mcs, air.bandwidth_mhz
-        waveform = partial(vht_frame, psdu, width, mcs, seed=scrambler, oversampling=air.oversampling)
+        psdu, mcs, width = ampdu([mpdu]), station.mcs, radio.bandwidth_mhz
+        waveform = partial(vht_frame, psdu, width, mcs, seed=scrambler, oversampling=radio.oversampling)
         duration_s = 40e-6 + 4e-6 * vht_extent(len(psdu), width, mcs).n_symbols
         what = f"802.11ac data, {width} MHz, MCS {mcs}"
     comment = f"{what}, {len(mpdu)} bytes"
-    width_hz = _OCCUPIED[air.bandwidth_mhz]
+    width_hz = _OCCUPIED[radio.bandwidth_mhz]
     return Emission(start_s, duration_s, station.transmitter, WIFI, comment, width_hz, waveform, number)
 
 
-def _acknowledgement(station: Station, receiver: bytes, start_s: float, air: RadioSettings, number: int) -> Emission:
+def _acknowledgement(station: Station, receiver: bytes, start_s: float, radio: RadioSettings, number: int) -> Emission:
     """Return the answer to a frame, in the lowest 20 MHz of the channel, which are the primary ones here."""
     frame = with_check_sequence(_ACK_HEADER + receiver)
     waveform = partial(
-        legacy_frame, frame, _ACK_MBPS, seed=1 + number % 127, oversampling=air.oversampling * air.bandwidth_mhz / 20
+        legacy_frame,
+        frame,
+        _ACK_MBPS,
+        seed=1 + number % 127,
+        oversampling=radio.oversampling * radio.bandwidth_mhz / 20,
     )
-    offset_hz = -(air.bandwidth_mhz / 2 - 10) * 1e6
+    offset_hz = -(radio.bandwidth_mhz / 2 - 10) * 1e6
     comment = f"802.11g acknowledgement, {_ACK_MBPS} Mb/s"
     return Emission(
         start_s, _legacy_s(len(frame), _ACK_MBPS), station.transmitter, WIFI, comment, _OCCUPIED[20], waveform, number,
@@ -159,7 +163,7 @@ def _legacy_s(n_bytes: int, rate_mbps: int) -> float:
 BLUETOOTH = "bluetooth"  #: the label of all that is sent here
 SLOT_S = 625e-6
 _TICKS = 2  #: of the clock, in a slot
-_FIRST_CLOCKS = 2**24  #: at which the pair may be when it starts to talk: the hops of hours
+_FIRST_CLOCKS = 2**24  #: at which the pair may be when it starts to send: the hops of hours
 _CHANNEL_HZ = 1e6
 _PAYLOAD_BYTES, _PACKET_BITS = 27, 366  #: of a full DH1
 _ADDRESS = 0x001B_DC9E_8B33
@@ -168,24 +172,26 @@ _FIRST_NODE = 1000  #: of the places: beyond every node of a region
 _FIRST_NUMBER = 2**31  #: of the emissions: beyond every Wi-Fi frame
 
 
-def intruder_emissions(air: RadioSettings, from_s: float, until_s: float, seed: int, region: int) -> Iterator[Emission]:
+def intruder_emissions(
+    radio: RadioSettings, from_s: float, until_s: float, seed: int, region: int
+) -> Iterator[Emission]:
     """Yield the packets of the pair that lie in the receiver's band, in the order of their starts.
 
     One device sends in the even slots, the other answers in the odd ones. Nobody listens first: a packet may lie on top
-    of a Wi-Fi frame. What lies outside of the band, or across its edge, is not heard.
+    of a Wi-Fi frame. What lies outside of the band, or across its edge, is not received.
     """
     pair = [
-        place_transmitter(air, name, region, _FIRST_NODE + node, air.bluetooth_dbm, is_router=False)
+        place_transmitter(radio, name, region, _FIRST_NODE + node, radio.bluetooth_dbm, is_router=False)
         for node, name in enumerate(_NAMES)
     ]
     first = int(stream(seed, Use.BLUETOOTH, region=region).integers(_FIRST_CLOCKS)) * 2 * _TICKS
     clocks = first + _TICKS * np.arange(math.ceil((until_s - from_s) / SLOT_S))
     for slot, channel in enumerate(hops(clocks, _ADDRESS).tolist()):
-        offset_hz = br_frequency_hz(channel) - air.carrier_hz
-        if abs(offset_hz) + _CHANNEL_HZ / 2 > air.rate_hz / 2:
+        offset_hz = br_frequency_hz(channel) - radio.carrier_hz
+        if abs(offset_hz) + _CHANNEL_HZ / 2 > radio.rate_hz / 2:
             continue
         rng = stream(seed, Use.AIR, region=region, node=_FIRST_NUMBER + slot)
-        if rng.uniform() >= air.bluetooth_load:
+        if rng.uniform() >= radio.bluetooth_load:
             continue
         payload = rng.bytes(_PAYLOAD_BYTES)
         yield Emission(
@@ -195,7 +201,7 @@ def intruder_emissions(air: RadioSettings, from_s: float, until_s: float, seed: 
             label=BLUETOOTH,
             comment=f"Bluetooth DH1, channel {channel}, {_PAYLOAD_BYTES} bytes",
             bandwidth_hz=_CHANNEL_HZ,
-            waveform=partial(br_packet, payload, _ADDRESS, int(clocks[slot]), rate_hz=air.rate_hz),
+            waveform=partial(br_packet, payload, _ADDRESS, int(clocks[slot]), rate_hz=radio.rate_hz),
             number=_FIRST_NUMBER + slot,
             offset_hz=offset_hz,
             destination=_NAMES[1 - slot % 2],
@@ -210,28 +216,28 @@ Draws = Callable[..., np.random.Generator]
 
 def mix(
     emissions: Iterable[Emission],
-    air: RadioSettings,
+    radio: RadioSettings,
     seconds: float,
     draws: Draws,
     block_samples: int = 4 * _NOISE_AT_ONCE,
 ) -> Iterator[Complex]:
-    """Yield what the receiver hears from time 0 on; the blocks' size does not change a sample.
+    """Yield what is received from time 0 on; the blocks' size does not change a sample.
 
     Parameters
     ----------
     emissions
-        In the order of their starts. Only those that are on the air are in memory.
+        In the order of their starts. Only those that are being sent are in memory.
     """
-    n_samples = round(seconds * air.rate_hz)
+    n_samples = round(seconds * radio.rate_hz)
     waiting = iter(emissions)
     coming = next(waiting, None)
     on_air: list[tuple[int, Complex]] = []
     for begin in range(0, n_samples, block_samples):
         end = min(begin + block_samples, n_samples)
-        while coming is not None and (coming.start_s - _EARLIEST_S) * air.rate_hz < end:
-            on_air.append(receive_emission(coming, air, draws))
+        while coming is not None and (coming.start_s - _EARLIEST_S) * radio.rate_hz < end:
+            on_air.append(receive_emission(coming, radio, draws))
             coming = next(waiting, None)
-        block = _noise(air, draws, begin, end)
+        block = _noise(radio, draws, begin, end)
         for start, samples in on_air:
             first, last = max(start, begin), min(start + len(samples), end)
             if first < last:
@@ -240,27 +246,29 @@ def mix(
         yield block
 
 
-def receive_emission(emission: Emission, air: RadioSettings, draws: Draws) -> tuple[int, Complex]:
+def receive_emission(emission: Emission, radio: RadioSettings, draws: Draws) -> tuple[int, Complex]:
     """Return the number of an emission's first sample on the receiver's time line, and its samples as received."""
-    transmitter, rate_hz = emission.transmitter, air.rate_hz
+    transmitter, rate_hz = emission.transmitter, radio.rate_hz
     fading = draws(Use.FADING, node=emission.number)
-    response, n_early = transmitter.multipath.fade(air.rician_k_db, fading).response(rate_hz)
+    response, n_early = transmitter.multipath.fade(radio.rician_k_db, fading).response(rate_hz)
     start = round(emission.start_s * rate_hz)
     sent = transmitter.fingerprint.distort(emission.waveform())
-    offset_hz = emission.offset_hz + transmitter.fingerprint.carrier_ppm * 1e-6 * (air.carrier_hz + emission.offset_hz)
+    offset_hz = emission.offset_hz + transmitter.fingerprint.carrier_ppm * 1e-6 * (
+        radio.carrier_hz + emission.offset_hz
+    )
     sent = shift_frequency(sent, offset_hz, rate_hz, start)
-    amplitude = np.float32(10 ** ((transmitter.power_dbm - air.full_scale_dbm) / 20))
+    amplitude = np.float32(10 ** ((transmitter.power_dbm - radio.full_scale_dbm) / 20))
     return start - n_early, np.convolve(sent, amplitude * response)
 
 
-def annotations_of(emissions: Iterable[Emission], air: RadioSettings) -> list[Annotation]:
+def annotations_of(emissions: Iterable[Emission], radio: RadioSettings) -> list[Annotation]:
     """Return the truth about emissions: who, what, when, in which band."""
     return [
         Annotation(
-            sample_start=round(one.start_s * air.rate_hz),
-            sample_count=round(one.duration_s * air.rate_hz),
-            freq_lower_edge=air.carrier_hz + one.offset_hz - one.bandwidth_hz / 2,
-            freq_upper_edge=air.carrier_hz + one.offset_hz + one.bandwidth_hz / 2,
+            sample_start=round(one.start_s * radio.rate_hz),
+            sample_count=round(one.duration_s * radio.rate_hz),
+            freq_lower_edge=radio.carrier_hz + one.offset_hz - one.bandwidth_hz / 2,
+            freq_upper_edge=radio.carrier_hz + one.offset_hz + one.bandwidth_hz / 2,
             label=one.label,
             comment=one.comment,
             generator="tolfl",
@@ -273,11 +281,11 @@ def annotations_of(emissions: Iterable[Emission], air: RadioSettings) -> list[An
     ]
 
 
-def _noise(air: RadioSettings, draws: Draws, begin: int, end: int) -> Complex:
-    """Return noise by its place on the time line: whoever asks for a sample again gets the same one."""
+def _noise(radio: RadioSettings, draws: Draws, begin: int, end: int) -> Complex:
+    """Return noise by its place on the time line: a sample that is made again is the same."""
     pieces = []
     for number in range(begin // _NOISE_AT_ONCE, -(-end // _NOISE_AT_ONCE)):
-        piece = noise(draws(Use.NOISE, node=number), _NOISE_AT_ONCE, air.noise_power)
+        piece = noise(draws(Use.NOISE, node=number), _NOISE_AT_ONCE, radio.noise_power)
         first = number * _NOISE_AT_ONCE
         pieces.append(piece[max(begin - first, 0) : end - first])
     return np.concatenate(pieces)
@@ -293,16 +301,16 @@ class Scene(msgspec.Struct, frozen=True):
 
     region: Region
     seconds: float = 0.5
-    seed: int = 0  #: of traffic, fading and noise; where everybody stands is the air's business
+    seed: int = 0  #: of traffic, fading and noise; where everybody stands is the radio settings' business
     scenario: Scenario = Scenario.TYPICAL
-    intruder_from_s: float | None = None  #: when a pair of Bluetooth devices starts to talk; None: never
-    air: RadioSettings = RadioSettings()
+    intruder_from_s: float | None = None  #: when a pair of Bluetooth devices starts to send; None: never
+    radio: RadioSettings = RadioSettings()
 
     def check(self) -> Scene:
-        """Return the scene itself, or say in one sentence what is wrong with it."""
-        self.air.check()
-        if not 1 <= self.seconds * self.air.rate_hz <= _MOST_BYTES / 8:
-            most = _MOST_BYTES / 8 / self.air.rate_hz
+        """Return the scene itself, or raise SpecError."""
+        self.radio.check()
+        if not 1 <= self.seconds * self.radio.rate_hz <= _MOST_BYTES / 8:
+            most = _MOST_BYTES / 8 / self.radio.rate_hz
             raise SpecError(f"a recording of {self.seconds:g} s; use a number above 0 and at most {most:.0f}")
         if self.intruder_from_s is not None and not 0 <= self.intruder_from_s < self.seconds:
             raise SpecError(
@@ -311,49 +319,51 @@ class Scene(msgspec.Struct, frozen=True):
         return self
 
     def emissions(self) -> Iterator[Emission]:
-        """Yield everything on the air, in the order of starts."""
-        typical = wifi_emissions(self.region, self.air, self.seconds, self.seed, self.scenario)
+        """Yield everything that is sent, in the order of starts."""
+        typical = wifi_emissions(self.region, self.radio, self.seconds, self.seed, self.scenario)
         if self.intruder_from_s is None:
             return typical
-        strange = intruder_emissions(self.air, self.intruder_from_s, self.seconds, self.seed, self.region.number)
-        return heapq.merge(typical, strange, key=lambda emission: emission.start_s)
+        intruder = intruder_emissions(self.radio, self.intruder_from_s, self.seconds, self.seed, self.region.number)
+        return heapq.merge(typical, intruder, key=lambda emission: emission.start_s)
 
     def samples(self) -> Iterator[Complex]:
-        """Yield what the receiver hears, a block at a time."""
+        """Yield what is received, a block at a time."""
         draws = partial(stream, self.seed, region=self.region.number, scenario=self.scenario)
-        return mix(self.emissions(), self.air, self.seconds, draws)
+        return mix(self.emissions(), self.radio, self.seconds, draws)
 
 
 def write_scene(path: Path, scene: Scene, datatype: WrittenType = "ci16_le") -> Path:
-    """Write what a receiver hears, with every emission annotated, and return the path of the metadata."""
+    """Write what is received, with every emission annotated, and return the path of the metadata."""
     scene.check()
-    region, air = scene.region, scene.air
+    region, radio = scene.region, scene.radio
     return write_recording(
         path,
         scene.samples(),
-        rate_hz=air.rate_hz,
-        frequency_hz=air.carrier_hz,
-        annotations=annotations_of(scene.emissions(), air),
+        rate_hz=radio.rate_hz,
+        frequency_hz=radio.carrier_hz,
+        annotations=annotations_of(scene.emissions(), radio),
         datatype=datatype,
         about={
             "core:description": f"Simulated: region {region.number} of Comms-ML, seed {scene.seed}.",
-            "core:hw": f"None: simulated. Full scale is {air.full_scale_dbm:g} dBm.",
+            "core:hw": f"None: simulated. Full scale is {radio.full_scale_dbm:g} dBm.",
             f"{EXTENSION}:router": region.addresses[region.router],
-            f"{EXTENSION}:time_lapse": air.time_lapse,
+            f"{EXTENSION}:time_lapse": radio.time_lapse,
         },
     )
 
 
 def scenes(
-    seconds: float, seed: int, regions: Sequence[Region] | None = None, air: RadioSettings | None = None
+    seconds: float, seed: int, regions: Sequence[Region] | None = None, radio: RadioSettings | None = None
 ) -> dict[str, list[Scene]]:
     """Return the scenes of regions (default: 1 to 3) by kind: the same places, but every scene has its own traffic.
 
-    Nobody is strange in the typical ones; in the others the intruder comes after half of the time.
+    The typical ones have no intruder; in the others it comes after half of the time.
     """
     return {
         kind: [
-            Scene(region, seconds, seed, scenario, seconds / 2 if kind == "bluetooth" else None, air or RadioSettings())
+            Scene(
+                region, seconds, seed, scenario, seconds / 2 if kind == "bluetooth" else None, radio or RadioSettings()
+            )
             for region in regions or default_regions()[:3]
         ]
         for kind, scenario in KINDS.items()

@@ -245,7 +245,7 @@ def _beside(path: Path, dataset: str) -> Path:
 
 
 def _laid_out(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
-    """Find out which bytes are which samples, and whether all that the metadata speak of is there."""
+    """Find out which bytes are which samples, and whether all that the metadata name is there."""
     about, datatype = found.global_, Datatype.named(found.global_.datatype)
     frame = datatype.bytes_per_sample * about.num_channels
     headers = sum(capture.header_bytes for capture in found.captures)
@@ -270,7 +270,7 @@ def _laid_out(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes:
 
 
 def _claims(found: Metadata) -> list[tuple[int, int]]:
-    """Return every stretch that the metadata say is there."""
+    """Return every stretch that the metadata name."""
     offset = found.global_.offset
     captures = [(capture.sample_start - offset, 1) for capture in found.captures]
     return captures + [(note.sample_start - offset, note.sample_count or 0) for note in found.annotations]

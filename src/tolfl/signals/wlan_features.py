@@ -87,7 +87,7 @@ class WlanRows:
     window_ns, step_ns
         Of the grid.
     known
-        The networks that are not new; None: nobody knows, and what is new is missing.
+        The networks that are not new; None: unknown, and the feature of new ones is missing.
     """
 
     def __init__(self, per: str, window_ns: int, step_ns: int, known: Networks | None = None) -> None:
@@ -262,7 +262,7 @@ def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int
 
 
 def _steps_back(frames: Frames, group: Int64, n_groups: int) -> Float:
-    """Count sequence numbers of a sender that go back: somebody else uses its address."""
+    """Count sequence numbers of a sender that go back: another device uses its address."""
     is_counted = (frames["sequence"] >= 0) & ~np.isin(frames["kind"], _QOS_DATA) & (frames["flags"] & _RETRY == 0)
     later, earlier = _neighbours([frames["sender"], group], np.flatnonzero(is_counted & (frames["sender"] > 0)))
     back = (frames["sequence"][earlier].astype(np.int64) - frames["sequence"][later]) % 4096
@@ -284,10 +284,10 @@ def _signal(frames: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
     }
 
 
-#: Frames that come in numbers when somebody attacks, and hardly ever else.
-_TELLING = ("deauthentications", "disassociations", "authentications", "associations")
+#: Frames that come in numbers in an attack, and hardly ever else.
+_ATTACK_FRAMES = ("deauthentications", "disassociations", "authentications", "associations")
 _MANY = 20  #: in a window, and more than that above the median
-_BEFORE_S, _BEHIND_S = 1.0, 11.0  #: what is near a burst: sums over ten seconds echo it
+_BEFORE_S, _BEHIND_S = 1.0, 11.0  #: what is near a burst: sums over ten seconds have it
 _MOST_NAMED = 8
 
 
@@ -299,7 +299,7 @@ def bursts_in(names: Sequence[str], features: Float, starts_s: Float) -> tuple[B
     """
     plain = [name.split(" ")[0] for name in names]
     is_burst, peaks = np.zeros(len(features), np.bool_), []
-    for name in _TELLING:
+    for name in _ATTACK_FRAMES:
         if name in plain:
             counts = features[:, plain.index(name)]
             is_many = counts > _MANY + np.median(counts)

@@ -95,7 +95,7 @@ class Memory(msgspec.Struct):
 
 
 class EventGroups:
-    """Turns judged windows into events.
+    """Turns scored windows into events.
 
     >>> groups = EventGroups("0", "interface lo", "abc")
     >>> [event.event for event in groups.take(ScoredWindow("", 60.0, 5.0, 1.0, 0.001))]
@@ -142,7 +142,7 @@ class EventGroups:
         return events
 
     def _forget(self, window: ScoredWindow) -> None:
-        """Drop keys that were silent for long, else all but those with a group: whoever floods can invent addresses."""
+        """Drop keys that were silent for long, else all but those with a group: an attacker can invent addresses."""
         since_s = window.start_s - _N_QUIET * window.window_s
         keys = self.memory.keys
         kept = {key: one for key, one in keys.items() if one.group is not None or one.last_s >= since_s}

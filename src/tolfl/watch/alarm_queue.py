@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS memory(source TEXT PRIMARY KEY, body BLOB);
 
 
 class AlarmQueue:
-    """Events on their way; `put` by whoever watches, `waiting` and `done` by a thread of each sink.
+    """Events on their way; `put` by the watcher, `waiting` and `done` by a thread of each sink.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class AlarmQueue:
             yield database
 
     def put(self, events: list[AlarmEvent], source: str, memory: Memory) -> None:
-        """Store events with what their groups remember; on a full disk they wait in memory, and that is said."""
+        """Store events with what their groups remember; on a full disk they wait in memory, as `trouble` reports."""
         waiting = [*self._unwritten, *events]
         try:
             with self._open() as database:

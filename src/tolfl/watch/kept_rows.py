@@ -39,7 +39,7 @@ class KeptRows:
             self._about = _About(columns)
 
     def add(self, rows: NDArray[np.floating], n_left_out: int) -> None:
-        """Keep rows, and count those that are not among them; a full disk is said, and costs these rows."""
+        """Keep rows, and count those that are not among them; a full disk is reported, and costs these rows."""
         try:
             self._add(np.ascontiguousarray(rows, "<f4"), n_left_out)
             self.trouble = ""

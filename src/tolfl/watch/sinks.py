@@ -99,7 +99,7 @@ class JSONFile:
 class Syslog:
     """RFC 5424 over UDP, TCP (RFC 6587, with lengths) or a Unix socket."""
 
-    is_acknowledged = False  # nobody answers, so nobody knows
+    is_acknowledged = False  # nothing is acknowledged
 
     def __init__(self, address: str) -> None:
         self.name, self._url = f"syslog {address}", urlsplit(address)
@@ -211,11 +211,11 @@ class MQTT:
         from paho.mqtt import client as paho  # noqa: PLC0415  (an extra)
         from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415
 
-        answered, said = threading.Event(), []
+        answered, answers = threading.Event(), []
         client = paho.Client(CallbackAPIVersion.VERSION2)
 
         def connected(*found: object) -> None:
-            said.append(found[3])
+            answers.append(found[3])
             answered.set()
 
         client.on_connect = connected
@@ -226,10 +226,10 @@ class MQTT:
         client.will_set(f"{self._topic}/status", "offline", qos=1, retain=True)
         client.connect(self._url.hostname or "", self._url.port or (8883 if self._url.scheme == "mqtts" else 1883))
         client.loop_start()
-        if not answered.wait(_TIMEOUT_S) or getattr(said[0], "is_failure", False):
+        if not answered.wait(_TIMEOUT_S) or getattr(answers[0], "is_failure", False):
             client.disconnect()
             client.loop_stop()
-            raise SinkError(f"{self.name}: the broker refuses ({said[0] if said else 'no answer'})")
+            raise SinkError(f"{self.name}: the broker refuses ({answers[0] if answers else 'no answer'})")
         client.publish(f"{self._topic}/status", "online", qos=1, retain=True)
         self._client = client
         return client
@@ -243,7 +243,7 @@ class MQTT:
 
 
 def sinks_of(json: str = "", syslog: str = "", mqtt: str = "", webhook: str = "", device: str = "") -> list[Sink]:
-    """Return the sinks that were asked for."""
+    """Return the sinks that have an address."""
     sinks: list[Sink] = []
     if json:
         sinks.append(JSONFile(json))

@@ -1,4 +1,4 @@
-"""What a watching process tells Prometheus: `tolfl_watch_*`."""
+"""What a watching process reports to Prometheus: `tolfl_watch_*`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _lines(watcher: Watcher, labels: Mapping[str, str]) -> Iterator[str]:
     counts = watcher.counts
     lag_s = time.time() - watcher.last_s if watcher.last_s else 0.0
     numbers: list[tuple[str, str, str, str, Mapping[str, float]]] = [
-        ("rows_total", "counter", "Windows judged.", "", {"": watcher.n_rows}),
+        ("rows_total", "counter", "Windows scored.", "", {"": watcher.n_rows}),
         ("packets_total", "counter", "Packets of the source.", "", {"": 0 if counts is None else counts.n_packets}),
         ("alarms_total", "counter", "Windows above the limit.", "", {"": watcher.n_alarms}),
         ("events_total", "counter", "Events of groups of alarms.", "", {"": watcher.n_events}),
@@ -55,8 +55,8 @@ def _lines(watcher: Watcher, labels: Mapping[str, str]) -> Iterator[str]:
         yield f"# HELP tolfl_watch_{name} {what}\n# TYPE tolfl_watch_{name} {kind}\n"
         for key, value in values.items():
             pairs = {**labels, **({label: key} if label else {})}
-            told = ",".join(f'{one}="{_escaped(text)}"' for one, text in pairs.items())
-            yield f"tolfl_watch_{name}{{{told}}} {value}\n"
+            texts = ",".join(f'{one}="{_escaped(text)}"' for one, text in pairs.items())
+            yield f"tolfl_watch_{name}{{{texts}}} {value}\n"
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Watching a source: rows scored as they come, alarms into the queue; what fails is said, and tried again."""
+"""Watching a source: rows scored as they come, alarms into the queue; what fails is reported, and tried again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Watcher:
         Told of every event, in the thread that watches.
     """
 
-    def __init__(  # noqa: PLR0913  (each is said by a flag or a line of a configuration)
+    def __init__(  # noqa: PLR0913  (each is a flag or a line of a configuration)
         self,
         source: str,
         state: Path,
@@ -98,16 +98,16 @@ class Watcher:
         self._closing, self._is_given = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        self.is_up = False  #: whether the source gives rows, or says that there are none yet
+        self.is_up = False  #: whether the source gives rows, or reports that there are none yet
         self.counts: CaptureSummary | None = None  #: of the capture, where the source is one
-        self._n_steps = 0  #: of the clock, that were said
+        self._n_steps = 0  #: of the clock, that were reported
         self.last_s = 0.0  #: the end of the last window, since 1970; 0: windows have no time
         self.n_rows = self.n_alarms = self.n_events = self.n_known = 0
 
     # -- a detector, and the source --------------------------------------------------------------------------------
 
     def load(self, path: Path, networks: Path | None = None) -> None:
-        """Take the detector in a file; whoever watches already goes on with it from the next rows.
+        """Take the detector in a file; a watcher that runs goes on with it from the next rows.
 
         `networks` is the file with those that are not new. (default: the one beside the detector, if there is one)
         """
@@ -153,7 +153,7 @@ class Watcher:
         assert self._detector is not None, "load a detector first"
         in_use = self._detector
         self._memory = memory = self._memory or self.queue.memory(self.source)
-        # A file is read from its beginning again: what was judged before is not judged twice.
+        # A file is read from its beginning again: what was scored before is not scored twice.
         is_live = self.source == STDIN or self.source.startswith(INTERFACE)
         n_known = 0 if is_live or self._follow else memory.n_judged
         known_s = memory.passed_s if self._follow else None
@@ -164,10 +164,10 @@ class Watcher:
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
             for block in found:
                 self.is_up, self.counts, self._trouble = True, block.summary, ""
-                self._say_steps(block.summary)
+                self._report_steps(block.summary)
                 events: list[AlarmEvent] = []
                 try:
-                    for window in self._judged(scorer, block, groups):
+                    for window in self._scored(scorer, block, groups):
                         if n_known > 0 or (known_s is not None and window.start_s <= known_s):
                             n_known -= 1
                             self.n_known += 1
@@ -176,7 +176,7 @@ class Watcher:
                         self._count(window)
                         events += groups.take(window)
                 finally:
-                    # Calm rows are kept by now: a kill before the events are stored has the whole block judged again.
+                    # Calm rows are kept by now: a kill before the events are stored has the whole block scored again.
                     self._put(groups, events)
                 if self._closing.is_set():
                     return False
@@ -189,8 +189,8 @@ class Watcher:
             self._put(groups, groups.close())
             return False
 
-    def _say_steps(self, counts: CaptureSummary | None) -> None:
-        """Say that the clock stepped when it does: a live source has no end at which all is told."""
+    def _report_steps(self, counts: CaptureSummary | None) -> None:
+        """Report a step of the clock when it happens: a live source has no end at which all is reported."""
         if counts is not None and counts.n_clock_steps > self._n_steps:
             before_ns, after_ns = counts.clock_steps[-1]
             _LOG.warning("%s: the clock of the capture stepped by %+.3f s", self.source, (after_ns - before_ns) / 1e9)
@@ -201,7 +201,7 @@ class Watcher:
             self._kept = KeptRows(self._state, in_use.detector.features.full, self._keeps)
         return TableScorer(in_use.detector, self._roles)
 
-    def _judged(self, scorer: TableScorer, block: Block, groups: EventGroups) -> Iterator[ScoredWindow]:
+    def _scored(self, scorer: TableScorer, block: Block, groups: EventGroups) -> Iterator[ScoredWindow]:
         if not block.n_rows:
             return
         if self._device and not block.device:
@@ -223,9 +223,9 @@ class Watcher:
     def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[tuple[int, ScoredWindow]]:
         rows = scored.rows
         starts = rows.numbers.astype(np.float64) if rows.times is None else rows.times
-        is_judged = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
+        is_counted = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
         keys = [str(key) for key in block.table["key"].to_pylist()] if "key" in block.beside else []
-        for place in np.flatnonzero(is_judged).tolist():
+        for place in np.flatnonzero(is_counted).tolist():
             device = "" if rows.devices is None else str(rows.devices[place])
             score, limit, novelty = scored.scores[place], scored.thresholds[place], scored.novelty[place]
             is_few = detector.thresholds.limit_for(device or None).is_extrapolated

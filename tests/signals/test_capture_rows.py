@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.signals.capture_files import WLAN, A, B, C, Frame, ethernet, ipv4, ipv6, management, pcap, read
-from tests.signals.test_pcap_writing import REGION, packets_of
+from tests.signals.test_pcap_writer import REGION, packets_of
 from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
 from tolfl.core.spec import CommsMLSettings
 from tolfl.signals import (

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.signals.capture_files import Frame, ethernet, ipv4, pcap
-from tests.signals.test_pcap_reading import pcapng
+from tests.signals.test_pcap import pcapng
 from tolfl.core.errors import DataFileError
 from tolfl.signals.live_streams import following
 from tolfl.signals.packets import UDP

@@ -102,7 +102,7 @@ def test_power_falls_with_the_distance_of_a_device() -> None:
     assert len(set(powers)) == 50
 
 
-def test_wifi_frames_follow_each_other_and_carry_the_transcript() -> None:
+def test_wifi_frames_follow_each_other_and_carry_the_packets() -> None:
     frames = list(wifi_emissions(REGION, AIR, 0.5, 1))
     data = [frame for frame in frames if frame.wire_bytes]
 
@@ -196,12 +196,12 @@ def test_scenes_share_their_places_but_not_their_traffic() -> None:
         (Scene(REGION, 1e9), "a recording of 1e\\+09 s"),
         (Scene(REGION, math.nan), "a recording of nan s"),
         (Scene(REGION, 1.0, intruder_from_s=1.0), "an intruder after 1 s in a recording of 1 s"),
-        (Scene(REGION, air=RadioSettings(bandwidth_mhz=30)), "bandwidth 30 MHz"),
-        (Scene(REGION, air=RadioSettings(oversampling=0.5)), "oversampling 0.5"),
-        (Scene(REGION, air=RadioSettings(time_lapse=0.0)), "time lapse 0"),
-        (Scene(REGION, air=RadioSettings(bluetooth_load=2.0)), "bluetooth load 2"),
-        (Scene(REGION, air=RadioSettings(carrier_hz=1e6)), "carrier 1e\\+06 Hz"),
-        (Scene(REGION, air=RadioSettings(radius_m=-1.0)), "use at least 0"),
+        (Scene(REGION, radio=RadioSettings(bandwidth_mhz=30)), "bandwidth 30 MHz"),
+        (Scene(REGION, radio=RadioSettings(oversampling=0.5)), "oversampling 0.5"),
+        (Scene(REGION, radio=RadioSettings(time_lapse=0.0)), "time lapse 0"),
+        (Scene(REGION, radio=RadioSettings(bluetooth_load=2.0)), "bluetooth load 2"),
+        (Scene(REGION, radio=RadioSettings(carrier_hz=1e6)), "carrier 1e\\+06 Hz"),
+        (Scene(REGION, radio=RadioSettings(radius_m=-1.0)), "use at least 0"),
     ],
 )
 def test_a_scene_that_cannot_be_gets_one_sentence(scene: Scene, sentence: str) -> None:

@@ -166,7 +166,7 @@ BANDWIDTHS_MHZ = (20, 40, 80, 160)
 
 
 class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a receiver in a region picks up. The numbers are a choice of this project: a flat, a cheap receiver in it."""
+    """What a receiver in a region picks up. All numbers are a choice of this project: a flat, a cheap receiver."""
 
     carrier_hz: float = 2.437e9  #: Wi-Fi channel 6, and in the middle of Bluetooth's band
     bandwidth_mhz: int = 20  #: 20: 802.11g frames; 40, 80, 160: 802.11ac, which in reality is at 5 GHz

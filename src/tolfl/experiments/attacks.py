@@ -15,7 +15,7 @@ import msgspec
 from tolfl.core.spec import DefenceSpec
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.setups import SETUPS
-from tolfl.experiments.result_rows import Row, named, pivot, rows_of, where
+from tolfl.experiments.result_rows import Row, named, rows_of, where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -66,14 +66,18 @@ def attack_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, A
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    defences, lines = pivot(rows, "attack", "defence", _cell)
+    defences = named(rows, "defence")
+    lines = [
+        (attack, *(_cell(where(rows, attack=attack, defence=defence)) for defence in defences))
+        for attack in named(rows, "attack")
+    ]
     settings = {row["defence"]: row["set"].partition(";")[0] for row in rows if row["set"]}
     notes = (
         "AUROC, mean ± standard deviation over repetitions, each on a split of its own; 'n lost': so many of them "
         "diverged and left no model, the mean is over the others.",
         f"Defences: {'; '.join(f'{name}: {text}' for name, text in settings.items())}.",
     )
-    table = Table("AUROC by attack and defence", ("attack", *defences), lines, notes)
+    table = Table("AUROC by attack and defence", ("attack", *defences), tuple(lines), notes)
     return ExperimentReport("liars", "Devices that lie, and defences", list(rows), [table], _verdicts(rows))
 
 

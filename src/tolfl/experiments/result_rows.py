@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,43 +56,28 @@ def scheme_label(row: Row) -> str:
 
 def rows_of(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
     """Return one row per repetition of a job, with the columns of the job; one that diverged has no scores."""
-    spec, rows = job.spec, []
+    rows = []
     for index, one in enumerate(repetitions):
-        row: dict[str, Any] = {
-            "data": spec.data,
-            "scheme": spec.scheme,
-            "policy": spec.on_head_failure,
-            "fail": spec.fail,
-            "devices": spec.devices,
-            "clusters": one.summary and one.summary["n_clusters"],
-            "rounds": spec.rounds,
-            "split": index % spec.splits,
-            "seed": one.spec.seed,
-            "job": one.key,
-        }
-        rows.append({**job.tags, **row, **{name: one.summary and one.summary[name] for name in _KEPT}})
+        sizes = {"clusters": one.summary and one.summary["n_clusters"], "rounds": job.spec.rounds}
+        rows.append({**_what(job, index, one), **sizes, **{name: one.summary and one.summary[name] for name in _KEPT}})
     return rows
 
 
 def plain_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:
     """Return the rows of the plain baselines, which saw the data of a job's repetitions."""
-    spec = job.spec
     return [
-        {
-            **job.tags,
-            "data": spec.data,
-            "scheme": name,
-            "policy": "",
-            "fail": "",
-            "devices": spec.devices,
-            "split": index % spec.splits,
-            "seed": one.spec.seed,
-            "job": one.key,
-            "auroc": value,
-        }
+        {**_what(job, index, one), "scheme": name, "policy": "", "fail": "", "auroc": value}
         for index, one in enumerate(repetitions)
         for name, value in (one.summary or {"baselines": {}})["baselines"].items()
     ]
+
+
+def _what(job: Job, index: int, one: Repetition) -> dict[str, Any]:
+    """Return what every row of a job says, with its own columns first."""
+    spec = job.spec
+    names = {"data": spec.data, "scheme": spec.scheme, "policy": spec.on_head_failure, "fail": spec.fail}
+    split = index % spec.splits
+    return {**job.tags, **names, "devices": spec.devices, "split": split, "seed": one.spec.seed, "job": one.key}
 
 
 def named(rows: Iterable[Row], column: str) -> list[Any]:
@@ -114,7 +99,7 @@ def by_split(rows: Iterable[Row], method: Method, **values: object) -> dict[Hash
     return {unit: [value for _, value in sorted(found)] for unit, found in sorted(units.items())}
 
 
-def mean_sd(values: Sequence[float | None], form: str = ".3f") -> str:
+def mean_sd(values: Iterable[float | None], form: str = ".3f") -> str:
     """Return mean and standard deviation over seeds as text; a dash where there is nothing.
 
     >>> mean_sd([0.5, 0.7, None]), mean_sd([0.5]), mean_sd([])
@@ -141,15 +126,3 @@ def mean_spreads(units: Units) -> str:
     over_seeds = f"/{statistics.fmean(inside) ** 0.5:.3f}" if inside else ""
     spread = f" ±{over_splits}{over_seeds}" if over_splits != "-" or over_seeds else ""
     return f"{statistics.fmean(means):.3f}{spread}"
-
-
-def pivot(
-    rows: Sequence[Row], down: str, across: str, cell: Callable[[list[Row]], str]
-) -> tuple[list[str], tuple[tuple[str, ...], ...]]:
-    """Return the values of a column to stand across, and one line per value of another, each cell made of its rows."""
-    columns = named(rows, across)
-    lines = tuple(
-        (str(value), *(cell(where(rows, **{down: value, across: column})) for column in columns))
-        for value in named(rows, down)
-    )
-    return [str(column) for column in columns], lines

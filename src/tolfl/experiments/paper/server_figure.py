@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band, new_figure
 from tolfl.core.records import Evaluated
@@ -111,34 +113,30 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
     )
 
 
-def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:
-    return where(rows, scheme=curve[0], policy=curve[1])
+def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[list[float]]:
+    """Return a curve's losses, seed by seed."""
+    return [row["losses"] for row in where(rows, scheme=curve[0], policy=curve[1])]
 
 
-def _last(rows: Sequence[Row], curve: tuple[str, str]) -> list[float]:
-    return [row["losses"][-1] for row in _curves(rows, curve)]
-
-
-def _at_failure(rows: Sequence[Row], curve: tuple[str, str]) -> list[float]:
-    return [row["losses"][row["failed_after"] - 1] for row in _curves(rows, curve)]
-
-
-def _minus(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    return [a - b for a, b in zip(ours, theirs, strict=True)]
+def _ends(rows: Sequence[Row], curve: tuple[str, str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a curve's losses at the failure and in the end, one per seed."""
+    at_failure, curves = rows[0]["failed_after"] - 1, _curves(rows, curve)
+    return np.array([losses[at_failure] for losses in curves]), np.array([losses[-1] for losses in curves])
 
 
 def _table(rows: Sequence[Row]) -> Table:
     shown = []
     for name in named(rows, "data"):
         of_data = where(rows, data=name)
-        sbt = _last(of_data, ("sbt", "elect"))
+        _, sbt = _ends(of_data, ("sbt", "elect"))
         for curve in CURVES:
-            last = _last(of_data, curve)
-            by_device = [loss for row in _curves(of_data, curve) for loss in row["last_losses_by_device"].values()]
+            at_failure, last = _ends(of_data, curve)
+            own = where(of_data, scheme=curve[0], policy=curve[1])
+            by_device = [loss for row in own for loss in row["last_losses_by_device"].values()]
             extremes = f"{min(by_device):.3f} to {max(by_device):.3f}"
             layout = f" (k = {of_data[0]['k']})" if curve[0] == "tol-fl" else ""
-            cells = (name, _NAMES[curve] + layout, mean_sd(_at_failure(of_data, curve)), mean_sd(last), extremes)
-            shown.append((*cells, mean_sd(_minus(last, sbt), "+.3f")))
+            cells = (name, _NAMES[curve] + layout, mean_sd(at_failure), mean_sd(last), extremes)
+            shown.append((*cells, mean_sd(last - sbt, "+.3f")))
     first = rows[0]
     n_seeds = len({row["seed"] for row in rows})
     notes = (
@@ -152,19 +150,13 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
     name = rows[0]["data"]
-    sbt, alone = _last(rows, ("sbt", "elect")), _last(rows, ("fl", "isolate"))
-    frozen, elect, drop = (
-        _last(rows, ("fl", "freeze")),
-        _last(rows, ("tol-fl", "elect")),
-        _last(rows, ("tol-fl", "drop")),
-    )
-    gone_on = _minus(sbt, _at_failure(rows, ("sbt", "elect")))
-    largest = max(abs(value) for value in _minus(elect, sbt))
+    (_, alone), (before, sbt), (_, elect), (_, drop), (_, frozen) = (_ends(rows, curve) for curve in CURVES)
+    largest = float(np.abs(elect - sbt).max())
     return [
-        _below(f"{name}: together (SBT) the loss ends below that of devices alone", _minus(sbt, alone)),
-        _below(f"{name}: SBT goes on learning after the failure", gone_on),
-        _below(f"{name}: Tol-FL (drop, the paper's rule) ends below devices alone", _minus(drop, alone)),
-        _below(f"{name}: Tol-FL (drop) ends below training that stops", _minus(drop, frozen)),
+        _below(f"{name}: together (SBT) the loss ends below that of devices alone", sbt - alone),
+        _below(f"{name}: SBT goes on learning after the failure", sbt - before),
+        _below(f"{name}: Tol-FL (drop, the paper's rule) ends below devices alone", drop - alone),
+        _below(f"{name}: Tol-FL (drop) ends below training that stops", drop - frozen),
         Verdict(
             f"{name}: Tol-FL (elect) loses what SBT loses, one device",
             largest == 0,
@@ -173,9 +165,9 @@ def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
     ]
 
 
-def _below(claim: str, differences: Sequence[float]) -> Verdict:
+def _below(claim: str, differences: NDArray[np.float64]) -> Verdict:
     """Return a verdict on a claim that must hold for every seed."""
-    n_below = sum(value < 0 for value in differences)
+    n_below = int((differences < 0).sum())
     evidence = f"difference {mean_sd(differences, '+.3f')}; {n_below} of {len(differences)} seeds"
     return Verdict(claim, n_below == len(differences), evidence)
 
@@ -198,11 +190,11 @@ def _plot(rows: Sequence[Row]) -> Figure:
 
 def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     failed_after, rounds = rows[0]["failed_after"], rows[0]["rounds"]
-    shared = [row["losses"][:failed_after] for row in _curves(rows, CURVES[0])]
+    shared = [losses[:failed_after] for losses in _curves(rows, CURVES[0])]
     draw_band(axes, range(1, failed_after + 1), shared, "0.35", "before: the same for all", width=1.4)
     for curve in CURVES:
         colour, line, width = _STYLES[curve]
-        curves = [_padded(row["losses"], rounds)[failed_after - 1 :] for row in _curves(rows, curve)]
+        curves = [_padded(losses, rounds)[failed_after - 1 :] for losses in _curves(rows, curve)]
         # Five bands on one spot cannot be told apart; the table has the spread of the thin lines.
         is_paper = curve in CURVES[:2]
         draw_band(axes, range(failed_after, rounds + 1), curves, colour, _NAMES[curve], line, width, is_paper)

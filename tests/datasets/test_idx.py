@@ -10,7 +10,7 @@ import pytest
 
 from tests.datasets.written import idx, idx_files, write_idx
 from tolfl.core.errors import DataError
-from tolfl.datasets.picture_files import CLASS_NAMES, read_idx_pictures
+from tolfl.datasets.public_files import CLASS_NAMES, read_idx_pictures
 
 
 def test_pictures_stay_bytes_and_the_publishers_test_set_is_marked(tmp_path: Path) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import msgspec
+import numpy as np
 
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
-from tolfl.datasets.comms_ml import read_comms_ml
 from tolfl.datasets.federated import FederatedDataset
 from tolfl.datasets.own_table import agreed, read_table
-from tolfl.datasets.picture_files import read_cifar, read_idx_pictures
-from tolfl.datasets.public_sets import PUBLIC_SETS, find
+from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_ds
+from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
 from tolfl.datasets.raw import RawData
 from tolfl.datasets.split import federate
+from tolfl.signals import CommsMLSamples, comms_ml
 from tolfl.tables import Schema
 from tolfl.tables.folders import is_recording
 
@@ -86,8 +89,6 @@ def load_public(name: str, data_dir: str = "", colour: bool = False, fine: bool 
     if name.startswith("cifar"):
         return read_cifar(folder, name, colour, fine)
     if name == "wsn-ds":
-        from tolfl.datasets.wsn_ds import read_wsn_ds  # noqa: PLC0415  (pyarrow is an extra)
-
         return read_wsn_ds(folder)
     return read_idx_pictures(folder, name)
 
@@ -147,3 +148,55 @@ def are_settled(states: tuple[FileState, ...]) -> bool:
     """Return whether the last change lies so far back that the next one cannot leave the same states."""
     newest_ns = max((time_ns for one in states for time_ns in (one.modified_ns, one.changed_ns)), default=0)
     return time.time_ns() - newest_ns >= _SETTLED_S * 1e9
+
+
+# -- Comms-ML: generated once, then kept in the user's cache -----------------------------------------------------------
+
+#: Part of the name of a cached file: raise it with every change of what is generated.
+_GENERATION = 1
+
+
+def read_comms_ml(settings: CommsMLSettings) -> RawData:
+    """Return the samples of a region as classes `region-1` to `region-3`, anomalies by their kind."""
+    name = "comms-ml-published" if settings.variant == "published" else "comms-ml"
+    path = cache_dir() / f"{name}-{_fingerprint(settings)}.npz"
+    arrays = _cached(path)
+    if arrays is None:
+        arrays = _arrays(comms_ml(settings.seed, settings))
+        _keep(path, arrays)
+    labels = np.where(arrays["kind"] == "typical", np.char.add("region-", arrays["region"].astype(str)), arrays["kind"])
+    names = tuple(arrays["feature_names"].tolist())
+    return RawData(name, arrays["features"], labels.astype(str), times=arrays["start_s"], feature_names=names)
+
+
+def _arrays(samples: CommsMLSamples) -> dict[str, np.ndarray]:
+    return {
+        "features": samples.features,
+        "region": samples.region,
+        "start_s": samples.start_s,
+        "kind": samples.kind,
+        "feature_names": np.array(samples.feature_names),
+    }
+
+
+def _fingerprint(settings: CommsMLSettings) -> str:
+    return hashlib.sha256(msgspec.json.encode([_GENERATION, settings])).hexdigest()[:12]
+
+
+def _cached(path: Path) -> dict[str, np.ndarray] | None:
+    """Return what was kept; None if there is nothing that can be read, in which case it is made again."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            return {name: kept[name] for name in ("features", "region", "start_s", "kind", "feature_names")}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+
+
+def _keep(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Keep arrays for the next time. A home that cannot be written only costs seconds then."""
+    scratch = path.with_name(f"{path.name}.part")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        scratch.replace(path)

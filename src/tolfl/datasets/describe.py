@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tolfl.datasets.federated import FederatedDataset, Samples
-from tolfl.datasets.picture_files import CLASS_NAMES
+from tolfl.datasets.public_files import CLASS_NAMES
 from tolfl.datasets.raw import in_order
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
-from tolfl.datasets.picture_files import CLASS_NAMES
+from tolfl.datasets.public_files import CLASS_NAMES
 from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.datasets.split import choose
 from tolfl.experiments.experiment import Experiment, Options

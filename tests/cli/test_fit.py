@@ -125,7 +125,7 @@ def test_a_missing_value_is_refused_or_filled_on_request(folder: Path) -> None:
     filled = run("fit", "holes.csv", *ROLES, *PCA, "--out", "model", "--fill-missing")
 
     assert (refused.code, refused.out) == (2, "")
-    assert "holes.csv: data row 5: 'humidity [%]' is missing (1 values are)" in refused.err
+    assert "holes.csv: data row 5: 'humidity [%]' is missing; " in refused.err
     assert filled.code == 0
     assert "1 missing values are taken as the usual value of their column" in filled.err
 

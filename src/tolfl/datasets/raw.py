@@ -80,9 +80,9 @@ class RawData:
             row, column = (int(place) for place in np.argwhere(gaps)[0])
             name = word_column(self.names[column]) or self.names[column]
             number = int(np.arange(self.n_samples)[rows][row]) + 1
-            raise DataError(
-                f"{self.name}: data row {number}: {name!r} is missing ({int(gaps.sum())} values are); {advice}"
-            )
+            n_more = int(gaps.sum()) - 1
+            others = f" ({n_more} more {'is' if n_more == 1 else 'are'})" if n_more else ""
+            raise DataError(f"{self.name}: data row {number}: {name!r} is missing{others}; {advice}")
         return values
 
     def gaps(self, values: Samples) -> NDArray[np.bool_]:

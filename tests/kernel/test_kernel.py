@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernel.building import PORTABLE, Builds
+from tests.kernel.building import PORTABLE, Builds, library_in_use
 from tests.kernel.cases import bits, numbers, weights_of
 from tests.kernel.reference import trained
 from tolfl.core.contribution import GLOBAL, Contribution
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import TrainSettings
 from tolfl.kernel import Kernel, Layer, Network, TrainJob, kernel
-from tolfl.kernel.building import BuildError
+from tolfl.kernel.building import BuildError, library_name
 from tolfl.kernel.compiled import CompiledKernel
 from tolfl.kernel.fallback import NumpyKernel, fma
 from tolfl.kernel.jobs import Floats
@@ -217,11 +217,12 @@ def test_a_network_that_cannot_be_computed_is_refused(layers: tuple[Layer, ...],
 
 # -- which kernel is used -----------------------------------------------------------------------------------------
 
-#: As where the package was built without a compiler.
+#: As where the package was built without a compiler, or with the library of another machine.
 PROGRAM = """
+import os
 from pathlib import Path
 import tolfl.kernel
-tolfl.kernel.HERE = Path("/nowhere")
+tolfl.kernel.HERE = Path(os.environ.get("KERNEL_FOLDER", "/nowhere"))
 chosen = tolfl.kernel.chosen_kernel()
 print(chosen.kernel.name.split()[0] + ";" + chosen.problem)
 """
@@ -262,6 +263,31 @@ def test_a_compiler_that_computes_other_numbers_is_not_believed(tmp_path: Path) 
     found = chosen_with(CC=str(wrong), XDG_CACHE_HOME=str(tmp_path))
 
     assert found.stdout.startswith("NumPy;what was compiled computes other numbers")
+    # What it made is gone, so another compiler is of use.
+    assert chosen_with(XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "compiled;"
+
+
+def test_a_cached_library_that_cannot_be_loaded_is_compiled_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "tolfl" / "kernel"
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / library_name()).write_bytes(b"torn")
+
+    assert "cannot be loaded" in chosen_with(XDG_CACHE_HOME=str(tmp_path)).stdout
+    assert chosen_with(XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "compiled;"
+
+
+@pytest.mark.parametrize(("compiler", "chosen"), [("cc", "compiled;"), ("no-such-compiler", "NumPy;")])
+def test_an_installed_library_that_cannot_be_loaded_is_compiled_for_the_cache(
+    compiler: str, chosen: str, tmp_path: Path
+) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / library_name()).write_bytes(b"for another C library")
+
+    found = chosen_with(CC=compiler, XDG_CACHE_HOME=str(tmp_path), KERNEL_FOLDER=str(installed))
+
+    assert found.stdout.startswith(chosen)
+    assert ("cannot be loaded" in found.stdout and "no C compiler" in found.stdout) == (chosen == "NumPy;")
 
 
 def test_a_cache_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
@@ -296,9 +322,10 @@ def test_a_library_from_another_source_is_refused(builds: Builds) -> None:
         CompiledKernel(path)
 
 
-def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_bytes", [0, 20, 64, 30_000, -1])
+def test_a_torn_library_is_refused_and_does_not_end_the_process(n_bytes: int, tmp_path: Path) -> None:
     path = tmp_path / "torn.so"
-    path.write_bytes(b"\x7fELF and no more")
+    path.write_bytes(library_in_use().read_bytes()[:n_bytes])
 
     with pytest.raises(BuildError, match="cannot be loaded"):
         CompiledKernel(path)

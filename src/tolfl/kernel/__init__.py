@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -91,15 +93,40 @@ class KernelError(TolFLError, RuntimeError):
 @lru_cache(maxsize=1)
 def chosen_kernel() -> ChosenKernel:
     """Return the library that was installed, one that is compiled now, or the kernel in NumPy and why."""
+    problems = []
+    for find in (_packaged, _cached):
+        try:
+            if (found := find()) is not None:
+                return ChosenKernel(found)
+        except BuildError as error:
+            problems.append(str(error))
+    problem = "; ".join(problems)
+    if os.environ.get("TOLFL_KERNEL_REQUIRED", "") not in {"", "0"}:
+        raise KernelError(problem)
+    return ChosenKernel(NumpyKernel(), problem)
+
+
+def _packaged() -> Kernel | None:
+    """Return the library that was installed, if there is one."""
+    path = HERE / library_name()
+    return _checked(path) if path.is_file() else None
+
+
+def _cached() -> Kernel:
+    """Return the library in the user's cache; one that is of no use there is compiled anew at the next start."""
+    path = built_when_used()
     try:
-        packaged = HERE / library_name()
-        found = CompiledKernel(packaged if packaged.is_file() else built_when_used())
-        check_kernel(found)
-    except BuildError as error:
-        if os.environ.get("TOLFL_KERNEL_REQUIRED", "") not in {"", "0"}:
-            raise KernelError(str(error)) from error
-        return ChosenKernel(NumpyKernel(), str(error))
-    return ChosenKernel(found)
+        return _checked(path)
+    except BuildError:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _checked(path: Path) -> Kernel:
+    found = CompiledKernel(path)
+    check_kernel(found)
+    return found
 
 
 def kernel() -> Kernel:

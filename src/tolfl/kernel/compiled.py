@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import struct
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
@@ -53,6 +55,22 @@ _JOB = np.dtype(
 )
 
 
+def _check_whole(path: Path) -> None:
+    """Raise `OSError` for a library that ends too early: to load it would end the process."""
+    with path.open("rb") as file:
+        header = file.read(64)
+        n_bytes = file.seek(0, os.SEEK_END)
+    if len(header) < 64 or header[:5] != b"\x7fELF\x02":
+        return  # whoever loads it says what is wrong with it
+    order = "<" if header[5] == 1 else ">"
+    (sections,), (size, number) = (
+        struct.unpack_from(f"{order}Q", header, 40),
+        struct.unpack_from(f"{order}HH", header, 58),
+    )
+    if n_bytes < sections + size * number:  # they are the last thing in the file
+        raise OSError("it is torn")
+
+
 class CompiledKernel:
     """The kernel in a shared library.
 
@@ -66,6 +84,7 @@ class CompiledKernel:
 
     def __init__(self, path: Path, variant: str = "") -> None:
         try:
+            _check_whole(path)
             library = ctypes.CDLL(str(path))
             library.tolfl_source.restype = library.tolfl_variant.restype = c_char_p
         except (OSError, AttributeError) as error:

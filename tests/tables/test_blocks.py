@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import DataError
-from tolfl.tables import Reading, Schema, blocks, blocks_of, settle, spooled
+from tolfl.tables import Reading, Rows, Schema, blocks, blocks_of, settle, spooled
 from tolfl.tables.block_reader import _of_stream
+from tolfl.tables.schema import Column
 
 ROWS = np.round(np.random.default_rng(0).normal(size=(40, 3)), 3)
 NAMES = ("a", "b [dB]", "c")
@@ -147,6 +148,25 @@ def test_json_lines_need_not_all_have_all_columns() -> None:
     values = Schema.from_features(["a", "b", "c"]).rows(block).values
 
     np.testing.assert_array_equal(values, [[1, 2, 3], [4, np.nan, 5], [np.nan] * 3])
+
+
+def test_a_json_line_means_the_same_alone_and_among_others() -> None:
+    """A pipe brings lines one by one: a date, a number or an object may be a word, and a word stands for no number."""
+    words = ['"beta"', '"2024-01-31"', "12", "3.0", "true", '{"a": 1}', "[1, 2]", "null"]
+    others = ["1.5", '"2.5"', '{"a": 1}', '"2024-01-31"', "[1]", "7", "null", "true"]
+    lines = [b'{"n": %s, "w": %s}\n' % (n.encode(), w.encode()) for n, w in zip(others, words, strict=True)]
+    schema = Schema((Column("n"), Column("w", "words")))
+
+    def rows_of(text: bytes) -> Rows:
+        (block,) = _of_stream(io.BufferedReader(Trickle(text, [])), "pipe", "", Reading())
+        return schema.rows(block)
+
+    whole = rows_of(b"".join(lines))
+    assert sorted(whole.errors) == [2, 3, 4]
+    for place, line in enumerate(lines):
+        alone = rows_of(line)
+        assert list(alone.errors) == [0] * (place in whole.errors)
+        np.testing.assert_array_equal(alone.values[0], whole.values[place])
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-8-sig"])

@@ -102,6 +102,7 @@ def packed(files: dict[str, str]) -> bytes:
         (b"a,b\r1,2\r", "its lines end in CR alone"),
         (packed({"xl/workbook.xml": "<x/>"}), "an archive or a workbook (with xl/workbook.xml); unpack it, or save"),
         (b'{"a": 1}\nnothing\n', "data row 2: no JSON object"),
+        (b'{\n  "a": 1\n}\n', "data row 1: no JSON object"),
     ],
 )
 def test_a_csv_file_that_is_none(tmp_path: Path, data: bytes, sentence: str) -> None:

@@ -229,6 +229,12 @@ def test_numbers_of_other_countries(tmp_path: Path, written: str, number: float)
     assert raw.samples.tolist() == [[number, 0.5]]
 
 
+def test_a_swiss_spreadsheet_groups_by_apostrophes(tmp_path: Path) -> None:
+    raw = read_table(csv(tmp_path / "t.csv", "a;b\n1\u2019234.50;0.5\n-12\u2019345.00;1.5\n"))
+
+    assert raw.samples.tolist() == [[1234.5, 0.5], [-12345, 1.5]]
+
+
 @pytest.mark.parametrize("time", ["31.02.2024", "13/13/2024", "1/2/2024 25:00", "1/2/2024 13:00 PM", "9:61"])
 def test_a_day_or_an_hour_that_is_none_is_no_time(tmp_path: Path, time: str) -> None:
     with pytest.raises(DataFileError, match=r"data row 2: '.*' in column 't' is no time"):

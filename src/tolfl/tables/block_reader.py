@@ -499,13 +499,24 @@ def _with_empty_rows(table: pa.Table, places: list[int]) -> pa.Table:
 def _json_lines(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     for lines in _chained(start, more):
         try:
-            table = pa_json.read_json(pa.BufferReader(lines), pa_json.ReadOptions(use_threads=False))
+            table = _as_written(lines)
         except (pa.ArrowException, UnicodeDecodeError):
             table = None
         if table is None or not _has_all_lines(table.num_rows, lines):
             yield _objects(_decoded(lines, name))
         else:
             yield table.rename_columns([one.strip() for one in table.column_names]), {}
+
+
+def _as_written(lines: bytes) -> pa.Table:
+    """Return JSON lines as a table, dates as text: what a word is must not depend on the words in its block."""
+    options = pa_json.ReadOptions(use_threads=False)
+    table = pa_json.read_json(pa.BufferReader(lines), options)
+    dates = [pa.field(one.name, pa.string()) for one in table.schema if pa.types.is_temporal(one.type)]
+    if not dates:
+        return table
+    parse = pa_json.ParseOptions(explicit_schema=pa.schema(dates))
+    return pa_json.read_json(pa.BufferReader(lines), options, parse).select(table.column_names)
 
 
 def _objects(lines: str) -> tuple[pa.Table, Errors]:
@@ -537,4 +548,4 @@ def _column(values: list[object]) -> pa.Array:
 def _as_text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

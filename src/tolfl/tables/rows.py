@@ -112,6 +112,8 @@ def _match(schema: Schema, block: Block) -> dict[str, pa.Array]:
         if column.name not in found:
             continue
         kind = found[column.name].type
+        if block.is_ragged and not (block.first == 1 and block.n_rows >= _CERTAIN_ROWS):
+            continue  # a line of JSON lines has types of its own, and spoils no other
         if column.kind == "words" and is_number(kind) and found[column.name].null_count < block.n_rows:
             raise DataFileError(block.source, f"column {column.name!r} holds numbers ({kind}), words were trained on")
         if column.kind == "number" and not (is_number(kind) or is_text(kind) or pa.types.is_null(kind)):

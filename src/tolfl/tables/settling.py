@@ -148,6 +148,9 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     n_rows: Counter[str] = Counter()  #: by source
     first_names: set[str] = set()
     for block in blocks:
+        if block.errors:
+            place = min(block.errors)
+            raise block.error(place, f"{block.errors[place]}; correct the row")
         if not first_names:
             source = block.source
             check_names(list(block.table.column_names), source)
@@ -157,9 +160,6 @@ def settle(  # noqa: PLR0912  (one argument per flag)
             different = ", ".join(map(repr, sorted(set(block.table.column_names) ^ first_names)[:5]))
             raise DataFileError(block.source, f"its columns are not those of {source} (different: {different}); "
                                 "give all the same")  # fmt: skip
-        if block.errors:
-            place = min(block.errors)
-            raise block.error(place, f"{block.errors[place]}; correct the row")
         roles = Roles(*(getattr(roles, role) or block.roles.get(role, "") for role in ("device", "label", "time")))
         beside.update(block.beside)
         for name in block.table.column_names:

@@ -25,13 +25,16 @@ _NAMELESS = pa.array(sorted(_NULLS))
 
 NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 POINT_NUMBER = r"^[+-]?[0-9]*[.][0-9]+([eE][+-]?[0-9]+)?$"
+#: Between groups of three digits, beside the mark that is not the decimal one; x{2019} is the Swiss apostrophe.
+_BLANKS = r" '\x{2019}\x{a0}\x{202f}"
 #: With a decimal comma for certain: 1,234 may be a thousand, 0,234 and 1234,5 and 1.234,5 may not.
 COMMA_NUMBER = (
-    r"^[+-]?([0-9]{1,3}([. '\x{a0}\x{202f}][0-9]{3})+,[0-9]+|0,[0-9]+|[0-9]{4,},[0-9]+|[0-9]+,([0-9]{1,2}|[0-9]{4,}))$"
+    rf"^[+-]?([0-9]{{1,3}}([.{_BLANKS}][0-9]{{3}})+,[0-9]+|0,[0-9]+|[0-9]{{4,}},[0-9]+"
+    r"|[0-9]+,([0-9]{1,2}|[0-9]{4,}))$"
 )
 _GROUPED = {  #: thousands: with decimals behind them, or twice; with a comma that is certain, once will do
-    ".": r"^[+-]?[0-9]{1,3}(([, '\x{a0}\x{202f}][0-9]{3})+[.][0-9]+|([, '\x{a0}\x{202f}][0-9]{3}){2,})$",
-    ",": r"^[+-]?[0-9]{1,3}([. '\x{a0}\x{202f}][0-9]{3})+(,[0-9]+)?$",
+    ".": rf"^[+-]?[0-9]{{1,3}}(([,{_BLANKS}][0-9]{{3}})+[.][0-9]+|([,{_BLANKS}][0-9]{{3}}){{2,}})$",
+    ",": rf"^[+-]?[0-9]{{1,3}}([.{_BLANKS}][0-9]{{3}})+(,[0-9]+)?$",
 }
 _TIME = (
     r"^([0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2})"
@@ -47,7 +50,7 @@ _WRITTEN_TIME = (
 _SIGNS = r"^([+-]?)[$€£¥][ \x{a0}]?|[ \x{a0}\x{202f}]?[%$€£¥]$"
 _NOT_FINITE = "^[+-]?(?i:inf(inity)?|nan)$"
 _FLAGS = pa.array(["false", "true"])
-_GROUPING = {".": r"[, '\x{a0}\x{202f}]", ",": r"[. '\x{a0}\x{202f}]"}
+_GROUPING = {".": f"[,{_BLANKS}]", ",": f"[.{_BLANKS}]"}
 _TIME_TYPES = (pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PROBED = 16  #: values, before all are cast
 _MONTHS, _YEARS = 12, 1000  #: a number above is no month, one from there on is a year
@@ -86,6 +89,8 @@ def words(array: pa.Array, missing: pa.Array = MISSING) -> pa.Array:
         if pa.types.is_floating(array.type):
             return pa.array([None if text is None or text == "nan" else text.removesuffix(".0")
                              for text in array.cast(pa.string()).to_pylist()], pa.string())  # fmt: skip
+        if pa.types.is_nested(array.type):
+            return pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
         return array.cast(pa.string())
     text = pc.utf8_trim_whitespace(array)
     return pc.if_else(pc.is_in(text, missing), None, text)

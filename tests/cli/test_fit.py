@@ -130,6 +130,19 @@ def test_a_missing_value_is_refused_or_filled_on_request(folder: Path) -> None:
     assert "1 missing values are taken as the usual value of their column" in filled.err
 
 
+def test_a_missing_word_is_one_missing_value(folder: Path) -> None:
+    """A word has 33 features."""
+    words = ["eco", "boost", "", "none", "?", *["off"] * 35]
+    write_lines(folder / "words.csv", ["power,mode", *(f"{row % 7}.5,{word}" for row, word in enumerate(words))])
+    refused = run("fit", "words.csv", "--out", "model")
+    filled = run("fit", "words.csv", "--out", "model", "--fill-missing")
+    scored = run("score", "model", "words.csv")
+
+    assert "words.csv: data row 3: 'mode' is missing (1 more is); " in refused.err
+    assert "2 missing values are taken as the usual value of their column" in filled.err
+    assert "2 missing values are taken as the usual value of their column" in scored.err
+
+
 def test_odd_but_usable_tables_are_used(folder: Path) -> None:
     lines = lines_of_buildings(40)
     # A constant column, and a device with a single row.

@@ -210,6 +210,13 @@ def test_any_number_of_words_will_do(tmp_path: Path) -> None:
     assert (raw.samples[:, :32].sum(axis=1) == 1).all()
 
 
+def test_none_is_a_word_among_words_and_missing_among_numbers(tmp_path: Path) -> None:
+    raw = read_table(csv(tmp_path / "t.csv", "edge,n\nnone,1\nround,none\nNone,3\n"))
+
+    assert raw.missing is not None
+    assert raw.missing[:, [0, 33]].tolist() == [[False, False], [False, True], [True, False]]
+
+
 @pytest.mark.parametrize(
     ("written", "number"),
     [

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError
 from tolfl.datasets.federated import Samples
-from tolfl.tables.schema import name_and_unit, word_column
+from tolfl.tables.schema import name_and_unit, value_features, word_column
 
 if TYPE_CHECKING:
     from tolfl.tables import Schema
@@ -80,7 +80,7 @@ class RawData:
             row, column = (int(place) for place in np.argwhere(gaps)[0])
             name = word_column(self.names[column]) or self.names[column]
             number = int(np.arange(self.n_samples)[rows][row]) + 1
-            n_more = int(gaps.sum()) - 1
+            n_more = self.n_missing(values) - 1
             others = f" ({n_more} more {'is' if n_more == 1 else 'are'})" if n_more else ""
             raise DataError(f"{self.name}: data row {number}: {name!r} is missing{others}; {advice}")
         return values
@@ -89,6 +89,10 @@ class RawData:
         """Return which values are missing and should not be."""
         may_miss = np.array([bool(name_and_unit(name)[3]) for name in self.names])
         return np.asarray(np.isnan(values) & ~may_miss)
+
+    def n_missing(self, values: Samples) -> int:
+        """Return how many values are missing and should not be; a word is one, however many features it has."""
+        return int(self.gaps(values)[:, value_features(self.names)].sum())
 
 
 def in_order(names: Sequence[str]) -> tuple[str, ...]:

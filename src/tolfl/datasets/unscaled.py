@@ -53,7 +53,7 @@ def unscaled(
         places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
     advice = "" if fill_missing else "fill them in, leave the rows out, or use --fill-missing"
     values = raw.values(slice(None), advice)
-    if n_missing := int(raw.gaps(values).sum()) if raw.missing is not None else 0:
+    if n_missing := raw.n_missing(values) if raw.missing is not None else 0:
         told = (*told, f"{n_missing} missing values are taken as the usual value of their column")
     tested = np.concatenate([parts.typical_test, parts.anomalous_test])
     has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0

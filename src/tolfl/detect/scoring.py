@@ -16,7 +16,7 @@ from tolfl.detect.explaining import FeatureShare, top_shares
 from tolfl.detect.measures import measures_of
 from tolfl.detect.novelty import LIMIT
 from tolfl.tables import Block, Reading, Roles, Rows, Schema
-from tolfl.tables.schema import word_column
+from tolfl.tables.schema import value_features, word_column
 
 if TYPE_CHECKING:
     from tolfl.signals.wlan import Networks
@@ -82,6 +82,7 @@ class TableScorer:
         self._n_missing = 0
         #: What is measured may be missing: no signal strength of a second without a frame.
         self._may_miss = measures_of(detector.features.full) > 0
+        self._value_features = value_features(detector.features.names)
 
     def reading(self, raw: str = "", *, follow: bool = False, known: Networks | None = None) -> Reading:
         """Return how a source is read as in training: encoding, windows of captures, tuning of receivers.
@@ -157,7 +158,7 @@ class TableScorer:
         bad = list(rows.errors)
         if self._fills:
             is_missing[bad] = False
-            self._n_missing += int(is_missing.sum())
+            self._n_missing += int(is_missing[:, self._value_features].sum())
             return
         for row in np.flatnonzero(is_missing.any(axis=1)).tolist():
             feature = self.detector.features.names[int(np.argmax(is_missing[row]))]

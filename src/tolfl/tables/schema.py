@@ -150,6 +150,15 @@ def word_column(feature: str) -> str | None:
     return feature.removesuffix(RARITY) if feature.endswith(RARITY) else None
 
 
+def value_features(features: Sequence[str]) -> list[int]:
+    """Return the places of one feature per column: of the many of a word, its rarity. Values are counted by these.
+
+    >>> value_features(["temp", "mode (hash 0)", "mode (hash 1)", "mode (rarity)"])
+    [0, 3]
+    """
+    return [place for place, name in enumerate(features) if not _HASHED.fullmatch(name)]
+
+
 def name_and_unit(name: str) -> tuple[str, Literal["number"], str, str]:
     """Return the name, the kind (unless it holds words), the unit and the measure of a column.
 

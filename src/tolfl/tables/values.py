@@ -20,6 +20,8 @@ Flags = NDArray[np.bool_]
 _NULLS = pa_csv.ConvertOptions().null_values
 #: Words for "no value" in a column that is learned from.
 MISSING = pa.array(sorted({*_NULLS, "None", "none", "NONE", "-", "?"}))
+#: The same in a column of words: "none" is how many a table calls what is not there, or did not happen.
+_WORDLESS = pa.array(sorted({*_NULLS, "None", "-", "?"}))
 #: The same for names of devices and classes: "none" is how many a table calls the rows without an attack.
 _NAMELESS = pa.array(sorted(_NULLS))
 
@@ -175,7 +177,7 @@ def are_times(text: pa.Array) -> pa.Array:
 
 def hashed(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return two hash values of each word, below `N_HASHES` and below `N_COUNTS`; -1 where it is missing."""
-    encoded = words(array).dictionary_encode()
+    encoded = words(array, _WORDLESS).dictionary_encode()
     known = [text.encode() for text in encoded.dictionary.to_pylist()]
     columns = np.array([crc32(text) % N_HASHES for text in known] + [-1], np.int64)
     counted = np.array([crc32(text) // N_HASHES % N_COUNTS for text in known] + [-1], np.int64)

@@ -191,11 +191,9 @@ def by_command_line(halves: Halves, lost: int, seed: int) -> Scored:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("train", "test"):
             getattr(halves, name).to_csv(f"{folder}/{name}.csv", index=False)
-        has_gaps = any(rows.isna().any(axis=None) for rows in (halves.train, halves.test))
-        fill = ["--fill-missing"] if has_gaps else []
         fit = ["fit", "train.csv", "--device-column", "device", "--fail", f"device:{lost}@0", "--seed", str(seed)]
-        said = _tolfl(folder, *fit, *fill, "--out", "model")
-        text = _tolfl(folder, "score", "model", "test.csv", "--device-column", "device", *fill, "--format", "csv")
+        said = _tolfl(folder, *fit, "--fill-missing", "--out", "model")
+        text = _tolfl(folder, "score", "model", "test.csv", "--device-column", "device", "--format", "csv")
     rows = list(csv.DictReader(text.splitlines()))
     scores = np.array([float(row["score"]) for row in rows])
     alarms = np.array([row["verdict"] == "alarm" for row in rows])

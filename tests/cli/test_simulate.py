@@ -49,6 +49,24 @@ def test_json_is_all_that_standard_output_gets(tolfl: Command) -> None:
     assert set(summary["messages"]) == {"unicast", "broadcast", "per_cluster", "hops", "paper"}
 
 
+def test_a_typical_class_is_named_by_a_flag_and_what_is_left_out_is_said_once(tolfl: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{place},{x:.3f},{y:.3f},{'leak' if place % 9 == 0 else 'runs'}"
+        for place, (x, y) in enumerate(rng.normal(size=(90, 2)))
+    ]
+    (tmp_path / "readings.csv").write_text("\n".join(["serial,x,y,state", *rows]) + "\n")
+    data = ("simulate", "--data", "readings.csv", "--label-column", "state", "--devices", "3", "--rounds", "2")
+
+    code, _, err = tolfl(*data)
+    assert code == 2
+    assert "has the classes leak, runs; say which are typical, as in --typical runs" in err
+    code, _, err = tolfl(*data, "--typical", "runs", "--out", "x")
+    assert code == 0
+    assert err.count("not learned from: serial") <= 1  # though a table that was just written is read several times
+    assert RunSpec.from_file(tmp_path / "x" / "spec.toml").dataset.typical == ("runs",)
+
+
 def test_a_run_directory_holds_everything(tolfl: Command, tmp_path: Path) -> None:
     tolfl("simulate", *SMALL, "--out", "x")
 

@@ -270,8 +270,9 @@ def test_classes_are_typical_by_choice_or_by_name() -> None:
     assert choose(raw, DatasetSpec(typical=("Flooding",))) == (("Flooding",), ("Blackhole", "Normal"))
     with pytest.raises(SpecError, match="has no such class; it has Blackhole, Flooding, Normal"):
         choose(raw, DatasetSpec(typical=("normal",)))
-    with pytest.raises(SpecError, match="say which are typical"):
-        choose(raw_data({"u": 3, "v": 3}), DatasetSpec())
+    assert choose(raw_data({"leak": 5, "OK": 3}), DatasetSpec()) == (("OK",), ("leak",))
+    with pytest.raises(SpecError, match="has the classes u, v; say which are typical, as in --typical v"):
+        choose(raw_data({"u": 2, "v": 3}), DatasetSpec())
     with pytest.raises(SpecError, match="has 10 choices, from 0"):
         choose(msgspec_free(raw_data(dict.fromkeys("0123456789", 2)), name="mnist"), DatasetSpec(declared=10))
 

@@ -62,7 +62,7 @@ def _where(name: str, data_dir: str) -> str:
 
 
 @app.command()
-@spec_flags("data_dir devices partition device_column label_column time_column seed", has_file=False)
+@spec_flags("data_dir devices partition device_column label_column typical time_column seed", has_file=False)
 def describe(
     asked: SpecFlags,
     name: Name,

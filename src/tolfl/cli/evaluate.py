@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.fit import FillMissing, Typical
+from tolfl.cli.fit import FillMissing
 from tolfl.cli.flags import Format, spec_from_flags
 from tolfl.cli.inspect_model import Model
 from tolfl.cli.output import indented_json, number, save_figure, show, table_of
@@ -33,7 +33,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         typer.Argument(help="A table or folder with truth, -: standard input, or a data set's name (its test rows)."),
     ],
     label_column: flags.LabelColumn = None,
-    typical: Typical = None,
+    typical: flags.Typical = None,
     device_column: flags.DeviceColumn = None,
     time_column: flags.TimeColumn = None,
     data_dir: flags.DataDir = None,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 @spec_flags(
-    "data data_dir partition device_column label_column time_column devices clusters topology rounds fail lost_model "
-    "seed repetitions",
+    "data data_dir partition device_column label_column typical time_column devices clusters topology rounds fail "
+    "lost_model seed repetitions",
     usual=RunSpec(repetitions=3),  # enough seeds to see a spread
 )
 def compare(
@@ -99,8 +99,8 @@ _USUAL_SAMPLES = 900
 
 
 @spec_flags(
-    "devices rounds data data_dir partition device_column label_column time_column repetitions seed bandwidth_bps "
-    "latency_s uplink seconds_per_sample epochs timing",
+    "devices rounds data data_dir partition device_column label_column typical time_column repetitions seed "
+    "bandwidth_bps latency_s uplink seconds_per_sample epochs timing",
     has_file=False,
 )
 def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.fit import FillMissing, Typical
+from tolfl.cli.fit import FillMissing
 from tolfl.cli.flags import Format
 from tolfl.cli.inspect_model import Model
 from tolfl.cli.output import show
@@ -30,7 +30,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file to write. (default: MODEL.pyz or MODEL.onnx)")] = None,
     data: Annotated[Path | None, typer.Option(help="onnx: a table to compare the graph with the detector on.")] = None,
     label_column: flags.LabelColumn = None,
-    typical: Typical = None,
+    typical: flags.Typical = None,
     fill_missing: FillMissing = False,
     format: flags.HowShown = Format.TABLE,
 ) -> None:

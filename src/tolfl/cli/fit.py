@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Flags that say which data, and those that are fields of a detector's specification.
 _DATA = (
-    "data_dir partition device_column label_column time_column columns ignore encoding window_s step_s per rate centre "
-    "without_bursts devices fail seed"
+    "data_dir partition device_column label_column typical time_column columns ignore encoding window_s step_s per "
+    "rate centre without_bursts devices fail seed"
 )
 _DETECTOR = (
     "model cells scheme clusters rounds on_head_failure contamination false_alarm_rate alarms_per_day "
@@ -38,12 +38,6 @@ _DETECTOR = (
 FillMissing = Annotated[
     bool, typer.Option("--fill-missing", help="Take a missing value as the usual value of its column.")
 ]
-Typical = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A class of the label column that is typical; may be repeated. (default: 0, normal, benign, ...)"
-    ),
-]
 
 
 @flags.spec_flags(_DATA, has_file=False, of_other=(_DETECTOR, DetectorSpec()))
@@ -52,7 +46,6 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     data: Annotated[
         str, typer.Argument(help="A table, capture or recording, a folder with one per device, a data set, or -.")
     ],
-    typical: Typical = None,
     fill_missing: FillMissing = False,
     continue_from: Annotated[
         Path | None, typer.Option("--continue", help="A detector of cells to go on from, with new typical rows.")
@@ -86,7 +79,7 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     before = None if continue_from is None else Detector.load(continue_from)
     target = _target(out, data, force)
     with spooled(data) as source:
-        detector_spec, data_spec = _specs(asked, source, typical or [])
+        detector_spec, data_spec = _specs(asked, source)
         rows, notes = load_training_rows(data_spec, asked.given.get("devices"), fill_missing)
     for note in notes:
         typer.echo(f"tolfl: {note}", err=True)
@@ -126,7 +119,7 @@ def _target(out: Path | None, data: str, force: bool) -> Path:
     return target
 
 
-def _specs(asked: SpecFlags, data: str, typical: list[str]) -> tuple[DetectorSpec, RunSpec]:
+def _specs(asked: SpecFlags, data: str) -> tuple[DetectorSpec, RunSpec]:
     """Return what was asked of the detector and of the data; --set goes to the one that has the field."""
     given = asked.given
     fields: dict[str, Any] = {name: given[name] for name in [*_DETECTOR.split(), "fail", "seed"] if name in given}
@@ -145,8 +138,6 @@ def _specs(asked: SpecFlags, data: str, typical: list[str]) -> tuple[DetectorSpe
     spec = DetectorSpec.from_fields(fields)
     of_run = {name: given[name] for name in _DATA.split() if name in given and name != "fail"}
     run = spec_from_flags(RunSpec(), {**of_run, "data": data}, of_data)
-    if typical:
-        run = msgspec.structs.replace(run, dataset=msgspec.structs.replace(run.dataset, typical=tuple(typical)))
     return spec, run.check()
 
 

@@ -49,7 +49,7 @@ _SECTIONS = {
     "blobs": "samples_per_device n_features",
     "links": "latency_s bandwidth_bps uplink seconds_per_sample speed_spread",
     "dataset": (
-        "partition device_column label_column time_column columns ignore encoding window_s step_s per "
+        "partition device_column label_column typical time_column columns ignore encoding window_s step_s per "
         "rate centre without_bursts"
     ),
     "learn": "run_config node_config python",
@@ -57,6 +57,8 @@ _SECTIONS = {
 _PATHS = {name: f"{section}.{name}" for section, names in _SECTIONS.items() for name in names.split()}
 _PATHS |= {"learn": "learn.what", "data_dir": "dataset.dir"}
 _SHORT = {"devices": "-n", "clusters": "-k"}
+#: Flags that are given once for each of several values, since a value may hold a comma.
+_REPEATED = {"typical"}
 
 
 def flag(parameter: str, usual: msgspec.Struct | None = None) -> Any:
@@ -82,6 +84,7 @@ def _steps(parameter: str, of: msgspec.Struct | None) -> list[str]:
 DataDir = Annotated[str | None, flag("data_dir")]
 DeviceColumn = Annotated[str | None, flag("device_column")]
 LabelColumn = Annotated[str | None, flag("label_column")]
+Typical = Annotated[list[str] | None, flag("typical")]
 TimeColumn = Annotated[str | None, flag("time_column")]
 Encoding = Annotated[str | None, flag("encoding")]
 
@@ -203,6 +206,8 @@ def spec_flags(
 
 def _flag_type(parameter: str, of: msgspec.Struct) -> Any:
     """Return what a flag takes; what its value may be is checked where the specification is made."""
+    if parameter in _REPEATED:
+        return list[str] | None
     kind = type_at(type(of), _steps(parameter, of))
     while get_origin(kind) is Annotated or NoneType in get_args(kind):
         kind = get_args(kind)[0]

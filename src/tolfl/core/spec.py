@@ -149,7 +149,12 @@ class DatasetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dir: Annotated[str, Meta(title="Where data sets lie. (default: TOLFL_DATA, the user's cache)")] = ""
     # -- classes
     declared: AtLeast0 = 0  #: which of the data set's declared choices of anomalous classes
-    typical: tuple[str, ...] = ()  #: typical classes of one's own choice; all others are anomalous unless named
+    typical: Annotated[
+        tuple[str, ...],
+        Meta(
+            title="A class of the label column that is typical; may be repeated. (default: 0, normal, benign, ok, ...)"
+        ),
+    ] = ()  #: all others are anomalous unless named
     anomalous: tuple[str, ...] = ()  #: anomalous classes of one's own choice; all others are typical unless named
     colour: bool = False  #: CIFAR: 3,072 values instead of 1,024 grey ones
     fine: bool = False  #: CIFAR-100: 100 classes instead of 20 coarse ones

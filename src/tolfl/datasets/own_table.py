@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,9 +58,15 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
         fill_missing=fill_missing,
     )
     raw = _samples(source, schema, [schema.rows(block) for block in once or blocks(source, how)])
-    if note := note_of(schema):
-        _LOG.warning("%s: %s", raw.name, note)
+    _say_once(raw.name, note_of(schema))
     return raw
+
+
+@lru_cache(maxsize=100)
+def _say_once(name: str, note: str) -> None:
+    """Say what is not learned from a table once in a process: one that was just written is read several times."""
+    if note:
+        _LOG.warning("%s: %s", name, note)
 
 
 def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
@@ -222,8 +229,8 @@ def _of_arrays(
     schema = msgspec.structs.replace(settled, encoding=spec.encoding, fill_missing=fill_missing)
     if features:
         schema = Schema.from_features(features, settled.roles)
-    elif note := note_of(schema):
-        _LOG.warning("%s: %s", path.name, note)
+    else:
+        _say_once(path.name, note_of(schema))
     return _raw(path, schema, [array_rows(file, schema, device) for device, file in named])
 
 

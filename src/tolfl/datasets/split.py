@@ -89,16 +89,20 @@ def choose(raw: RawData, spec: DatasetSpec) -> Choice:
         return choices[spec.declared]
     typical = tuple(name for name in classes if is_typical_by_name(name))
     if not typical:
-        raise SpecError(
-            f"{raw.name} has the classes {', '.join(classes)}; say which are typical, as in --set dataset.typical="
-            f"'[\"{classes[0]}\"]'"
-        )
+        known, guess = ", ".join(classes), commonest(raw.labels)
+        raise SpecError(f"{raw.name} has the classes {known}; say which are typical, as in --typical {guess}")
     return typical, tuple(name for name in classes if name not in typical)
 
 
 def is_typical_by_name(name: str) -> bool:
-    """Return whether a class is typical by its name alone: 0, false, normal, benign, typical."""
-    return name.strip().lower() in ("0", "0.0", "false", "normal", "benign", "typical")
+    """Return whether a class is typical by its name alone: 0, false, normal, benign, ok, typical."""
+    return name.strip().lower() in ("0", "0.0", "false", "normal", "benign", "ok", "typical")
+
+
+def commonest(labels: np.ndarray) -> str:
+    """Return the class of the most rows: the best guess for one that is typical."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return str(classes[counts.argmax()])
 
 
 def mask_of(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:

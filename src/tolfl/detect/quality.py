@@ -14,7 +14,7 @@ from tolfl.core.errors import SpecError
 from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.plot_style import BLUE, VERMILION
 from tolfl.datasets.raw import in_order
-from tolfl.datasets.split import is_typical_by_name
+from tolfl.datasets.split import commonest, is_typical_by_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,8 @@ def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArr
         raise SpecError(f"no row has the class {unknown[0]!r}; the classes are {', '.join(names[:20])}")
     flags = [name not in typical if typical else not is_typical_by_name(name) for name in names]
     if all(flags):
-        raise SpecError(f"the classes are {', '.join(names[:20])}; say which are typical, as in --typical {names[0]}")
+        known = ", ".join(names[:20])
+        raise SpecError(f"the classes are {known}; say which are typical, as in --typical {commonest(labels)}")
     anomalous: NDArray[np.bool_] = np.array(flags)[which]
     return anomalous
 

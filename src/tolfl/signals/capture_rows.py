@@ -223,7 +223,7 @@ class CaptureWindows:
         per: str = "",
         known: Networks | None = None,
     ) -> None:
-        self._grid, self._tally, self.is_wlan = grid, summary, is_wlan
+        self._grid, self._summary, self.is_wlan = grid, summary, is_wlan
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
         self._is_seamless = self._window_ns == self._step_ns
         self._names = feature_names(WLAN_FEATURES if is_wlan else PACKET_FEATURES, grid, per)
@@ -305,7 +305,7 @@ class CaptureWindows:
         is_closed = number * self._step_ns + (self._window_ns + _LATENESS_NS + self._start_ns) <= newest
         is_late = is_inside & (is_closed | (number < self._next))
         if is_late.any():
-            self._tally.left_out["later than their window"] += int(is_late.sum())
+            self._summary.left_out["later than their window"] += int(is_late.sum())
         self._open.append(packets.compress(is_inside & ~is_late))
         self._packet_ns = max(self._packet_ns, int(packets["time_ns"].max()))
         self._now_ns = max(self._now_ns or 0, self._packet_ns)
@@ -317,10 +317,10 @@ class CaptureWindows:
         goes_on = np.abs(behind - now_ns) < np.abs(behind - new_ns)
         is_long = new_ns < now_ns or new_ns - now_ns > _SILENCE_NS
         if goes_on.mean() > 0.5 if len(behind) else is_long:
-            self._tally.left_out["with a time far from their neighbours'"] += 1
+            self._summary.left_out["with a time far from their neighbours'"] += 1
             return
         if is_long:
-            self._tally.stepped(now_ns, new_ns)
+            self._summary.stepped(now_ns, new_ns)
             yield from self.close()
             self._begin(new_ns)
             self._wlan.forget()

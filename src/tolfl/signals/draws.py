@@ -35,7 +35,7 @@ class Use(IntEnum):
     PLACE = 4
     FADING = 5
     NOISE = 6
-    AIR = 7
+    EMISSIONS = 7
 
 
 def stream(

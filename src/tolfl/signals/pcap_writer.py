@@ -16,6 +16,7 @@ The simulation says how long a payload is, not what it says, so payloads are zer
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,11 +128,8 @@ _NANOSECOND_MAGIC, _ETHERNET, _SNAP_BYTES = 0xA1B23C4D, 1, 262_144
 _RECORD_BYTES = 16  #: in front of each frame: seconds, nanoseconds, captured and original length
 _PACKETS_AT_ONCE = 8192  #: some 6 MB
 _NS = 1_000_000_000
-_FILE_HEADER = np.array(
-    [(_NANOSECOND_MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _ETHERNET)],
-    np.dtype([("magic", "<u4"), ("major", "<u2"), ("minor", "<u2"), ("zone", "<i4"), ("sigfigs", "<u4"),
-              ("snap_bytes", "<u4"), ("link", "<u4")]),
-).tobytes()  # fmt: skip
+#: Magic number, version 2.4, time zone, accuracy of times, longest packet, link type.
+_FILE_HEADER = struct.pack("<IHHiIII", _NANOSECOND_MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _ETHERNET)
 _RECORD = np.dtype(
     [("seconds", "<u4"), ("nanoseconds", "<u4"), ("captured", "<u4"), ("original", "<u4"), ("headers", HEADERS)]
 )

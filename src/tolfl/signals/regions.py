@@ -51,7 +51,9 @@ class Region:
     def with_rate(self, factor: float) -> Region:
         """Return the same region with every node but the router `factor` times as busy."""
         nodes = tuple(
-            node if node.address == self.router or node.traffic is None else _busier(node, node.traffic, factor)
+            node
+            if node.address == self.router or node.traffic is None
+            else replace(node, traffic=scaled(node.traffic, factor))
             for node in self.nodes
         )
         return replace(self, nodes=nodes)
@@ -100,10 +102,6 @@ def _merged(region: Region, sent: dict[int, Transmissions]) -> Packets:
 def _inside(sent: Transmissions, grid: WindowGrid, start_s: float) -> Transmissions:
     kept = grid.is_inside(sent.start_s, start_s)
     return Transmissions(sent.start_s[kept], sent.payload_bytes[kept])
-
-
-def _busier(node: RegionNode, traffic: Traffic, factor: float) -> RegionNode:
-    return replace(node, traffic=scaled(traffic, factor))
 
 
 def _check_size(region: Region, duration_s: float) -> None:

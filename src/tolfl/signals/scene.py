@@ -85,7 +85,9 @@ def wifi_emissions(
     hosts = Hosts.of(region)
     headers = udp_headers(packets, hosts)
     stations = [_station(region, radio, number) for number in range(len(region.addresses))]
-    waits = stream(seed, Use.AIR, region=region.number, scenario=scenario).integers(0, _BACKOFF_SLOTS, len(packets))
+    waits = stream(seed, Use.EMISSIONS, region=region.number, scenario=scenario).integers(
+        0, _BACKOFF_SLOTS, len(packets)
+    )
     free_s = 0.0
     for row, (arrives_s, wire_bytes, source, destination, _) in enumerate(packets.tolist()):
         start_s = arrives_s if arrives_s > free_s + _DIFS_S else free_s + _DIFS_S + _SLOT_S * int(waits[row])
@@ -102,7 +104,7 @@ def wifi_emissions(
 
 
 def _station(region: Region, radio: RadioSettings, number: int) -> Station:
-    rng = stream(radio.place_seed, Use.AIR, region=region.number, node=number + 1)  # 0: the region's own draws
+    rng = stream(radio.place_seed, Use.EMISSIONS, region=region.number, node=number + 1)  # 0: the region's own draws
     transmitter = place_transmitter(
         radio, region.addresses[number], region.number, number, radio.wifi_dbm, is_router=number == region.router
     )
@@ -190,7 +192,7 @@ def intruder_emissions(
         offset_hz = br_frequency_hz(channel) - radio.carrier_hz
         if abs(offset_hz) + _CHANNEL_HZ / 2 > radio.rate_hz / 2:
             continue
-        rng = stream(seed, Use.AIR, region=region, node=_FIRST_NUMBER + slot)
+        rng = stream(seed, Use.EMISSIONS, region=region, node=_FIRST_NUMBER + slot)
         if rng.uniform() >= radio.bluetooth_load:
             continue
         payload = rng.bytes(_PAYLOAD_BYTES)
@@ -231,18 +233,18 @@ def mix(
     n_samples = round(seconds * radio.rate_hz)
     waiting = iter(emissions)
     coming = next(waiting, None)
-    on_air: list[tuple[int, Complex]] = []
+    being_sent: list[tuple[int, Complex]] = []
     for begin in range(0, n_samples, block_samples):
         end = min(begin + block_samples, n_samples)
         while coming is not None and (coming.start_s - _EARLIEST_S) * radio.rate_hz < end:
-            on_air.append(receive_emission(coming, radio, draws))
+            being_sent.append(receive_emission(coming, radio, draws))
             coming = next(waiting, None)
         block = _noise(radio, draws, begin, end)
-        for start, samples in on_air:
+        for start, samples in being_sent:
             first, last = max(start, begin), min(start + len(samples), end)
             if first < last:
                 block[first - begin : last - begin] += samples[first - start : last - start]
-        on_air = [(start, samples) for start, samples in on_air if start + len(samples) > end]
+        being_sent = [(start, samples) for start, samples in being_sent if start + len(samples) > end]
         yield block
 
 

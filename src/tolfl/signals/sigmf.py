@@ -10,6 +10,7 @@ import hashlib
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -203,10 +204,8 @@ class Recording:
         per_sample = self.n_channels * (2 if self.datatype.is_complex else 1)
         kind = np.dtype(self.datatype.numbers)
         place = segment.first_byte + start * per_sample * kind.itemsize
-        try:
+        with _reading(self.file):
             numbers = np.fromfile(self.file, kind, n_samples * per_sample, offset=place)
-        except OSError as problem:
-            raise _unreadable(self.file, problem) from None
         if len(numbers) < n_samples * per_sample:
             raise DataFileError(self.file, "the file became shorter while it was read; try again")
         return _amplitudes(numbers.reshape(n_samples, -1), self.datatype)
@@ -222,26 +221,15 @@ def open_recording(path: Path | str) -> Recording:
     """Return a recording, named by either of its two files or by its archive; samples are compared with their hash."""
     path = Path(path).expanduser()
     if path.suffix.lower() == ARCHIVE:
-        content, file, first_byte, n_bytes = _in_archive(path)
+        found, file, first_byte, n_bytes = _in_archive(path)
     elif path.suffix.lower() in (META, DATA):
-        content = _bytes_of(path.with_suffix(META))
-        file, first_byte, n_bytes = Path(), 0, 0
+        found, file, first_byte, n_bytes = _in_pair(path)
     elif path.name.lower().endswith(_PACKED):
         raise DataFileError(path, "a packed archive, which cannot be read in pieces; unpack it first")
     else:
         raise DataFileError(path, f"no recording by its name; use {META}, {DATA} or {ARCHIVE}")
-    found = parse_metadata(content, path)
-    if file == Path():
-        file = _beside(path, found.global_.dataset)
-        n_bytes = _size_of(file, path)
     _check_hash(found, file, first_byte, n_bytes)
     return _laid_out(found, path, file, first_byte, n_bytes)
-
-
-def _beside(path: Path, dataset: str) -> Path:
-    if dataset and (Path(dataset).name != dataset or dataset == ".." or "\0" in dataset):
-        raise DataFileError(path, f"core:dataset {dataset!r} is no name of a file beside it; correct the metadata")
-    return path.with_name(dataset) if dataset else path.with_suffix(DATA)
 
 
 def _laid_out(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
@@ -278,23 +266,16 @@ def _claims(found: Metadata) -> list[tuple[int, int]]:
 
 def _segments(found: Metadata, first_byte: int, n_samples: int, frame: int) -> tuple[Segment, ...]:
     about, captures = found.global_, found.captures
-    rate_hz = float(about.sample_rate or 1.0)
+    if not captures or captures[0].sample_start > about.offset:  # samples before the first capture are samples still
+        captures = (Capture(sample_start=about.offset), *captures)
     starts = [capture.sample_start - about.offset for capture in captures]
-    if not captures or starts[0] > 0:  # samples before the first capture belong to none, and are samples still
-        head = Segment(0, starts[0] if starts else n_samples, first_byte, 0.0, None)
-        segments = [head]
-    else:
-        segments = []
-    first_index = next((c.global_index for c in captures if c.global_index is not None), None)
-    skipped = 0
-    for place, capture in enumerate(captures):
-        skipped += capture.header_bytes
-        end = starts[place + 1] if place + 1 < len(captures) else n_samples
-        index = starts[place]
-        if capture.global_index is not None and first_index is not None:
-            index = capture.global_index - first_index
-        at = first_byte + skipped + starts[place] * frame
-        segments.append(Segment(starts[place], end - starts[place], at, index / rate_hz, capture.frequency))
+    first_index = next((one.global_index for one in captures if one.global_index is not None), 0)
+    segments, at = [], first_byte
+    for capture, start, end in zip(captures, starts, [*starts[1:], n_samples], strict=True):
+        at += capture.header_bytes
+        index = start if capture.global_index is None else capture.global_index - first_index
+        time_s = index / float(about.sample_rate or 1.0)
+        segments.append(Segment(start, end - start, at + start * frame, time_s, capture.frequency))
     return tuple(segment for segment in segments if segment.n_samples > 0)
 
 
@@ -317,26 +298,36 @@ def _amplitudes(numbers: NDArray[np.generic], datatype: Datatype) -> Complex:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def _bytes_of(path: Path) -> bytes:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say in a sentence why a file cannot be read."""
     try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise _unreadable(path, problem) from None
-
-
-def _size_of(file: Path, path: Path) -> int:
-    try:
-        return file.stat().st_size
+        yield
     except FileNotFoundError:
-        raise DataFileError(path, f"its samples are missing: {file.name} is not beside it") from None
-    except OSError as problem:
-        raise _unreadable(file, problem) from None
+        raise DataFileError(path, "no such file; check the path") from None
+    except OSError as error:
+        why = error.strerror or error
+        raise DataFileError(path, f"cannot be read ({why}); check the path and its permissions") from None
 
 
-def _in_archive(path: Path) -> tuple[bytes, Path, int, int]:
-    """Return the metadata in an archive, and where in it the samples are: an archive is not packed, only tied up."""
+def _in_pair(path: Path) -> tuple[Metadata, Path, int, int]:
+    """Return the metadata of a pair of files, and where the samples are: file, first byte, number of bytes."""
+    with _reading(meta := path.with_suffix(META)):
+        found = parse_metadata(meta.read_bytes(), path)
+    name = found.global_.dataset
+    if name and (Path(name).name != name or name == ".." or "\0" in name):
+        raise DataFileError(path, f"core:dataset {name!r} is no name of a file beside it; correct the metadata")
+    file = path.with_name(name) if name else path.with_suffix(DATA)
+    with _reading(file):
+        if not file.exists():
+            raise DataFileError(path, f"its samples are missing: {file.name} is not beside it")
+        return found, file, 0, file.stat().st_size
+
+
+def _in_archive(path: Path) -> tuple[Metadata, Path, int, int]:
+    """Return the same of an archive, which is not packed, only tied up."""
     try:
-        with tarfile.open(path, "r:") as archive:
+        with _reading(path), tarfile.open(path, "r:") as archive:
             members = [member for member in archive.getmembers() if member.isfile()]
             metas = [member for member in members if member.name.endswith(META)]
             if len(metas) != 1:
@@ -347,11 +338,9 @@ def _in_archive(path: Path) -> tuple[bytes, Path, int, int]:
                 raise DataFileError(path, f"its samples are missing: there is no {name} in the archive")
             file = archive.extractfile(metas[0])
             content = b"" if file is None else file.read(_LONGEST_METADATA)
-            return content, path, data.offset_data, data.size
+            return parse_metadata(content, path), path, data.offset_data, data.size
     except tarfile.TarError as problem:
         raise DataFileError(path, f"no archive of SigMF ({problem}); it must be an unpacked tar file") from None
-    except OSError as problem:
-        raise _unreadable(path, problem) from None
 
 
 def _check_hash(found: Metadata, file: Path, first_byte: int, n_bytes: int) -> None:
@@ -359,22 +348,13 @@ def _check_hash(found: Metadata, file: Path, first_byte: int, n_bytes: int) -> N
     if not expected:
         return
     hashed = hashlib.sha512()
-    try:
-        with file.open("rb") as samples:
-            samples.seek(first_byte)
-            while n_bytes and (block := samples.read(min(_HASHED_AT_ONCE, n_bytes))):
-                hashed.update(block)
-                n_bytes -= len(block)
-    except OSError as problem:
-        raise _unreadable(file, problem) from None
+    with _reading(file), file.open("rb") as samples:
+        samples.seek(first_byte)
+        while n_bytes and (block := samples.read(min(_HASHED_AT_ONCE, n_bytes))):
+            hashed.update(block)
+            n_bytes -= len(block)
     if hashed.hexdigest() != expected:
         raise DataFileError(file, "the samples are not those of the metadata (core:sha512 differs); get them again")
-
-
-def _unreadable(path: Path, problem: OSError) -> DataFileError:
-    if isinstance(problem, FileNotFoundError):
-        return DataFileError(path, "no such file; check the path")
-    return DataFileError(path, f"cannot be read ({problem.strerror or problem}); check the path and its permissions")
 
 
 WrittenType = Literal["cf32_le", "ci16_le"]

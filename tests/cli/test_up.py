@@ -15,8 +15,10 @@ from tolfl.core.records import Evaluated, FailureHappened, Joined, RoundClosed, 
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import load
 from tolfl.net.node_config import NodeConfig
-from tolfl.runs.failure_history import FailureHistory, samples_lost
-from tolfl.runs.run_reader import read_records, read_run
+from tolfl.runs.descriptions import samples_lost
+from tolfl.runs.failure_history import FailureHistory
+from tolfl.runs.run_folder import read_run
+from tolfl.runs.run_reader import read_records
 
 SMALL = ["--data", "blobs", "--samples-per-device", "50", "--devices", "4", "--clusters", "2", "--timing", "lan"]
 

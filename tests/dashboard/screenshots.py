@@ -18,7 +18,7 @@ from PIL import Image
 from tests.dashboard.browser import CHROMIUM, DRIVER, Browser, chromium
 from tolfl.core.spec import RunSpec
 from tolfl.dashboard import Page, address_of, listen, served
-from tolfl.runs.run_reader import readers_of
+from tolfl.runs.run_folder import readers_of
 from tolfl.sim.simulation import run
 
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"

@@ -20,8 +20,9 @@ from tolfl.core.records import AnyRecord, encode_records
 from tolfl.core.spec import RunSpec
 from tolfl.dashboard import Page, PageCommand, address_of, listen, served
 from tolfl.dashboard.page_server import ASSETS, CannotListenError
-from tolfl.runs.failure_history import describe
-from tolfl.runs.run_reader import RunFolder, RunReader
+from tolfl.runs.descriptions import describe
+from tolfl.runs.run_folder import RunFolder
+from tolfl.runs.run_reader import RunReader
 from tolfl.runs.run_report import report_context
 
 TOKEN = "a token of the terminal"

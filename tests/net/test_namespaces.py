@@ -15,8 +15,9 @@ from tests.net.remote_fleet import START_PATIENCE_S, RemoteFleet
 from tolfl.cli.fleet_commands import dead_devices
 from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundClosed, RunStarted
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec, Timing
-from tolfl.runs.failure_history import FailureHistory, samples_lost, who_took_over
-from tolfl.runs.run_reader import read_run, readers_of
+from tolfl.runs.descriptions import samples_lost, who_took_over
+from tolfl.runs.failure_history import FailureHistory
+from tolfl.runs.run_folder import read_run, readers_of
 from tolfl.runs.run_report import render, report_context
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]

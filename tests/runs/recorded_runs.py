@@ -9,7 +9,7 @@ import msgspec
 from tests import record_lines
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, RunEnded, RunStarted, TakenOver
 from tolfl.core.spec import RunSpec
-from tolfl.runs.run_reader import RunFolder
+from tolfl.runs.run_folder import RunFolder
 
 CLUSTERS = ((0, 1), (2, 3))
 SAMPLES = (100, 20, 30, 40)  #: of each device

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from tests.runs.recorded_runs import closed, failed, lost_head, started, taken_over
 from tolfl.core.records import AnyRecord, Joined, RoundClosed, RunEnded, RunStarted
 from tolfl.core.spec import BlobsSpec, RunSpec
-from tolfl.runs.failure_history import (
+from tolfl.runs.descriptions import (
     COLUMNS,
-    FailureHistory,
     describe,
-    first_states,
     incident_cells,
-    last_states,
     samples_lost,
     sentence,
     what_failed,
@@ -27,7 +24,8 @@ from tolfl.runs.failure_history import (
     who_noticed,
     who_took_over,
 )
-from tolfl.runs.run_reader import read_run
+from tolfl.runs.failure_history import FailureHistory, first_states, last_states
+from tolfl.runs.run_folder import read_run
 from tolfl.runs.run_report import report_context
 from tolfl.sim.simulation import run
 
@@ -144,7 +142,7 @@ def test_devices_that_go_on_alone_wait_at_the_same_time() -> None:
 
     assert history.stall_s == 0.2
     assert samples_lost(history.incidents[0]) == "150 of 190: 3 models go on apart, the largest with 40"
-    after = last_states(lines, history)
+    after = last_states(history)
     assert [after[device].state for device in range(4)] == ["dead", "alone", "alone", "alone"]
 
 
@@ -170,7 +168,7 @@ def test_a_simulated_death_is_noticed_as_the_timing_says() -> None:
 
 
 def test_the_fleet_before_and_after_a_take_over() -> None:
-    before, after = first_states(started()), last_states(lost_head(), FailureHistory.of(lost_head()))
+    before, after = first_states(started()), last_states(FailureHistory.of(lost_head()))
 
     assert [device for device, state in before.items() if state.is_head] == [0, 2]
     assert [device for device, state in after.items() if state.is_head] == [1, 2]
@@ -182,7 +180,7 @@ def test_those_who_cannot_go_on_stand_aside() -> None:
     stopped = RunEnded(time_s=3.0, reason="the server is gone, training stopped", survivors=(1, 2, 3))
     lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 0, 1, "died (train)"), stopped]
 
-    after = last_states(lines, FailureHistory.of(lines))
+    after = last_states(FailureHistory.of(lines))
     assert [after[device].state for device in range(4)] == ["dead", "out", "out", "out"]
 
 
@@ -219,7 +217,7 @@ def test_any_lines_make_a_story_that_loses_no_stall(lines: list[AnyRecord]) -> N
         assert sentence(incident)
         assert len(incident_cells(incident)) == len(COLUMNS)
         assert (incident.samples_lost or 0) >= 0
-    assert set(last_states(records, history)) == {0, 1, 2, 3}
+    assert set(last_states(history)) == {0, 1, 2, 3}
 
 
 def test_a_run_whose_devices_go_on_alone_stalls_once_everywhere(tmp_path: Path) -> None:

@@ -22,8 +22,11 @@ from tolfl.core.records import (
     TakenOver,
     encode_records,
 )
-from tolfl.runs.failure_history import FailureHistory, samples_lost
-from tolfl.runs.run_reader import RunFolder, RunReader, merged_records, read_run, readers_of
+from tolfl.runs.descriptions import samples_lost
+from tolfl.runs.failure_history import FailureHistory
+from tolfl.runs.merged_records import merged_records
+from tolfl.runs.run_folder import RunFolder, read_run, readers_of
+from tolfl.runs.run_reader import RunReader
 
 
 def shown(reader: RunReader) -> list[AnyRecord]:

@@ -19,7 +19,7 @@ from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed, RunStarted, encode_records
 from tolfl.runs.failure_history import DeviceState
 from tolfl.runs.run_figures import COLOURS, as_file, fleet_svg
-from tolfl.runs.run_reader import RunFolder, read_run
+from tolfl.runs.run_folder import RunFolder, read_run
 from tolfl.runs.run_report import fenced, pictures_of, render, report_context
 
 HOSTILE = '</title><script>alert(1)</script><img src="//elsewhere/x" onerror=1>`|$\\x$[a](javascript:1)\x00\u202e'

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tolfl.datasets.federated import Samples
     from tolfl.detect.detector import Detector
     from tolfl.net.launcher import Launcher
-    from tolfl.runs.run_reader import RunFolder
+    from tolfl.runs.run_folder import RunFolder
 
 #: When the server dies: half of the rounds of a detector are done, its cells are being divided, thresholds are to come.
 _DETECTOR_HALF = 11
@@ -52,7 +52,7 @@ def demo(
     Example: tolfl demo --simulated
     """
     from tolfl.runs.outcome import data_for
-    from tolfl.runs.run_reader import read_run
+    from tolfl.runs.run_folder import read_run
 
     folder = _folder(out)
     base = RunSpec(data=data, devices=devices, clusters=min(3, devices), seed=seed, learn={"what": "detector"})
@@ -215,8 +215,9 @@ def _last_round(run: RunFolder) -> str:
 
 def _show_what_happened(folder: Path, told: str) -> bool:
     """Say what the kill cost, and whether real and simulated detectors are the same file; False: they should be."""
-    from tolfl.runs.failure_history import FailureHistory, sentence
-    from tolfl.runs.run_reader import read_run
+    from tolfl.runs.descriptions import sentence
+    from tolfl.runs.failure_history import FailureHistory
+    from tolfl.runs.run_folder import read_run
 
     run = read_run(folder / told)
     history = FailureHistory.of(run.records)
@@ -246,7 +247,7 @@ def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
     import numpy as np
 
     from tolfl.detect.detector import Detector
-    from tolfl.runs.run_reader import read_run
+    from tolfl.runs.run_folder import read_run
 
     run = read_run(folder)
     assert samples.test is not None
@@ -291,7 +292,7 @@ def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
     """Write the figure and the report, and say where everything is and what to do next."""
     from tolfl.cli.run_commands import ReportFormat, write_report
     from tolfl.runs.run_figures import has_curves, plot_curves
-    from tolfl.runs.run_reader import read_run
+    from tolfl.runs.run_folder import read_run
     from tolfl.runs.run_report import report_context
 
     figure, page = folder / "server-lost.png", folder / "report.html"

@@ -17,7 +17,7 @@ from tolfl.core.records import (
     how_far,
     round_name,
 )
-from tolfl.runs.failure_history import describe, device_list, tone
+from tolfl.runs.descriptions import describe, device_list, tone
 
 #: Rounds without events: one line in so many seconds.
 EVERY_S = 60.0

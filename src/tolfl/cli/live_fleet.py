@@ -29,7 +29,7 @@ from tolfl.net.collect import RoundScorer
 from tolfl.net.launcher import FleetView, Launcher, Process
 from tolfl.net.node_config import ENDED
 from tolfl.net.wire import CommandRequest
-from tolfl.runs.failure_history import describe, tone
+from tolfl.runs.descriptions import describe, tone
 from tolfl.runs.run_reader import RunReader
 
 if TYPE_CHECKING:

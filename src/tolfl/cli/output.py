@@ -113,7 +113,8 @@ def _lines_of_run(summary: Summary, out: Path) -> Iterator[Line]:
 
 def _incidents(out: Path) -> list[str]:
     """Say what failed, who took over and who came back."""
-    from tolfl.runs.failure_history import FailureHistory, headline
+    from tolfl.runs.descriptions import headline
+    from tolfl.runs.failure_history import FailureHistory
     from tolfl.runs.run_reader import read_records
 
     history = FailureHistory.of(read_records(out))

@@ -22,7 +22,8 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.dashboard import AlarmsOfDevice, Page
     from tolfl.net.client import LastAnswer
-    from tolfl.runs.run_reader import RunFolder, RunReader
+    from tolfl.runs.run_folder import RunFolder
+    from tolfl.runs.run_reader import RunReader
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
 #: A device that has not answered for so long after the end of its run has ended, too.
@@ -175,7 +176,7 @@ def _checked(spec: RunSpec, is_real: bool = False) -> RunSpec:
 
 def _resumed(out: Path | None, asked: SpecFlags, marker: str, what: str, shown: Format) -> RunSpec | None:
     """Return the specification of the run to resume, which flags do not change; show a run that needs no resuming."""
-    from tolfl.runs.run_reader import read_summary
+    from tolfl.runs.run_folder import read_summary
 
     if out is None:
         raise SpecError("--resume needs --out, the run directory to continue")
@@ -286,7 +287,7 @@ def report(
 
     Example: tolfl report runs/real --simulate-failure-free --format markdown --out docs/report.md
     """
-    from tolfl.runs.run_reader import read_run
+    from tolfl.runs.run_folder import read_run
     from tolfl.runs.run_report import report_context
 
     if failure_free is not None and simulate_failure_free:
@@ -303,7 +304,7 @@ def report(
 def _simulate_failure_free(run: RunFolder) -> RunFolder:
     """Compute the same run without its failures."""
     from tolfl.cli.progress import follow
-    from tolfl.runs.run_reader import RunFolder
+    from tolfl.runs.run_folder import RunFolder
     from tolfl.sim.simulation import Runs
 
     if not run.has_spec:
@@ -373,7 +374,7 @@ def dashboard(
     Example: tolfl dashboard 10.0.0.3:7000 --credentials fleet/devices/me
     """
     from tolfl.dashboard import Page
-    from tolfl.runs.run_reader import readers_of
+    from tolfl.runs.run_folder import readers_of
 
     names: dict[str, Any] = {} if host in ("127.0.0.1", "localhost", "::1") else {"names": ()}
     if len(runs) == 1 and not Path(runs[0]).exists() and ":" in runs[0]:

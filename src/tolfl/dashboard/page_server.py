@@ -27,7 +27,8 @@ from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import AnyRecord, RunStarted
 from tolfl.core.spec import RunSpec
 from tolfl.dashboard.page_guard import LOCAL_NAMES, PageGuard, refusal_reason
-from tolfl.runs.failure_history import COLUMNS, FailureHistory, describe, headline, incident_cells, tone
+from tolfl.runs.descriptions import COLUMNS, describe, headline, incident_cells, tone
+from tolfl.runs.failure_history import FailureHistory
 from tolfl.runs.run_reader import RunReader
 
 ASSETS = Path(__file__).parent / "assets"

@@ -27,8 +27,9 @@ from tolfl.protocol.history import ClosedRound
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.ledger import Kind, Ledger, SentMessage
+from tolfl.runs.merged_records import merged_records
 from tolfl.runs.outcome import Held, fleet_of, holders_of
-from tolfl.runs.run_reader import device_records, merged_records
+from tolfl.runs.run_reader import device_records
 from tolfl.runs.summary import scores_of, summarise
 
 

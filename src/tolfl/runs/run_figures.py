@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from tolfl.core.plot_style import cycle_colour, label_ends, new_figure
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed, RunStarted
-from tolfl.runs.failure_history import DeviceState, FailureHistory, short_label
+from tolfl.runs.descriptions import short_label
+from tolfl.runs.failure_history import DeviceState, FailureHistory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,17 +17,10 @@ import msgspec
 from tolfl.core.errors import SpecError
 from tolfl.core.records import FailureHappened, RoundClosed, RunEnded, how_far
 from tolfl.core.spec import RunSpec
-from tolfl.runs.failure_history import (
-    COLUMNS,
-    FailureHistory,
-    first_states,
-    incident_cells,
-    last_states,
-    seconds,
-    sentence,
-)
+from tolfl.runs.descriptions import COLUMNS, incident_cells, seconds, sentence
+from tolfl.runs.failure_history import FailureHistory, first_states, last_states
 from tolfl.runs.run_figures import COLOURS, curves_svg, fleet_svg, has_curves
-from tolfl.runs.run_reader import RunFolder
+from tolfl.runs.run_folder import RunFolder
 
 _N_ROWS = 200  #: of the table of failures
 #: Fields of a specification that a reader looks for first, and what an empty one means.
@@ -230,7 +223,7 @@ def _curves(run: RunFolder, failure_free: RunFolder | None) -> dict[str, Any]:
 def _fleets(run: RunFolder, history: FailureHistory, is_one_of_several: bool) -> list[Picture]:
     if run.started is None:
         return []
-    before, after = first_states(run.started), last_states(run.records, history)
+    before, after = first_states(run.started), last_states(history)
     n_dead, which = len(history.dead), f" (seed {run.spec.seed})" if is_one_of_several else ""
     late = "In the end" if run.is_over else "As it is now"
     text = f"{late}{which}: {len(before) - n_dead} devices live, {n_dead} dead."

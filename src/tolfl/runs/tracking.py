@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
 from tolfl.core.records import AnyRecord, Evaluated, FailureHappened, RoundClosed, Scored, TakenOver
-from tolfl.runs.failure_history import describe
+from tolfl.runs.descriptions import describe
 
 EXPERIMENT = "tolfl"
 TRACKERS = ("tensorboard", "mlflow")

@@ -49,6 +49,18 @@ def test_words_flags_dates_holes_and_devices_are_taken_from_a_frame(detector: Fe
     assert detector.detector_.features.n == 3 + 33
 
 
+def test_the_columns_to_learn_from_can_be_chosen_as_on_the_command_line() -> None:
+    chosen = FederatedDetector(columns=["serial", "warm"]).fit(frame(), devices="site")
+    fewer = FederatedDetector(ignore=["mode"]).fit(frame(), devices="site")
+
+    assert chosen.detector_.features.names == ("serial", "warm")
+    assert fewer.detector_.features.names == ("warm", "flow", "on")
+    with pytest.raises(DataError, match="there is no column 'worm' of --ignore"):
+        FederatedDetector(ignore=["worm"]).fit(frame(), devices="site")
+    with pytest.raises(DataError, match="an array has none; give a frame"):
+        FederatedDetector(columns=["x0"]).fit(np.zeros((20, 2)))
+
+
 def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
     polars = pytest.importorskip("polars")
     rows = polars.from_arrow(frame())

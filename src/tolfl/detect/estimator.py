@@ -64,6 +64,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     contamination
         "auto", or a share: then the threshold is such that this share of the training rows themselves is anomalous, as
         in scikit-learn's own detectors, and `false_alarm_rate` is not used.
+    columns, ignore
+        Of frames: the only columns to learn from, whatever they look like; columns to leave out.
     features, units
         Names and units of the columns, where X does not bring them (a frame's columns, an Arrow field's metadata).
     seed
@@ -105,6 +107,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         alarms_per_day: float | None = None,
         windows_per_day: float | None = None,
         contamination: float | str = "auto",
+        columns: Sequence[str] | None = None,
+        ignore: Sequence[str] | None = None,
         features: Sequence[str] | None = None,
         units: Mapping[str, str] | Sequence[str] | None = None,
         seed: int = 0,
@@ -128,6 +132,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.alarms_per_day = alarms_per_day
         self.windows_per_day = windows_per_day
         self.contamination = contamination
+        self.columns = columns
+        self.ignore = ignore
         self.features = features
         self.units = units
         self.seed = seed
@@ -291,6 +297,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
         if isinstance(devices, str):
             raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
+        if reset and (self.columns or self.ignore):
+            raise DataError("columns and ignore name columns, and an array has none; give a frame")
         if not reset and self._schema is not None and any(one.kind == "words" for one in self._schema.columns):
             raise DataError("the detector was trained on a frame with words; give a frame with the same columns")
         kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
@@ -309,7 +317,9 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Find out what the columns of a frame mean."""
         (block,) = blocks_of(X)
         role = devices if isinstance(devices, str) else ""
-        self._schema = settle([block], Roles(device=role), fill_missing=True)
+        self._schema = settle(
+            [block], Roles(device=role), columns=self.columns or (), ignore=self.ignore or (), fill_missing=True
+        )
         self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
         if note := note_of(self._schema):
             _LOG.warning("%s", note)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector import Detector
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.detect.novelty import LIMIT
 from tolfl.signals.capture_rows import CAPTURE_GRID, window_rows
 from tolfl.signals.known_networks import CaptureNetworks, Networks, networks_in

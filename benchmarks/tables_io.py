@@ -24,7 +24,7 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import IsolationForest
 
 from tolfl.detect import Detector, DetectorSpec, fit_detector
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.detect.score_stream import ScoreRequest, score_stream
 from tolfl.tables import blocks, settle
 

@@ -18,7 +18,7 @@ from tolfl.cli.inspect_model import inspect
 from tolfl.cli.score import score
 from tolfl.core.errors import DataError, SpecError, TolFLError
 from tolfl.detect import Detector, DetectorSpec, fit_detector
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 
 BUILDINGS = ("north", "south", "west")
 COLUMNS = ("temp [C]", "humidity [%]", "co2 [ppm]", "fan", "power [kW]")

@@ -20,7 +20,7 @@ from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector_learner import DetectorResult, DetectorStages
 from tolfl.detect.detector_stage import split
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
 

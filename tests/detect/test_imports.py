@@ -5,7 +5,7 @@ import sys
 
 _LOADED = """
 import sys
-import tolfl.detect.model_file, tolfl.detect.scoring, tolfl.detect.alarms, tolfl.detect.thresholds
+import tolfl.detect.model_file, tolfl.detect.scoring, tolfl.detect.score_stream, tolfl.detect.thresholds
 print(",".join(name for name in ("torch", "scipy", "sklearn", "matplotlib") if name in sys.modules))
 """
 

@@ -11,9 +11,9 @@ import pytest
 from tests.detect.rows import detector_for
 from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect.cell_scaling import restored, transformed
 from tolfl.detect.detector import Detector
-from tolfl.detect.feature_names import Features
-from tolfl.detect.measures import restored, transformed
+from tolfl.detect.features import Features
 from tolfl.detect.novelty import LIMIT
 from tolfl.learners import Fleet
 from tolfl.learners.checks import check_learner

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tolfl.detect import DetectorSpec, fit_detector
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.watch.alarm_events import AlarmEvent
 
 

@@ -13,7 +13,7 @@ from tests.signals.capture_files import WLAN, C, D, Frame, beacon, ethernet, ipv
 from tests.watch.alarms import lines_of
 from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, fit_detector
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import prepare
 from tolfl.signals.capture_rows import CAPTURE_GRID, feature_names, window_rows

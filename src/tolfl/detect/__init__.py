@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tolfl.detect.detector import Detector
     from tolfl.detect.detector_spec import DetectorSpec
     from tolfl.detect.estimator import FederatedDetector, load
-    from tolfl.detect.explaining import Explanation, FeatureShare
-    from tolfl.detect.feature_names import Features
+    from tolfl.detect.features import Explanation, Features, FeatureShare
     from tolfl.detect.fitting import DriftWarning, NoFurtherTrainingError, NoModelError, fit_detector, fit_more
     from tolfl.detect.model_file import DetectorFileError
     from tolfl.detect.thresholds import Drift, Limit, Thresholds, drift_of
@@ -41,8 +40,7 @@ __all__ = [
 #: Where each name is: scoring must not wait for what only training needs.
 _MODULES = {
     "estimator": ("FederatedDetector", "load"),
-    "explaining": ("Explanation", "FeatureShare"),
-    "feature_names": ("Features",),
+    "features": ("Explanation", "FeatureShare", "Features"),
     "detector": ("Detector",),
     "fitting": ("DriftWarning", "NoFurtherTrainingError", "NoModelError", "fit_detector", "fit_more"),
     "model_file": ("DetectorFileError",),

@@ -10,7 +10,7 @@ With one cell that is the Mahalanobis distance. numpy alone: whatever scores row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,113 +20,16 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from tolfl.core.logarithm import log
-from tolfl.detect.measures import restored, transformed
+from tolfl.detect.cell_scaling import GRID, Arrays, CellScaling, Floats, Floats32, Rows, restored, scaling_from
 
-Floats = NDArray[np.float64]
-Floats32 = NDArray[np.float32]
-Rows = NDArray[np.floating]
-Arrays = Mapping[str, NDArray[Any]]
-
-KNEE = 6.0  #: a column counts linearly up to so many spreads, by the logarithm beyond
-FARTHEST = 1e50  #: spreads; scaled values stay below 700, so that their products are exact in double precision
-SIGMA = 1.9  #: from the geometric mean of |x - median| to the standard deviation, for a normal column
 WEIGHT = 4.0  #: how much a light cell counts for less; 1 would be the likelihood of a mixture
-GRID = 2.0**16  #: scaled values are multiples of 1 / GRID: rounding in another unit does not decide a tie
-LEAST_STEP = 1.2e-7  #: a smaller relative difference to the median is none: samples are float32
 LEAST_SHRINKAGE = 1e-3  #: many rows hardly shrink anything, and twice the same column would be divided by nothing
-
-RARITY = " (rarity)"  #: how the name of a column ends that holds the hash of a word
-N_HASHES = 256  #: of words whose rarity is counted
-NUMBERS_AT_ONCE = 2**17  #: what fits into a cache
 
 _BLOCK_ROWS = 256  #: matrix products of one shape add in one order, wherever a row is
 _WIDTH_STEP = 16
 
 #: Several threads add in an order that depends on the machine: `with one_thread.limit(limits=1)`.
 one_thread = ThreadpoolController()
-
-
-@dataclass(frozen=True, eq=False)
-class CellScaling:
-    """Column by column `z = bend((x - median) / spread)`: free of units, and no single row has a say in the spread."""
-
-    median: Floats
-    spread: Floats  #: 0: the column is constant
-    low: Floats
-    high: Floats
-    n_rows: int
-    word_columns: NDArray[np.int64]  #: those with hashes of words
-    word_counts: NDArray[np.int64]  #: `(n_word_columns, N_HASHES)`
-    measures: NDArray[np.int64] | None = None  #: what columns measure, and are transformed by first; None: nothing
-
-    @cached_property
-    def is_constant(self) -> NDArray[np.bool_]:
-        """Which columns do not move; what differs from the median there is a step of fixed size."""
-        return np.asarray(self.spread == 0)
-
-    @cached_property
-    def constant_step(self) -> float:
-        """What any other value counts in a constant column: about the largest of so many normal numbers."""
-        return float(np.sqrt(2 * log(self.n_rows + 2)))
-
-    def __call__(self, rows: Rows) -> Floats32:
-        """Return scaled rows; a missing value is the median."""
-        z = np.empty(rows.shape, np.float32)
-        step = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
-        for first in range(0, len(rows), step):
-            z[first : first + step] = self._scaled(rows[first : first + step])
-        return z
-
-    def _scaled(self, rows: Rows) -> Floats:
-        off = prepared(rows, self.word_columns, self.word_counts, self.measures) - self.median
-        constant = np.flatnonzero(self.is_constant)
-        steps = off[:, constant]
-        with np.errstate(over="ignore"):
-            off /= np.where(self.is_constant, 1.0, self.spread)
-        is_step = np.abs(steps) > LEAST_STEP * np.abs(self.median[constant])
-        off[:, constant] = np.where(is_step, np.sign(steps) * self.constant_step, 0.0)
-        is_far = np.abs(off) > KNEE
-        if is_far.any():
-            far = off[is_far]
-            off[is_far] = np.sign(far) * KNEE * (1 + log(np.minimum(np.abs(far), FARTHEST) / KNEE))
-        off *= GRID
-        np.rint(off, out=off)
-        off /= GRID
-        off[np.isnan(off)] = 0.0
-        return off
-
-    def back(self, z: Floats) -> Floats:
-        """Return values in the columns' own units, never outside of what the fleet has seen."""
-        size = np.abs(z)
-        bent = np.sign(z) * KNEE * np.exp(np.minimum(size, 100 * KNEE) / KNEE - 1)
-        values = self.median + np.where(size <= KNEE, z, bent) * self.spread
-        values = np.clip(np.where(self.is_constant, self.median, values), self.low, self.high)
-        return np.asarray(values if self.measures is None else restored(values, self.measures))
-
-
-def prepared(
-    rows: Rows, columns: NDArray[np.int64], counts: NDArray[np.int64], measures: NDArray[np.int64] | None
-) -> Floats:
-    """Return rows as they are scaled: with rarities of words, and transformed by what columns measure."""
-    found = with_rarities(rows, columns, counts)
-    return found if measures is None else transformed(found, measures)
-
-
-def with_rarities(rows: Rows, columns: NDArray[np.int64], counts: NDArray[np.int64]) -> Floats:
-    """Return rows in which a hash of a word has become `-log((count + .5) / (n + 1))`: rare words are high.
-
-    >>> counts = np.zeros((1, N_HASHES), np.int64)
-    >>> counts[0, :2] = 9, 1
-    >>> with_rarities(np.array([[0.0], [1.0], [2.0]]), np.array([0]), counts).round(2).ravel().tolist()
-    [0.15, 1.99, 3.09]
-    """
-    found: Floats = rows.astype(np.float64)
-    for column, own in zip(columns.tolist(), counts, strict=True):
-        rarity = -log((own + 0.5) / (own.sum() + 1.0))
-        hashes = found[:, column]
-        known = np.isfinite(hashes)
-        found[known, column] = rarity[np.clip(hashes[known], 0, N_HASHES - 1).astype(np.int64)]
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +71,8 @@ class Cells:
 
     def scores(self, rows: Rows, own: Floats | None = None) -> Floats32:
         """Return one score per row, the same for a row alone and among others; `own`: further cells, penalty 0."""
-        return self.scores_of_scaled(self.scaling(rows), own)
-
-    def scores_of_scaled(self, z: Floats32, own: Floats | None = None) -> Floats32:
-        """Return the scores of scaled rows."""
-        scores = np.empty(len(z), np.float32)
-        for first, last, squares in self._distances(z, own):
+        scores = np.empty(len(rows), np.float32)
+        for first, last, squares in self._distances(self.scaling(rows), own):
             scores[first:last] = np.maximum(squares.min(axis=1), 0.0)
         return scores
 
@@ -274,14 +173,6 @@ class Cells:
             arrays["scatter"],
             int(arrays["scatter/n"][0]),
         )
-
-
-def scaling_from(arrays: Arrays) -> CellScaling:
-    """Return the scaling that `Cells.arrays` or the state of a fleet holds."""
-    median, spread, low, high = (arrays[f"scaling/{name}"] for name in ("median", "spread", "low", "high"))
-    counts = arrays["words/counts"].reshape(-1, N_HASHES)
-    n_rows, words = int(arrays["scaling/n"][0]), arrays["words/columns"]
-    return CellScaling(median, spread, low, high, n_rows, words, counts, arrays.get("scaling/measures"))
 
 
 # -- cells ----------------------------------------------------------------------------------------------------------
@@ -391,8 +282,3 @@ def full(upper: Floats, size: int) -> Floats:
     matrix[places] = upper
     matrix.T[places] = upper
     return matrix
-
-
-def word_columns(names: Sequence[str]) -> NDArray[np.int64]:
-    """Return which columns hold hashes of words, by their names."""
-    return np.array([place for place, name in enumerate(names) if name.endswith(RARITY)], dtype=np.int64)

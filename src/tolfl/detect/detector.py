@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import DataError
-from tolfl.detect.cells import Cells, Floats, Floats32
+from tolfl.detect.cell_scaling import Floats, Floats32
+from tolfl.detect.cells import Cells
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.explaining import Explanation, explanation_of
-from tolfl.detect.feature_names import Features, Rows
+from tolfl.detect.features import Explanation, Features, Rows, explanation_of
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds

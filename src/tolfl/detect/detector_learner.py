@@ -18,16 +18,16 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
 from tolfl.detect.cells import Cells
-from tolfl.detect.cells_learner import cell_stages, fleet_scores
+from tolfl.detect.cells_learner import cell_stages
 from tolfl.detect.detector import Detector, DeviceShare, Event, Training
 from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
 from tolfl.detect.detector_stage import flat, scaler_of
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.detect.model_file import to_bytes
-from tolfl.detect.novelty_learner import NoveltyRounds
+from tolfl.detect.novelty import NoveltyRounds
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.reconstruction_learner import AutoencoderTraining, StatisticsRound, autoencoder_for
-from tolfl.detect.scaling_rounds import Scaling
+from tolfl.detect.scaling_rounds import Scaling, fleet_scores
 from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
 from tolfl.learners.registry import OF_FLEETS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from tolfl.core.seeding import Purpose, random_words, stream_keys
 from tolfl.datasets.scaling import Scaler
 from tolfl.detect.cells import one_thread
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.feature_names import Rows
+from tolfl.detect.features import Rows
 from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
 
 Places = NDArray[np.int32]
@@ -51,6 +52,9 @@ def split(n_rows: int, share: float, seed: int, device: int) -> tuple[Places, Pl
 class DetectorStage(Learner):
     """One stage of a detector; the state of a stage that nobody took part in stays as it is."""
 
+    needs = ""  #: the array that the stages before have left, if it takes one
+    prefix = ""  #: of the arrays of a pass that comes before others
+
     def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
         self.fleet, self.spec = fleet, spec
 
@@ -83,7 +87,7 @@ class DetectorStage(Learner):
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
         """Return whether the stages before have left what this one takes."""
-        return True
+        return not self.needs or self.prefix + self.needs in state
 
     def shapes(self, state: State, round_index: int) -> dict[str, Shape]:
         """Return what a round may carry."""
@@ -124,6 +128,40 @@ class DetectorStage(Learner):
 
     def _split(self, turn: Turn) -> tuple[Places, Places]:
         return split(len(turn.rows), self.spec.held_back, turn.seed, turn.device)
+
+
+class Recall:
+    """What was worked out from rows and arrays that are the same in every round; it can always be worked out again."""
+
+    def __init__(self, max_bytes: int = 2**30) -> None:
+        self._max_bytes, self._n_bytes = max_bytes, 0
+        #: With the arrays whose addresses are in the key: as long as they are held, nothing else has these.
+        self._kept: dict[Hashable, tuple[NDArray[Any], object]] = {}
+
+    def __call__(
+        self, what: str, turns: Sequence[Turn], arrays: Sequence[NDArray[Any]], make: Callable[[], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """Return what `make` returns, or returned for the same rows and arrays."""
+        key = (what, *map(_place_of, turns), *map(id, arrays))
+        if key in self._kept:
+            return self._kept[key][0]
+        found = make()
+        while self._kept and self._n_bytes + found.nbytes > self._max_bytes:
+            self._n_bytes -= self._kept.pop(next(iter(self._kept)))[0].nbytes
+        if found.nbytes <= self._max_bytes:
+            self._kept[key] = found, ([turn.rows for turn in turns], list(arrays))
+            self._n_bytes += found.nbytes
+        return found
+
+    def forget(self, what: str) -> None:
+        """Drop what a later round does not need."""
+        for key in [key for key in self._kept if isinstance(key, tuple) and key[0] == what]:
+            self._n_bytes -= self._kept.pop(key)[0].nbytes
+
+
+def _place_of(turn: Turn) -> Hashable:
+    rows = turn.rows
+    return turn.seed, turn.device, rows.__array_interface__["data"][0], rows.shape, rows.strides
 
 
 def flat(rows: Rows) -> Rows:

@@ -19,8 +19,7 @@ from tolfl.datasets.split import is_typical_by_name
 from tolfl.datasets.unscaled import THE_DEVICE
 from tolfl.detect.detector import Detector, Devices, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.explaining import Explanation
-from tolfl.detect.feature_names import Features, Rows, check_not_infinite
+from tolfl.detect.features import Explanation, Features, Rows, check_not_infinite
 from tolfl.detect.fitting import fit_detector, fit_more
 from tolfl.detect.thresholds import Drift, Thresholds, drift_of
 from tolfl.tables import Block, Roles, Schema, blocks_of, settle

@@ -14,12 +14,12 @@ from tolfl.core.records import RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.datasets.unscaled import unscaled
-from tolfl.detect.cells import Cells, CellScaling
+from tolfl.detect.cell_scaling import CellScaling, measures_of
+from tolfl.detect.cells import Cells
 from tolfl.detect.detector import Detector
 from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages
 from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec
-from tolfl.detect.feature_names import Features, Rows, as_rows
-from tolfl.detect.measures import measures_of
+from tolfl.detect.features import Features, Rows, as_rows
 from tolfl.detect.thresholds import limit_for_share
 from tolfl.learners.layouts import check_scheme
 from tolfl.runs.outcome import fleet_of

@@ -20,7 +20,7 @@ from tolfl.core.errors import DataError
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector import Detector, Training
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.feature_names import Features
+from tolfl.detect.features import Features
 from tolfl.detect.novelty import Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.logarithm import log
-from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, N_HASHES, Cells
+from tolfl.detect.cell_scaling import GRID, KNEE, LEAST_STEP
+from tolfl.detect.cells import Cells
 from tolfl.detect.detector import Detector
-from tolfl.detect.feature_names import Rows
+from tolfl.detect.features import Rows
 from tolfl.detect.reconstruction import Reconstruction
+from tolfl.tables.schema import N_COUNTS
 
 _OPSET, _IR = 17, 8  #: old enough for the runtimes on small devices
 _CHECKED_ROWS = 256
@@ -156,7 +158,7 @@ def _with_rarities(graph: _Graph, model: Cells, kinds: Any) -> str:
         is_missing = graph.node("IsNaN", hashes)
         known = graph.node("Where", is_missing, graph.constant(np.array(0.0)), hashes)
         known = graph.node("Min", graph.node("Max", known, graph.constant(np.array(0.0))),
-                           graph.constant(np.array(N_HASHES - 1.0)))  # fmt: skip
+                           graph.constant(np.array(N_COUNTS - 1.0)))  # fmt: skip
         found = graph.node("Gather", rarity, graph.node("Cast", known, to=kinds.INT64))
         found = graph.node("Where", is_missing, hashes, found)
         is_column = graph.constant(np.arange(model.n_features) == column)

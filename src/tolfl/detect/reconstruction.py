@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tolfl.core.contribution import Vector
 from tolfl.datasets.scaling import Scaler
-from tolfl.detect.cells import Arrays, Floats, Floats32, Rows, blocks, filled_up, one_thread
+from tolfl.detect.cell_scaling import Arrays, Floats, Floats32, Rows
+from tolfl.detect.cells import blocks, filled_up, one_thread
 
 if TYPE_CHECKING:
     from tolfl.learners.autoencoder import Autoencoder

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import DivergedError, SpecError
 from tolfl.core.spec import TrainSettings
-from tolfl.detect.cells import NUMBERS_AT_ONCE, Floats, full, one_thread
+from tolfl.detect.cell_scaling import NUMBERS_AT_ONCE, Floats
+from tolfl.detect.cells import full, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, flat, missing_values, scaler_of, size_of
 from tolfl.kernel import TrainJob, Update
@@ -51,6 +52,7 @@ class StatisticsRound(DetectorStage):
     """The fleet's mean of x and of x x^T, and the directions of most variance that follow from it."""
 
     rounds = 1
+    needs = "origin"
 
     def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
         super().__init__(fleet, spec)
@@ -58,10 +60,6 @@ class StatisticsRound(DetectorStage):
             raise SpecError(
                 f"n_components {spec.n_components} for {fleet.n_features} features; use fewer than the features"
             )
-
-    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Return whether there is a scaling."""
-        return "origin" in state
 
     def part(self, turn: Turn) -> dict[str, Part]:
         """Return the mean of x and x x^T over the scaled rows that train."""
@@ -151,6 +149,8 @@ def components_that_explain(variances: Floats, share: float = EXPLAINED) -> int:
 class AutoencoderTraining(DetectorStage):
     """Rounds of local training; without a step of the user's own, divergence leads to a smaller one."""
 
+    needs = "scaler/shift"
+
     def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
         super().__init__(fleet, spec)
         self.rounds = fleet.spec.rounds
@@ -175,10 +175,6 @@ class AutoencoderTraining(DetectorStage):
 
     def _settings(self, state: State) -> TrainSettings:
         return msgspec.structs.replace(self._usual_settings(state), lr=float(state["step"][0]))
-
-    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
-        """Return whether there is a scaling."""
-        return "scaler/shift" in state
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return what training did to the model on each device, or that it diverged."""

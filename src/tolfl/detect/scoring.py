@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
+from tolfl.detect.cell_scaling import measures_of
 from tolfl.detect.detector import Detector
-from tolfl.detect.explaining import FeatureShare, top_shares
-from tolfl.detect.measures import measures_of
+from tolfl.detect.features import FeatureShare, top_shares
 from tolfl.detect.novelty import LIMIT
 from tolfl.tables import Block, Reading, Roles, Rows, Schema
 from tolfl.tables.schema import value_features, word_column

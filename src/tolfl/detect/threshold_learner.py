@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import Contribution, Part
-from tolfl.detect.cells_learner import Recall
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, size_of
+from tolfl.detect.detector_stage import DetectorStage, Recall, size_of
 from tolfl.detect.thresholds import (
     N_BINS,
     Counts,

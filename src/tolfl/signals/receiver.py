@@ -40,7 +40,7 @@ _CLEAR_DB = 12.0  #: a signal that far above the noise has a frequency that can 
 _TAPER = (np.sin(np.pi * (np.arange(N_FFT) + 0.5) / N_FFT) * np.sqrt(2)).astype(np.float32)
 _TINY = 1e-12
 
-#: Names, units, and what is measured: see `tolfl.detect.measures`.
+#: Names, units, and what is measured: see `tolfl.detect.cell_scaling`.
 _FEATURES = (
     ("excess", "dB", "strength"),
     ("peak over noise", "dB", "peak"),

@@ -11,7 +11,7 @@ import hashlib
 
 import msgspec
 
-from tolfl.detect.explaining import FeatureShare
+from tolfl.detect.features import FeatureShare
 
 SEVERITIES = ("notice", "warning", "high")
 _OPENS_AT, _QUIET_BELOW = 2.0, 0.5  #: of the limit

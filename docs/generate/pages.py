@@ -29,7 +29,7 @@ EXTENDING = (
     "core.contribution.Contribution",
     "core.contribution.Part",
     "core.topology.Topology",
-    "datasets.raw.RawData",
+    "datasets.federated.RawData",
     "learners.training.Model",
 )
 

@@ -12,8 +12,8 @@ import pytest
 
 from tolfl.core.errors import MissingDataError
 from tolfl.datasets.catalog import load_public
+from tolfl.datasets.federated import RawData
 from tolfl.datasets.public_sets import SOURCES, find
-from tolfl.datasets.raw import RawData
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TOLFL_DATA"), reason="TOLFL_DATA does not name a folder with data")
 

@@ -12,8 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.describe import describe, plot_classes
-from tolfl.datasets.federated import FederatedDataset
-from tolfl.datasets.raw import RawData
+from tolfl.datasets.federated import FederatedDataset, RawData
 from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.datasets.split import choose, declared_choices, federate, rotation, split
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tolfl.core.spec import DatasetSpec
 from tolfl.datasets import own_table
-from tolfl.datasets.raw import RawData
+from tolfl.datasets.federated import RawData
 
 
 def read_table(path: Path, device_column: str = "", label_column: str = "", time_column: str = "") -> RawData:

@@ -91,7 +91,7 @@ def describe(
 
     data = load(spec.check())
     found = described(data)
-    show(found.to_dict(), format, _lines_of(found))
+    show(msgspec.to_builtins(found), format, _lines_of(found))
     if out is not None:
         path = out / f"{Path(name).stem}.png"
         save_figure(plot_classes(data), path, dpi=120)

@@ -118,7 +118,7 @@ def _judged_table(
 
 def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
-    from tolfl.datasets.unscaled import unscaled
+    from tolfl.datasets.catalog import unscaled
     from tolfl.detect.quality import LabelledScores
 
     given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tolfl.datasets.catalog import DATASETS, check_name, is_path, load, load_raw
-    from tolfl.datasets.federated import FederatedDataset
-    from tolfl.datasets.raw import RawData
+    from tolfl.datasets.federated import FederatedDataset, RawData
 
 __all__ = ["DATASETS", "FederatedDataset", "RawData", "check_name", "is_path", "load", "load_raw"]
 
 #: Where names come from that are not of `catalog`.
-_ELSEWHERE = {"FederatedDataset": "federated", "RawData": "raw"}
+_ELSEWHERE = {"FederatedDataset": "federated", "RawData": "federated"}
 
 
 def __getattr__(name: str) -> object:

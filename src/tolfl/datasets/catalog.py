@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,16 +15,15 @@ from zipfile import BadZipFile
 import msgspec
 import numpy as np
 
-from tolfl.core.errors import SpecError, UnknownNameError
+from tolfl.core.errors import DataError, SpecError, UnknownNameError
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
-from tolfl.datasets.federated import FederatedDataset
+from tolfl.datasets.federated import FederatedDataset, RawData, in_order
 from tolfl.datasets.own_table import agreed, read_table
 from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_ds
 from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
-from tolfl.datasets.raw import RawData
-from tolfl.datasets.split import federate
-from tolfl.signals import CommsMLSamples, comms_ml
+from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
+from tolfl.signals import comms_ml
 from tolfl.tables import Schema
 from tolfl.tables.folders import is_recording
 
@@ -37,6 +38,8 @@ DATASETS = {
     "cifar-100": "pictures, 32 x 32, 20 coarse or 100 fine classes",
     "wsn-ds": "a wireless sensor network and attacks on it, 100 nodes",
 }
+#: The name of the one device, where nobody says whose rows these are.
+THE_DEVICE = "all"
 #: A file may be written twice within one tick of its file system's clock; the coarsest, FAT's, ticks every 2 s.
 _SETTLED_S = 2.0
 
@@ -114,6 +117,103 @@ def _check_columns(name: str, spec: DatasetSpec) -> None:
         raise SpecError(f"columns are for tables of one's own; {name} has none to name")
 
 
+# -- rows as they are, for learners that scale them together ------------------------------------------------------
+
+
+def unscaled(
+    spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False, has_all_owners: bool = False
+) -> tuple[FederatedDataset, tuple[str, ...]]:
+    """Return the rows that devices learn from, by name, and what a person should know of them.
+
+    Parameters
+    ----------
+    spec
+        The data set, its classes, its partition.
+    n_devices
+        None: as many as the table names, or one where it names none; a data set has its usual number.
+    fill_missing
+        Whether rows may have missing values, which stay NaN; else one is an error.
+    has_all_owners
+        Whether an owner without a single typical row is a device, too.
+    """
+    check_name(spec)
+    if spec.data == "blobs":
+        data = load(spec)
+        names = tuple(f"x{place}" for place in range(data.n_features))
+        return replace(data, names=tuple(map(str, range(data.n_devices))), feature_names=names), ()
+    raw = load_raw(spec)
+    choice = choose(raw, spec.dataset)
+    parts = _parts(raw, choice, spec)
+    if not len(parts.train):
+        raise DataError(f"{raw.name}: no typical row is left to train on; the typical classes are {choice[0]}")
+    told: tuple[str, ...] = ()
+    if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
+        places = _by_owner(raw, parts.train, has_all_owners)
+        told = _without_rows(raw, places)
+    else:
+        places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
+    advice = "" if fill_missing else "fill them in, leave the rows out, or use --fill-missing"
+    values = raw.values(slice(None), advice)
+    if n_missing := raw.n_missing(values) if raw.missing is not None else 0:
+        told = (*told, f"{n_missing} missing values are taken as the usual value of their column")
+    tested = np.concatenate([parts.typical_test, parts.anomalous_test])
+    has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
+    data = FederatedDataset(
+        raw.name,
+        values[np.concatenate(list(places.values()))],
+        tuple(int(bound) for bound in np.cumsum([0, *map(len, places.values())])),
+        values[tested] if has_test else None,
+        np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
+        feature_names=raw.names,
+        names=tuple(places),
+        schema=raw.schema,
+        networks=raw.networks,
+    )
+    return data, told
+
+
+def fleet_rows(spec: RunSpec) -> FederatedDataset:
+    """Return unscaled rows for as many devices as a specification has; by owner, where a table has as many."""
+    if spec.data != "blobs" and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
+        owners = load_raw(spec).owners
+        if (1 if owners is None else len(np.unique(owners))) == spec.devices:
+            return unscaled(spec, has_all_owners=True)[0]
+    return unscaled(spec, spec.devices)[0]
+
+
+def _parts(raw: RawData, choice: Choice, spec: RunSpec) -> Parts:
+    """Return training and test rows: nothing is tested where nothing is anomalous; the detector holds back itself."""
+    has_anomalies = bool(np.isin(raw.labels, np.array(choice[1], dtype=str)).any())
+    asked = msgspec.structs.replace(spec.dataset, validation_share=0.0)
+    if not has_anomalies and raw.is_test is None:
+        asked = msgspec.structs.replace(asked, test_share=0.0)
+    return split(raw, choice, asked, spec.seed)
+
+
+def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows]:
+    if raw.owners is None:
+        return {THE_DEVICE: train}
+    owners = raw.owners[train]
+    named = np.unique(raw.owners if has_all_owners else owners)
+    return {name: train[owners == name] for name in in_order(named.tolist())}
+
+
+def _without_rows(raw: RawData, places: Mapping[str, Rows]) -> tuple[str, ...]:
+    """Say which devices of a table have nothing to train on; refuse a column that names one device alone."""
+    if raw.owners is None:
+        return ()
+    names = in_order(np.unique(raw.owners).tolist())
+    column = raw.schema.roles.device if raw.schema is not None else ""
+    if len(names) == 1 and column:
+        raise DataError(
+            f"{raw.name}: column {column!r} names one device, {names[0]}, which has all the rows; to train on those "
+            "of one device, leave --device-column out"
+        )
+    idle = [name for name in names if name not in places]
+    more = f" and {len(idle) - 5} more" if len(idle) > 5 else ""
+    return (f"without a typical row, and so no part of the fleet: {', '.join(idle[:5])}{more}",) if idle else ()
+
+
 # -- whether what was read from files still holds ---------------------------------------------------------------------
 
 
@@ -154,40 +254,29 @@ def are_settled(states: tuple[FileState, ...]) -> bool:
 
 #: Part of the name of a cached file: raise it with every change of what is generated.
 _GENERATION = 1
+_KEPT = ("features", "region", "start_s", "kind", "feature_names")
 
 
 def read_comms_ml(settings: CommsMLSettings) -> RawData:
     """Return the samples of a region as classes `region-1` to `region-3`, anomalies by their kind."""
     name = "comms-ml-published" if settings.variant == "published" else "comms-ml"
-    path = cache_dir() / f"{name}-{_fingerprint(settings)}.npz"
+    fingerprint = hashlib.sha256(msgspec.json.encode([_GENERATION, settings])).hexdigest()[:12]
+    path = cache_dir() / f"{name}-{fingerprint}.npz"
     arrays = _cached(path)
     if arrays is None:
-        arrays = _arrays(comms_ml(settings.seed, settings))
+        samples = comms_ml(settings.seed, settings)
+        arrays = {kept: np.asarray(getattr(samples, kept)) for kept in _KEPT}
         _keep(path, arrays)
     labels = np.where(arrays["kind"] == "typical", np.char.add("region-", arrays["region"].astype(str)), arrays["kind"])
     names = tuple(arrays["feature_names"].tolist())
     return RawData(name, arrays["features"], labels.astype(str), times=arrays["start_s"], feature_names=names)
 
 
-def _arrays(samples: CommsMLSamples) -> dict[str, np.ndarray]:
-    return {
-        "features": samples.features,
-        "region": samples.region,
-        "start_s": samples.start_s,
-        "kind": samples.kind,
-        "feature_names": np.array(samples.feature_names),
-    }
-
-
-def _fingerprint(settings: CommsMLSettings) -> str:
-    return hashlib.sha256(msgspec.json.encode([_GENERATION, settings])).hexdigest()[:12]
-
-
 def _cached(path: Path) -> dict[str, np.ndarray] | None:
     """Return what was kept; None if there is nothing that can be read, in which case it is made again."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            return {name: kept[name] for name in ("features", "region", "start_s", "kind", "feature_names")}
+            return {name: kept[name] for name in _KEPT}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tolfl.datasets.federated import FederatedDataset, Samples
+from tolfl.datasets.federated import FederatedDataset, Samples, in_order
 from tolfl.datasets.public_files import CLASS_NAMES
-from tolfl.datasets.raw import in_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,17 +29,6 @@ class Description:
     test: dict[str, int]  #: test samples by class or kind of anomaly
     anomalous: list[str]  #: which of the test classes are anomalies
     n_validation: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return plain values, as `--format json` shows them."""
-        return {
-            "name": self.name,
-            "n_features": self.n_features,
-            "per_device": self.per_device,
-            "test": self.test,
-            "anomalous": self.anomalous,
-            "n_validation": self.n_validation,
-        }
 
 
 def describe(data: FederatedDataset) -> Description:

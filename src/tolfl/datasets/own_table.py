@@ -19,8 +19,7 @@ import numpy as np
 
 from tolfl.core.errors import DataError, DataFileError, SpecError, did_you_mean
 from tolfl.core.spec import DatasetSpec, RunSpec
-from tolfl.datasets.federated import FederatedDataset, Samples
-from tolfl.datasets.raw import TYPICAL, RawData
+from tolfl.datasets.federated import TYPICAL, FederatedDataset, RawData, Samples
 from tolfl.datasets.split import choose, mask_of
 from tolfl.tables import Roles, Schema
 from tolfl.tables.array_files import ArrayRows, array_rows, open_arrays, settle_arrays
@@ -242,8 +241,11 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     from tolfl.signals.pcap import CaptureSummary  # noqa: PLC0415  (tables do without)
     from tolfl.signals.wlan_features import bursts_in  # noqa: PLC0415  (tables do without)
 
-    is_folder = Path(source).expanduser().is_dir()
-    windows, parts, owners, networks = WindowGrid(*grid_of_spec(spec)), [], [], []
+    path = Path(source).expanduser()
+    is_folder, windows = path.is_dir(), WindowGrid(*grid_of_spec(spec))
+    parts: list[ArrayRows] = []
+    names: list[tuple[str, ...]] = []
+    networks: list[np.ndarray] = []
     for device, own in by_device(files):
         summary = CaptureSummary()
         heard = networks_in(own, windows)
@@ -253,10 +255,8 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
         if summary.sentence:
             _LOG.warning("%s: %s", own[0], summary.sentence)
         is_kept = np.concatenate([one.is_whole for one in found])
-        features, starts_s = (
-            np.concatenate([one.features for one in found]),
-            np.concatenate([one.start_s for one in found]),
-        )
+        features = np.concatenate([one.features for one in found])
+        starts_s = np.concatenate([one.start_s for one in found])
         is_near_burst, bursts = bursts_in(found[0].names, features, starts_s)
         if bursts:
             advice = "they are left out" if spec.without_bursts else "the fit takes them for usual; --without-bursts"
@@ -268,28 +268,15 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
                 own[0],
                 f"there is no whole window of {windows.duration_s:g} s to use; give a longer capture, or --window",
             )
-        parts.append((found[0].names, features[is_kept], starts_s[is_kept]))
-        owners += [device] * int(is_kept.sum())
-    names = parts[0][0]
-    if other := next((one for one, *_ in parts if one != names), None):
+        names.append(found[0].names)
+        owners = np.full(int(is_kept.sum()), device) if is_folder else None
+        parts.append(ArrayRows(features[is_kept].astype(np.float32), owners, None, starts_s[is_kept]))
+    if other := next((one for one in names if one != names[0]), None):
         raise DataError(
-            f"{source}: captures of 802.11 and of other links are mixed ({names[0]}, {other[0]}); separate them"
+            f"{source}: captures of 802.11 and of other links are mixed ({names[0][0]}, {other[0]}); separate them"
         )
-    samples = np.concatenate([one for _, one, _ in parts]).astype(np.float32)
-    missing = np.isnan(samples)
-    samples[missing] = 0.0
-    path = Path(source).expanduser()
-    return RawData(
-        name=f"{path.name}/" if is_folder else path.name,
-        samples=samples,
-        labels=np.full(len(owners), TYPICAL),
-        owners=np.array(owners) if is_folder else None,
-        times=np.concatenate([one for _, _, one in parts]),
-        feature_names=names,
-        missing=missing if missing.any() else None,
-        schema=Schema.from_features(names, Roles(time="time")),
-        networks=np.unique(np.concatenate(networks)) if networks else None,
-    )
+    windows_of_all = _raw(path, Schema.from_features(names[0], Roles(time="time")), parts)
+    return replace(windows_of_all, networks=np.unique(np.concatenate(networks)) if networks else None)
 
 
 def _chosen(windows: RawData, spec: DatasetSpec) -> RawData:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
+from tolfl.datasets.federated import RawData
 from tolfl.datasets.public_sets import PUBLIC_SETS, file_in
-from tolfl.datasets.raw import RawData
 from tolfl.tables import Roles
 from tolfl.tables.folders import unreadable
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import DatasetSpec, RunSpec
-from tolfl.datasets.federated import FederatedDataset, Samples
-from tolfl.datasets.raw import RawData, in_order
+from tolfl.datasets.federated import FederatedDataset, RawData, Samples, in_order
 from tolfl.datasets.scaling import Kind, Moments, Scaler, merged
 from tolfl.tables.schema import RARITY
 
@@ -292,68 +291,41 @@ def even(rows: Rows, n_parts: int) -> list[Rows]:
 
 
 def _scaled(raw: RawData, slices: list[Rows], parts: Parts, spec: DatasetSpec) -> FederatedDataset:
-    bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, slices)]))
-    scale = _scaling(raw, slices, spec)
+    """Return slices and test rows, scaled as a fleet would: each device tells its moments, these are merged."""
+    kind: Kind = spec.scaling or ("none" if raw.scale != 1.0 else "min-max")
+    fleet: Scaler | None = None
+    if kind != "none" or raw.missing is not None:
+        told = slices if spec.scaled_by != "all" else [np.arange(raw.n_samples)]
+        fleet = Scaler.fit(merged(Moments.of(*_raw_values(raw, rows)) for rows in told if len(rows)), kind)
+
+    def values(rows: Rows, own: Scaler | None = None) -> Samples:
+        found, missing = _raw_values(raw, rows)
+        scaler = own or fleet
+        return found if scaler is None else scaler(found, missing)
+
     rows = np.concatenate(slices)
-    if spec.scaled_by == "per-device" and scale is not None:
-        own = [scale.of_device(raw, of_device) for of_device in slices]
-        pool: Samples = np.concatenate(own)
+    if spec.scaled_by == "per-device" and fleet is not None:
+        scalers = [Scaler.fit(Moments.of(*_raw_values(raw, own)), kind) if len(own) else None for own in slices]
+        pool: Samples = np.concatenate([values(own, scaler) for own, scaler in zip(slices, scalers, strict=True)])
     else:
-        pool = _values(raw, rows, scale)
+        pool = values(rows)
     test_rows = np.concatenate([parts.typical_test, parts.anomalous_test])
     has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
     return FederatedDataset(
         raw.name,
         pool,
-        bounds,
-        _values(raw, test_rows, scale) if has_test else None,
+        tuple(int(bound) for bound in np.cumsum([0, *map(len, slices)])),
+        values(test_rows) if has_test else None,
         np.arange(len(test_rows)) >= len(parts.typical_test) if has_test else None,
-        _values(raw, parts.validation, scale) if len(parts.validation) else None,
+        values(parts.validation) if len(parts.validation) else None,
         raw.labels[rows],
         raw.labels[test_rows] if has_test else None,
         raw.feature_names,
     )
 
 
-@dataclass(frozen=True)
-class _Scaling:
-    """How samples become what a model sees."""
-
-    fleet: Scaler
-    spec: DatasetSpec
-
-    def of_device(self, raw: RawData, rows: Rows) -> Samples:
-        """Return a device's samples scaled by itself alone."""
-        if not len(rows):
-            return _values(raw, rows, self)
-        return Scaler.fit(_moments(raw, rows), _kind(raw, self.spec))(*_raw_values(raw, rows))
-
-
-def _scaling(raw: RawData, slices: list[Rows], spec: DatasetSpec) -> _Scaling | None:
-    """Fit as a fleet would: each device tells its moments, these are merged."""
-    kind = _kind(raw, spec)
-    if kind == "none" and raw.missing is None:
-        return None
-    told = slices if spec.scaled_by != "all" else [np.arange(raw.n_samples)]
-    moments = merged(_moments(raw, rows) for rows in told if len(rows))
-    return _Scaling(Scaler.fit(moments, kind), spec)
-
-
-def _kind(raw: RawData, spec: DatasetSpec) -> Kind:
-    return spec.scaling or ("none" if raw.scale != 1.0 else "min-max")
-
-
-def _moments(raw: RawData, rows: Rows) -> Moments:
-    return Moments.of(*_raw_values(raw, rows))
-
-
-def _raw_values(raw: RawData, rows: Rows) -> tuple[NDArray[np.floating], NDArray[np.bool_] | None]:
+def _raw_values(raw: RawData, rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
     values = raw.samples[rows].astype(np.float32)
     if raw.scale != 1.0:
         values *= np.float32(raw.scale)
     return values, None if raw.missing is None else raw.missing[rows]
-
-
-def _values(raw: RawData, rows: Rows, scaling: _Scaling | None) -> Samples:
-    values, missing = _raw_values(raw, rows)
-    return values.astype(np.float32) if scaling is None else scaling.fleet(values, missing)

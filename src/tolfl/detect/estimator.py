@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tolfl.core.errors import DataError, SpecError
-from tolfl.datasets.raw import in_order
+from tolfl.datasets.catalog import THE_DEVICE
+from tolfl.datasets.federated import in_order
 from tolfl.datasets.split import is_typical_by_name
-from tolfl.datasets.unscaled import THE_DEVICE
 from tolfl.detect.detector import Detector, Devices, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.features import Explanation, Features, Rows, check_not_infinite

@@ -13,7 +13,7 @@ from tolfl.core.errors import DataError, SpecError, TolFLError
 from tolfl.core.records import RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.datasets.unscaled import unscaled
+from tolfl.datasets.catalog import unscaled
 from tolfl.detect.cell_scaling import CellScaling, measures_of
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector import Detector

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError
 from tolfl.core.metrics import auroc, average_precision
 from tolfl.core.plot_style import BLUE, VERMILION
-from tolfl.datasets.raw import in_order
+from tolfl.datasets.federated import in_order
 from tolfl.datasets.split import commonest, is_typical_by_name
 
 if TYPE_CHECKING:

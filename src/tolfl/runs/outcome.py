@@ -16,8 +16,8 @@ from tolfl.core.errors import DataError
 from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
+from tolfl.datasets.catalog import fleet_rows
 from tolfl.datasets.own_table import agreed_form, as_agreed
-from tolfl.datasets.unscaled import fleet_rows
 from tolfl.learners import Fleet, Learner, Scorer, State
 from tolfl.learners.layouts import is_plain
 from tolfl.learners.registry import brings_own_data, fewest_rows, takes_raw_rows, what_of

@@ -8,6 +8,7 @@ import socket
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,11 +17,9 @@ import pytest
 from tests.datasets.written import idx_files, write_cifar_100
 from tolfl.datasets.catalog import load_public
 from tolfl.datasets.public_sets import (
-    SOURCES,
+    PUBLIC_SETS,
     DownloadError,
     DownloadProgress,
-    RemoteFile,
-    Source,
     download,
     find,
     unpack,
@@ -80,8 +79,8 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
 def offer(monkeypatch: pytest.MonkeyPatch, shelf: Shelf, name: str, files: dict[str, bytes]) -> None:
     """Put files on the shelf, and their checksums where the published ones are."""
     shelf.files |= files
-    remote = tuple(RemoteFile(file, hashlib.md5(data).hexdigest()) for file, data in files.items())
-    monkeypatch.setitem(SOURCES, name, Source("http://127.0.0.1:9/unused", remote))
+    md5 = {file: hashlib.md5(data).hexdigest() for file, data in files.items()}
+    monkeypatch.setitem(PUBLIC_SETS, name, replace(PUBLIC_SETS[name], address="http://127.0.0.1:9/unused", md5=md5))
 
 
 @pytest.fixture
@@ -250,5 +249,7 @@ def test_a_place_that_cannot_be_written_is_named(mnist: Shelf, tmp_path: Path) -
 
 
 def test_every_set_has_an_address_or_says_where_to_get_it() -> None:
-    assert set(SOURCES) == {"mnist", "fashion-mnist", "cifar-10", "cifar-100"}
-    assert all(len(file.md5) == 32 for source in SOURCES.values() for file in source.files)
+    fetched = {name: known for name, known in PUBLIC_SETS.items() if known.md5}
+
+    assert set(fetched) == {"mnist", "fashion-mnist", "cifar-10", "cifar-100"}
+    assert all(known.address and len(md5) == 32 for known in fetched.values() for md5 in known.md5.values())

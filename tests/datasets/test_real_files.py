@@ -13,7 +13,7 @@ import pytest
 from tolfl.core.errors import MissingDataError
 from tolfl.datasets.catalog import load_public
 from tolfl.datasets.federated import RawData
-from tolfl.datasets.public_sets import SOURCES, find
+from tolfl.datasets.public_sets import PUBLIC_SETS, find
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TOLFL_DATA"), reason="TOLFL_DATA does not name a folder with data")
 
@@ -65,9 +65,9 @@ def test_seventy_thousand_pictures(name: str) -> None:
 def test_the_files_are_those_of_the_published_checksums(name: str) -> None:
     real(name)
 
-    for file, unpacked in zip(SOURCES[name].files, UNPACKED[name], strict=True):
-        data = (find(name) / file.name).read_bytes()
-        assert hashlib.md5(data).hexdigest() == file.md5 or hashlib.md5(gzip.decompress(data)).hexdigest() == unpacked
+    for (file, md5), unpacked in zip(PUBLIC_SETS[name].md5.items(), UNPACKED[name], strict=True):
+        data = (find(name) / file).read_bytes()
+        assert hashlib.md5(data).hexdigest() == md5 or hashlib.md5(gzip.decompress(data)).hexdigest() == unpacked
 
 
 @pytest.mark.parametrize(

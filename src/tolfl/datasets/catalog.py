@@ -25,7 +25,7 @@ from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
 from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
 from tolfl.signals import comms_ml
 from tolfl.tables import Schema
-from tolfl.tables.folders import is_recording
+from tolfl.tables.folders import kind_of
 
 #: Every data set that a run specification can name, and what it is; a path to a table or a folder is another way.
 DATASETS = {
@@ -236,7 +236,7 @@ def states_of(path: Path) -> tuple[FileState, ...]:
     path = path.resolve()
     states = []
     with suppress(OSError):
-        folder = path.parent if is_recording(path) else path
+        folder = path.parent if kind_of(path) == "recordings" else path
         for file in sorted(folder.iterdir()) if folder.is_dir() else [path]:
             with suppress(OSError):
                 found = file.stat()

@@ -23,7 +23,7 @@ from tolfl.datasets.federated import TYPICAL, FederatedDataset, RawData, Samples
 from tolfl.datasets.split import choose, mask_of
 from tolfl.tables import Roles, Schema
 from tolfl.tables.array_files import ArrayRows, array_rows, open_arrays, settle_arrays
-from tolfl.tables.folders import by_device, device_files, is_capture, is_of_arrays, is_raw, is_recording, owner_of
+from tolfl.tables.folders import by_device, device_files, kind_of, owner_of
 from tolfl.tables.schema import name_and_unit, note_of, word_column
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
     Without a label column all rows are class "typical". Missing values are 0 in `samples` and marked in `missing`.
     """
     check_roles(source, roles_of(spec))
-    if (files := _files(source)) and is_of_arrays(files[0]):
+    files, kind = _files(source)
+    if kind == "arrays":
         return _of_arrays(source, files, spec, fill_missing=fill_missing)
-    if files and is_capture(files[0]):
+    if kind == "captures":
         return _chosen(_windows(source, files, spec), spec)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
 
     how = _reading_of(spec)
     # Windows of recordings are few, and long to compute.
-    is_computed = bool(files) and (is_recording(files[0]) or is_raw(files[0]))
-    once = list(blocks(source, how)) if is_computed else None
+    once = list(blocks(source, how)) if kind in {"recordings", "raw samples"} else None
     schema = settle(
         once or blocks(source, how),
         roles_of(spec),
@@ -71,10 +71,10 @@ def _say_once(name: str, note: str) -> None:
 def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     """Return the typical rows of a device's table, its columns found by name; what does not fit is one sentence."""
     own = spec.dataset
-    files = _files(spec.data) if columns else []
-    if files and is_of_arrays(files[0]):
+    files, kind = _files(spec.data) if columns else ([], "")
+    if kind == "arrays":
         raw = _of_arrays(spec.data, files, own, columns)
-    elif files and is_capture(files[0]):
+    elif kind == "captures":
         raw = _with_features(raw, [_place_of(column, raw.names, raw.name) for column in columns])
     elif columns:
         from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
@@ -196,7 +196,7 @@ def check_roles(source: str, roles: Roles) -> None:
     """Say what to do where a capture is asked for a column that none has."""
     path = Path(source).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    captures = [file for file in files if is_capture(file)]
+    captures = [file for file in files if kind_of(file) == "captures"]
     if captures and roles.label:
         raise DataError(
             f"{captures[0]}: a capture does not say which windows are anomalous, so there is no truth to compare with; "
@@ -210,12 +210,13 @@ def check_roles(source: str, roles: Roles) -> None:
         raise DataError(f"{captures[0]}: a capture has no device column; put one capture per device into a folder")
 
 
-def _files(source: str) -> list[Path]:
-    """Return the files of a source; none: it is not there, or it is a pipe."""
+def _files(source: str) -> tuple[list[Path], str]:
+    """Return the files of a source and of which kind they are; none: it is not there, or it is a pipe."""
     path = Path(source).expanduser()
     if not path.exists():
-        return []
-    return device_files(path) if path.is_dir() else [path]
+        return [], ""
+    files = device_files(path) if path.is_dir() else [path]
+    return files, kind_of(files[0])
 
 
 def _of_arrays(

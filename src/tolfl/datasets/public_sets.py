@@ -13,8 +13,8 @@ import re
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -24,8 +24,7 @@ from tolfl.tables.folders import unreadable
 
 _DEBIAN = Path("/usr/share/datasets")
 _IDX_FILES = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
-
-
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -44,18 +43,51 @@ class PublicSet:
     """The folder of a version that cannot be read."""
     by_hand: str = ""
     """Where to get it, if no address leads to its files."""
+    address: str = ""
+    """Of the folder that its files are fetched from."""
+    md5: Mapping[str, str] = field(default_factory=dict)
+    """The files there, with their published sums, which find damage: that is what they are for here."""
 
 
-#: Every public data set that can be read.
+#: Every public data set that can be read. MNIST: PyTorch's copy, as its publisher's own address asks for a password.
+#: Sums: torchvision, the publishers' pages.
 PUBLIC_SETS = {
-    "mnist": PublicSet(("mnist", "MNIST", "MNIST/raw"), _IDX_FILES),
-    "fashion-mnist": PublicSet(("fashion-mnist", "FashionMNIST", "FashionMNIST/raw"), _IDX_FILES),
+    "mnist": PublicSet(
+        ("mnist", "MNIST", "MNIST/raw"),
+        _IDX_FILES,
+        address="https://ossci-datasets.s3.amazonaws.com/mnist/",
+        md5={
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+    ),
+    "fashion-mnist": PublicSet(
+        ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw"),
+        _IDX_FILES,
+        address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        md5={
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+    ),
     "cifar-10": PublicSet(
         ("cifar-10-batches-bin", "cifar-10"),
         (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
         "cifar-10-batches-py",
+        address=_CIFAR,
+        md5={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
     ),
-    "cifar-100": PublicSet(("cifar-100-binary", "cifar-100"), ("train.bin", "test.bin"), "cifar-100-python"),
+    "cifar-100": PublicSet(
+        ("cifar-100-binary", "cifar-100"),
+        ("train.bin", "test.bin"),
+        "cifar-100-python",
+        address=_CIFAR,
+        md5={"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+    ),
     "wsn-ds": PublicSet(
         ("wsn-ds", "WSN-DS"), ("wsn_ds.csv",), by_hand="https://www.kaggle.com/datasets/bassamkasasbeh1/wsnds"
     ),
@@ -169,52 +201,6 @@ def _spelled(file: str) -> str:
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A file and its published MD5 sum, which finds damage: that is what it is for here."""
-
-    name: str
-    md5: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a data set's files are."""
-
-    address: str
-    files: tuple[RemoteFile, ...]
-
-
-#: MNIST: PyTorch's copy, as its publisher's own address asks for a password. Sums: torchvision, the publishers' pages.
-SOURCES = {
-    "mnist": Source(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        (
-            RemoteFile("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            RemoteFile("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
-            RemoteFile("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
-            RemoteFile("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
-        ),
-    ),
-    "fashion-mnist": Source(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        (
-            RemoteFile("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-            RemoteFile("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
-            RemoteFile("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
-            RemoteFile("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
-        ),
-    ),
-    "cifar-10": Source(
-        "https://www.cs.toronto.edu/~kriz/", (RemoteFile("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),)
-    ),
-    "cifar-100": Source(
-        "https://www.cs.toronto.edu/~kriz/",
-        (RemoteFile("cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),),
-    ),
-}
-
-
-@dataclass(frozen=True)
 class DownloadProgress:
     """How far a file has come; `total` is None if the server does not say."""
 
@@ -237,23 +223,24 @@ def download(
 
     `base_url` names another place with the same files. `progress` is called as bytes arrive.
     """
-    folder = into / public_set(name).folders[0]
+    known = public_set(name)
+    folder = into / known.folders[0]
     if not missing_files(name, folder):
         return folder
     by_hand = how_to_get(name, into)
-    if name not in SOURCES:
+    if not known.md5:
         raise DownloadError(f"{name} has no address to fetch it from; {by_hand}")
-    address = SOURCES[name].address if base_url is None else base_url
-    for file in SOURCES[name].files:
-        is_archive = file.name.endswith(".tar.gz")
-        target = (into if is_archive else folder) / file.name
-        url = f"{address.rstrip('/')}/{file.name}"
+    address = known.address if base_url is None else base_url
+    for file, md5 in known.md5.items():
+        is_archive = file.endswith(".tar.gz")
+        target = (into if is_archive else folder) / file
+        url = f"{address.rstrip('/')}/{file}"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not (target.is_file() and _md5_of(target) == file.md5):
-                _fetch(url, target, file.md5, progress, timeout_s)
+            if not (target.is_file() and _md5_of(target) == md5):
+                _fetch(url, target, md5, progress, timeout_s)
             if is_archive:
-                unpack(target, folder, public_set(name).files)
+                unpack(target, folder, known.files)
                 target.unlink()
         except DownloadError as problem:
             raise DownloadError(f"{problem}; or {by_hand}") from None

@@ -9,8 +9,7 @@ from tolfl.tables.schema import Column, Roles, Schema
 
 if TYPE_CHECKING:
     from tolfl.tables.block_reader import Block, Reading, blocks, blocks_of, spooled
-    from tolfl.tables.rows import Rows
-    from tolfl.tables.settling import settle
+    from tolfl.tables.rows import Rows, settle
 
 __all__ = ["Block", "Column", "Reading", "Roles", "Rows", "Schema", "blocks", "blocks_of", "settle", "spooled"]
 
@@ -21,7 +20,7 @@ _ELSEWHERE = {
     "Rows": "rows",
     "blocks": "block_reader",
     "blocks_of": "block_reader",
-    "settle": "settling",
+    "settle": "rows",
     "spooled": "block_reader",
 }
 

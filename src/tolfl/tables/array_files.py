@@ -18,9 +18,9 @@ from tolfl.tables.schema import Column, Roles, Schema, name_and_unit
 #: Arrays of a NumPy file that are no samples, by the role that they have unless others are named.
 _USUAL_ARRAYS = {"device": "device", "label": "y", "time": "time"}
 
-_KEPT_ROWS = 20_000  #: what looks like an identifier, a counter or a clock is looked for in so many
-_LEAST_ROWS = 50  #: fewer rows tell nothing of a column's nature
-_NEARLY_ALL = 0.95
+KEPT_ROWS = 20_000  #: what looks like an identifier, a counter or a clock is looked for in so many
+LEAST_ROWS = 50  #: fewer rows tell nothing of a column's nature
+NEARLY_ALL = 0.95
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -132,12 +132,12 @@ def settle_arrays(
         for name in asked:
             first.column(name, what)
     left_out, kept = dict.fromkeys(ignore, "as asked"), []
-    owners = np.concatenate([owners_of(file, device, roles) for device, file in files])[:_KEPT_ROWS]
+    owners = np.concatenate([owners_of(file, device, roles) for device, file in files])[:KEPT_ROWS]
     for name in columns or [name for name in first.columns if name not in {*roles.columns, *ignore}]:
         values = np.concatenate([file.column(name, "").astype(np.float64) for _, file in files])
         if np.isnan(values).all() and not columns:
             left_out[name] = "every value is missing"
-        elif not columns and (why := not_a_measurement(values[:_KEPT_ROWS], owners)):
+        elif not columns and (why := not_a_measurement(values[:KEPT_ROWS], owners)):
             left_out[name] = why
         else:
             base, _, unit, _ = name_and_unit(name)
@@ -155,17 +155,17 @@ def not_a_measurement(values: NDArray[np.float64], owners: Array) -> str:
     owners = owners[: len(values)]
     is_there = np.isfinite(values)
     values, owners = values[is_there], owners[is_there]
-    if len(values) < _LEAST_ROWS:
+    if len(values) < LEAST_ROWS:
         return ""
     n_different = len(np.unique(values))
-    if n_different >= _NEARLY_ALL * len(values) and (values == np.round(values)).all():
+    if n_different >= NEARLY_ALL * len(values) and (values == np.round(values)).all():
         return "whole numbers, nearly all different: an identifier or a counter"
     if n_different < max(10, len(values) // 20):
         return ""
     order = np.argsort(owners, kind="stable") if owners.dtype.kind == "U" else np.arange(len(values))
     of_owner = owners[order]
     steps = np.diff(values[order])[of_owner[1:] == of_owner[:-1]]
-    if len(steps) >= _LEAST_ROWS // 2 and ((steps >= 0).all() or (steps <= 0).all()):
+    if len(steps) >= LEAST_ROWS // 2 and ((steps >= 0).all() or (steps <= 0).all()):
         return "it only rises or only falls on every device: a counter or a clock"
     return ""
 

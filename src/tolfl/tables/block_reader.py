@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, DataFileError, MissingDataError
 from tolfl.tables.array_files import read_arrays
-from tolfl.tables.folders import by_device, device_files, is_capture, is_raw, is_recording, refuse_pickle, unreadable
+from tolfl.tables.folders import by_device, device_files, kind_of, refuse_pickle, unreadable
 
 if TYPE_CHECKING:
     from tolfl.signals.pcap import CaptureSummary
@@ -108,7 +108,7 @@ def blocks(source: str | Path, how: Reading = Reading()) -> Iterator[Block]:  # 
     path = Path(source).expanduser()
     if not path.exists():
         raise MissingDataError(f"{path}: no such file or folder; check the path")
-    if how.follow and (path.is_dir() or not (is_capture(path) or _begins(path, *_PCAP))):
+    if how.follow and (path.is_dir() or not (kind_of(path) == "captures" or _begins(path, *_PCAP))):
         raise DataFileError(
             path, f"only a capture can be followed; for lines of text: tail -f {path.name} | tolfl score MODEL -"
         )
@@ -166,10 +166,10 @@ def spooled(source: str) -> Iterator[str]:
 def _of_files(files: list[Path], device: str, how: Reading) -> Iterator[Block]:
     path = files[0]
     refuse_pickle(path)
-    if is_raw(path):
+    if kind_of(path) == "raw samples":
         yield from _of_receiver(path, device, how.tuning)
         return
-    if is_recording(path) or is_capture(path) or _begins(path, *_PCAP):
+    if kind_of(path) in {"recordings", "captures"} or _begins(path, *_PCAP):
         yield from _of_signals(files, device, how)
         return
     try:
@@ -182,7 +182,7 @@ def _of_files(files: list[Path], device: str, how: Reading) -> Iterator[Block]:
 def _of_signals(source: list[Path] | str | BinaryIO, device: str, how: Reading) -> Iterator[Block]:
     from tolfl.tables.signal_blocks import capture_blocks, recording_blocks  # noqa: PLC0415  (tables do without)
 
-    if isinstance(source, list) and is_recording(source[0]):
+    if isinstance(source, list) and kind_of(source[0]) == "recordings":
         return recording_blocks(source[0], device)
     return capture_blocks(source, device, how.grid, per=how.per, follow=how.follow, known=how.known)
 

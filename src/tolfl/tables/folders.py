@@ -8,39 +8,18 @@ from pathlib import Path
 
 from tolfl.core.errors import DataFileError, MissingDataError
 
-#: Kinds of files by how their names end; the longer ending first.
-_KINDS = {
-    ".csv.gz": "csv",
-    ".tsv.gz": "csv",
-    ".csv.zst": "csv",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl.gz": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".pcap.gz": "capture",
-    ".pcapng.gz": "capture",
-    ".pcap": "capture",
-    ".pcapng": "capture",
-    ".cap": "capture",
-    ".sigmf-meta": "recording",
-    ".sigmf-data": "recording",
-    ".sigmf": "recording",
-    ".cu8": "raw",
-    ".cs8": "raw",
-    ".cs16": "raw",
-    ".cf32": "raw",
-}
+#: Kinds of files by how their names end; a folder holds only one: files of one kind have the same features.
+_ENDINGS = {
+    "tables": (".csv.gz", ".tsv.gz", ".csv.zst", ".csv", ".tsv", ".jsonl.gz", ".jsonl", ".ndjson", ".arrow", ".feather",
+               ".parquet", ".pq"),
+    "arrays": (".npz", ".npy"),
+    "captures": (".pcap.gz", ".pcapng.gz", ".pcap", ".pcapng", ".cap"),
+    "recordings": (".sigmf-meta", ".sigmf-data", ".sigmf"),
+    "raw samples": (".cu8", ".cs8", ".cs16", ".cf32"),
+}  # fmt: skip
+_KINDS = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
 #: Reading any of these back would run code of the writer's choice.
 _PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
-#: What a folder may hold, but only one of it: files of one family have the same features.
-_FAMILIES = {"npz": "arrays", "npy": "arrays", "capture": "captures", "recording": "recordings", "raw": "raw samples"}
 #: How dumpcap calls the files that follow one another: a number, and the time of the first packet.
 _ROTATED = re.compile(r"_\d{5}(_\d{14})?$")
 #: Companions of data, which may lie beside them. Anything else is refused: it might be a device.
@@ -69,27 +48,16 @@ def owner_of(path: Path) -> str:
     ('site-7', 'router')
     """
     name = path.name[: len(path.name) - len(_ending(path))]
-    return _ROTATED.sub("", name) if is_capture(path) else name
+    return _ROTATED.sub("", name) if kind_of(path) == "captures" else name
 
 
-def is_capture(path: Path) -> bool:
-    """Return whether a file is a capture by its name."""
-    return _KINDS.get(_ending(path)) == "capture"
+def kind_of(path: Path) -> str:
+    """Return what a file holds by its name; nothing: the name does not say.
 
-
-def is_of_arrays(path: Path) -> bool:
-    """Return whether a file holds arrays of NumPy by its name."""
-    return _FAMILIES.get(_KINDS.get(_ending(path), "")) == "arrays"
-
-
-def is_recording(path: Path) -> bool:
-    """Return whether a file is a recording by its name."""
-    return _KINDS.get(_ending(path)) == "recording"
-
-
-def is_raw(path: Path) -> bool:
-    """Return whether a file holds samples of a receiver without metadata by its name."""
-    return _KINDS.get(_ending(path)) == "raw"
+    >>> kind_of(Path("site-7.csv.gz")), kind_of(Path("router.pcap")), kind_of(Path("notes"))
+    ('tables', 'captures', '')
+    """
+    return _KINDS.get(_ending(path), "")
 
 
 def device_files(folder: Path) -> list[Path]:
@@ -107,12 +75,12 @@ def device_files(folder: Path) -> list[Path]:
     for path in files:
         if path.is_dir():
             raise DataFileError(path, "a folder inside the folder of devices; put one file per device there")
-        families = sorted({_family(path), _family(files[0])})
-        if len(families) > 1:
-            mixed = " and ".join(families)
+        kinds = sorted({_known_kind(path), _known_kind(files[0])})
+        if len(kinds) > 1:
+            mixed = " and ".join(kinds)
             raise DataFileError(path, f"{mixed} are mixed ({files[0].name}); use one kind for all devices")
         other = by_owner.setdefault(owner_of(path), path)
-        if other != path and not (families == ["captures"] and _follows(other) and _follows(path)):
+        if other != path and not (kinds == ["captures"] and _follows(other) and _follows(path)):
             raise DataFileError(path, f"the same device as {other.name}; give each device one file")
     return files
 
@@ -133,11 +101,11 @@ def _owner_and_name(path: Path) -> tuple[str, str]:
     return owner_of(path), path.name
 
 
-def _family(path: Path) -> str:
+def _known_kind(path: Path) -> str:
     refuse_pickle(path)
-    if not (ending := _ending(path)):
+    if not (kind := kind_of(path)):
         raise DataFileError(path, f"unknown kind of file; use one of {', '.join(_KINDS)}")
-    return _FAMILIES.get(_KINDS[ending], "tables")
+    return kind
 
 
 def _follows(path: Path) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 from typer.testing import CliRunner
 
+from tolfl.cli.data import app as data_app
 from tolfl.cli.evaluate import evaluate
 from tolfl.cli.export import export
 from tolfl.cli.fit import fit
@@ -38,6 +39,7 @@ Run: TypeAlias = Callable[..., Done]
 app = typer.Typer()
 for command in (fit, score, evaluate, inspect, export):
     app.command()(command)
+app.add_typer(data_app, name="data")
 
 
 def run(*arguments: object, stdin: str | bytes | None = None) -> Done:

@@ -1,4 +1,8 @@
-"""Tables as they come: `fit`, `score`, the estimator and the exported scorer read them alike and say the same."""
+"""Tables as they come: whoever reads them reads them alike, and says the same of every row.
+
+Readers are `fit`, `score`, `evaluate`, the estimator, devices that have a table of their own (`node`), and the exported
+scorer.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather as pa_feather
@@ -21,8 +26,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.detectors import Done, run
+from tests.learners.play import play
+from tolfl.cli.evaluate import _judged_table
+from tolfl.core.errors import DataError
+from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector, FederatedDetector
-from tolfl.tables import Reading, blocks
+from tolfl.detect.detector_learner import DetectorStages
+from tolfl.learners.registry import scaled_learner_of
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import _rows
+from tolfl.tables import Reading, Roles, Schema, blocks, blocks_of
 
 N = 80
 #: An exported scorer is a process of its own. `make test` lets it read one table of every kind of reading.
@@ -141,8 +154,50 @@ def as_frame(path: Path, encoding: str) -> pa.Table:
     return pa.concat_tables([block.table for block in blocks(path, Reading(encoding))], promote_options="permissive")
 
 
+def rewritten(content: bytes, encoding: str, site: int, n_sites: int = 2) -> bytes:
+    """Return the rows of one site in a table as it is written: every other one, below the header."""
+    if content.startswith((b"PAR1", b"ARROW1")):
+        own = pa_parquet.read_table(pa.BufferReader(content)) if content[0] == ord("P") else None
+        own = own or pa_feather.read_table(pa.BufferReader(content))
+        out = pa.BufferOutputStream()
+        pa_parquet.write_table(own.filter([row % n_sites == site for row in range(own.num_rows)]), out)
+        return bytes(out.getvalue())
+    if content.startswith(b"\x1f\x8b"):
+        return gzip.compress(rewritten(gzip.decompress(content), encoding, site, n_sites))
+    marks = {b"\xff\xfe": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+    encoding = next((name for mark, name in marks.items() if content.startswith(mark)), encoding or "utf-8")
+    text = [line for line in content.decode(encoding).splitlines(keepends=True) if line.strip()]
+    n_heads = 0 if text[0].startswith("{") else 2 if text[0].startswith("sep=") else 1
+    own = [line for row, line in enumerate(text[n_heads:]) if row % n_sites == site]
+    return "".join([*text[:n_heads], *own]).encode(encoding)
+
+
+def of_own_tables(path: Path, encoding: str) -> Detector:
+    """Return the detector of a fleet in which each device has the rows of its site alone, in a file of its own.
+
+    Everything is as `tolfl node` does it but for the network between the devices: the specification has the columns
+    that `tolfl data describe` writes of the whole table, and a device reads its file before the first round.
+    """
+    how = ("--set", f"dataset.encoding={encoding}") if encoding else ()
+    said = run("data", "describe", f"./{path.name}", "--device-column", "site", "--columns", *how)
+    assert said.code == 0, said.err
+    learn = {**msgspec.toml.decode(said.out)["learn"], "what": "detector", "names": ["s0", "s1"]}
+    spec = RunSpec(devices=2, clusters=1, dataset=DatasetSpec(encoding=encoding), learn=learn).check()
+    rows = {}
+    for device in range(2):
+        own = path.with_name(f"{path.name}-of-{device}")
+        own.write_bytes(rewritten(path.read_bytes(), encoding, device))
+        config = NodeConfig(device=device, listen="127.0.0.1:1", state=".", spec="", data=f"./{own.name}")
+        rows[device], fleet, _ = _rows(config, spec, Path())
+    learner = scaled_learner_of(fleet)
+    assert isinstance(learner, DetectorStages)
+    found = learner.detector(play(learner, rows, seed=spec.seed))
+    assert found is not None
+    return found
+
+
 def assert_alike(path: Path, encoding: str = "") -> Done:
-    """Fit a table; score it by the command and the estimator; compare all they say. Return what the command says."""
+    """Fit a table, score it with every reader, and compare all they say. Return what the command says."""
     how = ("--encoding", encoding) if encoding else ()
     fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m", *how)
     assert fitted.code == 0, fitted.err
@@ -155,13 +210,34 @@ def assert_alike(path: Path, encoding: str = "") -> Done:
     assert [one["score"] for one in found] == estimator.anomaly_score(frame, devices="site").tolist()
     verdicts = np.where(estimator.predict(frame, devices="site") > 0, "typical", "alarm")
     assert [one["verdict"] for one in found] == verdicts.tolist()
+
+    detector = Detector.load("m")
+    judged = _judged_table(detector, path.name, Roles("site", "site"), ("s0",), True, encoding)
+    assert judged.scores.tolist() == [one["score"] for one in found]
+    assert judged.is_alarm.tolist() == [one["verdict"] == "alarm" for one in found]
+    assert judged.devices is not None
+    assert judged.devices.tolist() == [one["device"] for one in found]
+
+    if estimator.detector_.schema is not None and has_holes(frame, estimator.detector_.schema):
+        with pytest.raises(DataError, match="is missing"):  # a fleet has no --fill-missing
+            of_own_tables(path, encoding)
+        return scored
+    fleet = of_own_tables(path, encoding)
+    rows, devices = detector.rows(frame, "site")
+    assert fleet.scores_of(rows, devices).tolist() == [np.float32(one["score"]) for one in found]
+    assert fleet.thresholds == detector.thresholds
+    assert fleet.schema is not None
+    assert detector.schema == msgspec.structs.replace(fleet.schema, fill_missing=True)
     return scored
 
 
+def has_holes(frame: pa.Table, schema: Schema) -> bool:
+    (block,) = blocks_of(frame)
+    return bool(np.isnan(schema.rows(block).values).any())
+
+
 @pytest.mark.parametrize("name", [*TEXTS, "parquet", "arrow"])
-def test_fit_score_and_the_estimator_read_a_table_alike(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_reader_reads_a_table_alike(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert_alike(write(name, tmp_path), ENCODINGS.get(name, ""))
@@ -231,20 +307,30 @@ def drawn_tables(draw: st.DrawFn) -> bytes:
     return end.join(separator.join(row) for row in rows).encode()
 
 
-@settings(
-    max_examples=2 if IS_QUICK else 6,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate],
-)
-@given(content=drawn_tables())
-def test_drawn_tables_are_read_alike(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("drawn")
+def as_often(n_examples: int) -> settings:
+    phases = [Phase.explicit, Phase.generate]
+    return settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck), phases=phases)
+
+
+def assert_drawn_alike(content: bytes, folder: Path) -> None:
     (folder / "table").write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
 
         assert_alike(folder / "table")
+
+
+@as_often(2 if IS_QUICK else 6)
+@given(content=drawn_tables())
+def test_drawn_tables_are_read_alike(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_drawn_alike(content, tmp_path_factory.mktemp("drawn"))
+
+
+@pytest.mark.slow
+@as_often(100)
+@given(content=drawn_tables())
+def test_many_drawn_tables_are_read_alike(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_drawn_alike(content, tmp_path_factory.mktemp("drawn"))
 
 
 def test_three_countries_write_one_table_and_get_the_same_scores(

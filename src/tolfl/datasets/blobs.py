@@ -8,6 +8,7 @@ samples for anomalies, so losing a region costs something, as it does in the pap
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +44,14 @@ def blobs(n_devices: int, seed: int, spec: BlobsSpec) -> FederatedDataset:
     means = shape.uniform(0.0, 1.0, (n_groups, spec.n_features)).astype(np.float32)
     n_directions = min(_SUBSPACE_DIMENSIONS, spec.n_features)
     bases = [_orthonormal(shape.standard_normal((spec.n_features, n_directions))) for _ in range(n_groups)]
-    test, is_anomalous = _test_set(seed, spec.n_test, means, bases)
-    validation = _validation_set(seed, spec, means, bases)
+    n_anomalous = round(spec.n_test * _SHARE_OF_ANOMALIES)
+    is_anomalous = np.arange(spec.n_test) >= spec.n_test - n_anomalous
+    noises = np.where(is_anomalous, _ANOMALY, _NOISE).tolist()
+    test = _of_all_groups(rng_for(seed, Purpose.DATA, _TEST_STREAM), noises, means, bases)
+    validation = None
+    if spec.n_validation:
+        rng = rng_for(seed, Purpose.DATA, _VALIDATION_STREAM)
+        validation = _of_all_groups(rng, spec.n_validation * [_NOISE], means, bases)
     if 4 * n_devices * spec.samples_per_device * spec.n_features > _MAX_BYTES:
         regions = _Regions(n_devices, seed, spec.samples_per_device, means, tuple(bases))
         bounds = tuple(range(0, n_devices * spec.samples_per_device + 1, spec.samples_per_device))
@@ -111,26 +118,15 @@ class PiecewiseBlobs(FederatedDataset):
         return rows
 
 
-def _validation_set(seed: int, spec: BlobsSpec, means: Samples, bases: list[Samples]) -> Samples | None:
-    if not spec.n_validation:
-        return None
-    rng = rng_for(seed, Purpose.DATA, _VALIDATION_STREAM)
-    samples = np.empty((spec.n_validation, spec.n_features), dtype=np.float32)
-    for row in range(spec.n_validation):
+def _of_all_groups(
+    rng: np.random.Generator, noises: Sequence[float], means: Samples, bases: Sequence[Samples]
+) -> Samples:
+    """Return a row for each noise, of one group after the other."""
+    rows = np.empty((len(noises), means.shape[1]), dtype=np.float32)
+    for row, noise in enumerate(noises):
         group = row % len(means)
-        _draw(rng, means[group], bases[group], _NOISE, samples[row : row + 1])
-    return samples
-
-
-def _test_set(seed: int, n_test: int, means: Samples, bases: list[Samples]) -> tuple[Samples, NDArray[np.bool_]]:
-    rng = rng_for(seed, Purpose.DATA, _TEST_STREAM)
-    n_anomalous = round(n_test * _SHARE_OF_ANOMALIES)
-    test = np.empty((n_test, means.shape[1]), dtype=np.float32)
-    for row in range(n_test):
-        group = row % len(means)
-        noise = _ANOMALY if row >= n_test - n_anomalous else _NOISE
-        _draw(rng, means[group], bases[group], noise, test[row : row + 1])
-    return test, np.arange(n_test) >= n_test - n_anomalous
+        _draw(rng, means[group], bases[group], noise, rows[row : row + 1])
+    return rows
 
 
 def _draw(rng: np.random.Generator, mean: Samples, basis: Samples, noise: float, out: Samples) -> None:

@@ -15,7 +15,6 @@ import gzip
 import math
 import re
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +54,6 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
         vehicles_1 vehicles_2"""
     ),
 }
-
 
 _GZIP = b"\x1f\x8b"
 
@@ -151,17 +149,8 @@ _N_PIXELS = 1024
 _BLOCK = 2048
 
 
-@dataclass(frozen=True)
-class _CifarFiles:
-    train: tuple[str, ...]
-    test: str
-    n_classes: tuple[int, ...]  #: per label byte
-
-
-_VERSIONS = {
-    "cifar-10": _CifarFiles(tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin", (10,)),
-    "cifar-100": _CifarFiles(("train.bin",), "test.bin", (20, 100)),
-}
+#: How many classes each label byte of a record has.
+_CIFAR_CLASSES = {"cifar-10": (10,), "cifar-100": (20, 100)}
 
 
 def read_cifar(folder: Path, name: str, colour: bool = False, fine: bool = False) -> RawData:
@@ -169,14 +158,13 @@ def read_cifar(folder: Path, name: str, colour: bool = False, fine: bool = False
 
     Classes are numbers by name: "0" to "9", for CIFAR-100 the 20 coarse ones or (`fine`) all 100.
     """
-    version = _VERSIONS[name]
-    if fine and len(version.n_classes) == 1:
+    n_classes = _CIFAR_CLASSES[name]
+    if fine and len(n_classes) == 1:
         raise SpecError(f"{name} has no fine classes; leave out fine, or take cifar-100")
-    paths = [file_in(folder, file) for file in (*version.train, version.test)]
-    parts = [read_records(path, version.n_classes) for path in paths]
+    parts = [read_records(file_in(folder, file), n_classes) for file in PUBLIC_SETS[name].files]  # the last is to test
     n_test = len(parts[-1][0])
     labels = np.concatenate([part[0][:, int(fine)] for part in parts])
-    names = np.array([str(number) for number in range(version.n_classes[int(fine)])])
+    names = np.array([str(number) for number in range(n_classes[int(fine)])])
     return RawData(
         name=name,
         samples=np.concatenate([pixels if colour else to_grey(pixels) for _, pixels in parts]),

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from tolfl.core.errors import DataError, SpecError
 from tolfl.datasets.catalog import THE_DEVICE
 from tolfl.datasets.federated import in_order
 from tolfl.datasets.split import is_typical_by_name
-from tolfl.detect.detector import Detector, Devices, device_labels, is_frame, rows_of_frame
+from tolfl.detect.detector import Detector, Devices, Names, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.features import Explanation, Features, Rows, check_not_infinite
 from tolfl.detect.fitting import fit_detector, fit_more
@@ -154,26 +154,22 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             Whose row each is (any names or numbers), or the name of the column that says so.
         """
         is_typical = _typical(y)
-        input_ = self._input(X, devices, reset=True)
-        features, rows, names = self._features, input_.values, input_.devices
+        rows, names = self._input(X, devices, reset=True)
         if is_typical is not None and len(is_typical) == len(rows):
             rows, names = rows[is_typical], None if names is None else names[is_typical]
             _LOG.warning("y has two classes: trained on the %d typical rows of %d", len(rows), len(is_typical))
-        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), features), schema=self._schema)
+        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), self._features), schema=self._schema)
         return self
 
     def fit_more(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:  # noqa: ARG002
         """Go on with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
-        input_ = self._input(X, devices)
-        before = self._fitted()
-        more = fit_more(before, by_device(input_.values, input_.devices), self.spec())
-        self.detector_ = replace(more, schema=before.schema)
+        slices, before = by_device(*self._input(X, devices)), self._fitted()
+        self.detector_ = replace(fit_more(before, slices, self.spec()), schema=before.schema)
         return self
 
     def drift(self, X: object, devices: Devices = None) -> Drift:
         """Return whether typical rows still score as they did at calibration."""
-        input_ = self._input(X, devices)
-        slices, detector = by_device(input_.values, input_.devices), self._fitted()
+        slices, detector = by_device(*self._input(X, devices)), self._fitted()
         return drift_of({name: detector.scores_of(own) for name, own in slices.items()}, detector.thresholds)
 
     def adapt(self, X: object, devices: Devices = None) -> FederatedDetector:
@@ -181,8 +177,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
         They serve the rows of these devices alone; the model and the thresholds of the others stay.
         """
-        input_ = self._input(X, devices)
-        self.detector_ = self._fitted().with_own_cells(by_device(input_.values, input_.devices))
+        self.detector_ = self._fitted().with_own_cells(by_device(*self._input(X, devices)))
         return self
 
     def fit_predict(self, X: object, y: object = None, devices: Devices = None) -> NDArray[np.int64]:
@@ -199,7 +194,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row: the higher, the more anomalous; with devices, by cells of their own, too."""
-        return self._scores(self._input(X, devices))
+        rows, names = self._input(X, devices)
+        return self._fitted().anomaly_score(rows, names)
 
     def score_samples(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row in scikit-learn's sense: the higher, the more normal."""
@@ -207,9 +203,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def decision_function(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return how far each row is on the typical side, negative if anomalous; with devices, by their own."""
-        input_ = self._input(X, devices)
-        scores = self._scores(input_)
-        return self._fitted().thresholds.limits(len(scores), input_.devices) - scores
+        rows, names = self._input(X, devices)
+        return self._fitted().thresholds.limits(len(rows), names) - self._fitted().anomaly_score(rows, names)
 
     def predict(self, X: object, devices: Devices = None) -> NDArray[np.int64]:
         """Return 1 for typical rows and -1 for anomalous ones."""
@@ -217,15 +212,12 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""
-        input_ = self._input(X, devices)
-        return self._fitted().thresholds.p_values(self._scores(input_), input_.devices)
+        rows, names = self._input(X, devices)
+        return self._fitted().p_values(rows, names)
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return which features make one row's score; with its device, by the limit of its verdict."""
         return self._fitted().explain(x, device)
-
-    def _scores(self, input_: _Input) -> NDArray[np.float64]:
-        return self._fitted().scores_of(input_.values, input_.devices).astype(np.float64)
 
     # -- what was found -----------------------------------------------------------------------------------------
 
@@ -282,16 +274,16 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         detector: Detector = self.detector_
         return detector
 
-    def _input(self, X: object, devices: Devices, *, reset: bool = False) -> _Input:
-        """Return rows that have been checked, by scikit-learn and by us: an error names the column."""
+    def _input(self, X: object, devices: Devices, *, reset: bool = False) -> tuple[Rows, Names | None]:
+        """Return rows that have been checked, by scikit-learn and by us (an error names the column); and whose."""
         if not reset:
             check_is_fitted(self, "detector_")
             if _is_empty(X):
-                return _Input(np.empty((0, self._fitted().features.n), np.float32), None)
+                return np.empty((0, self._fitted().features.n), np.float32), None
         if is_frame(X):
             if reset:
                 self._settle(X, devices)
-            return _Input(*rows_of_frame(X, self._schema or Schema.from_features(self._features.names), devices))
+            return rows_of_frame(X, self._schema or Schema.from_features(self._features.names), devices)
         if hasattr(X, "collect"):
             raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
         if isinstance(devices, str):
@@ -310,7 +302,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         with np.errstate(over="ignore"):
             values = rows.astype(np.float32)
         check_not_infinite(values, self._features.names)
-        return _Input(values, device_labels(devices, len(values)))
+        return values, device_labels(devices, len(values))
 
     def _settle(self, X: object, devices: Devices) -> None:
         """Find out what the columns of a frame mean."""
@@ -329,13 +321,6 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 def load(path: str | Path) -> FederatedDetector:
     """Return the estimator of a saved detector, ready to score, explain and go on."""
     return FederatedDetector.from_detector(Detector.load(path))
-
-
-class _Input(NamedTuple):
-    """What was handed in: rows as numbers, and whose they are."""
-
-    values: NDArray[np.float32]
-    devices: NDArray[np.str_] | None
 
 
 def _typical(y: object) -> NDArray[np.bool_] | None:

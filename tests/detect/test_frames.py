@@ -75,6 +75,25 @@ def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
         detector.predict(rows.lazy())
 
 
+class Stream:
+    """Rows that say nothing of themselves but how to get them, as those of a data base do."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_whatever_exports_a_stream_of_arrow_is_a_frame(detector: FederatedDetector) -> None:
+    rows = frame(seed=1)
+    fitted = FederatedDetector().fit(Stream(frame()), devices="site")
+
+    assert (fitted.predict(Stream(rows), devices="site") == detector.predict(rows, devices="site")).all()
+    assert (fitted.anomaly_score(Stream(rows)) == detector.anomaly_score(rows)).all()
+    assert len(fitted.predict(Stream(rows.slice(0, 0)))) == 0
+
+
 def test_text_of_any_encoding_of_arrow_is_words() -> None:
     views = pa.array(["eco", "boost"], pa.string_view())
     modes = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint32()), views)

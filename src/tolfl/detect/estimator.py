@@ -370,7 +370,7 @@ _SPEC_FIELDS = frozenset(DetectorSpec.__struct_fields__)
 
 def _is_empty(X: object) -> bool:
     if is_frame(X):
-        return len(X) == 0  # type: ignore[arg-type]
+        return hasattr(X, "__len__") and len(X) == 0  # a stream has no length
     try:
         return np.asarray(X).shape[:1] == (0,)
     except ValueError:

@@ -19,7 +19,7 @@ from tolfl.core.errors import DataError, SpecError, UnknownNameError
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
 from tolfl.datasets.federated import FederatedDataset, RawData, in_order
-from tolfl.datasets.own_table import agreed, read_table
+from tolfl.datasets.own_table import agreed, read_table, roles_of
 from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_ds
 from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
 from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
@@ -107,14 +107,9 @@ def check_name(spec: RunSpec) -> None:
         raise SpecError("data 'arrays' was handed in from Python; repeat the run there")
     if spec.data not in DATASETS and not is_path(spec.data):
         raise UnknownNameError("data set", spec.data, [*DATASETS, "or a path to a table or a folder"])
-    _check_columns(spec.data, spec.dataset)
-
-
-def _check_columns(name: str, spec: DatasetSpec) -> None:
-    if name in DATASETS and (
-        spec.device_column or spec.label_column or spec.time_column or spec.columns or spec.ignore
-    ):
-        raise SpecError(f"columns are for tables of one's own; {name} has none to name")
+    named = (*roles_of(spec.dataset).columns, *spec.dataset.columns, *spec.dataset.ignore)
+    if spec.data in DATASETS and named:
+        raise SpecError(f"columns are for tables of one's own; {spec.data} has none to name")
 
 
 # -- rows as they are, for learners that scale them together ------------------------------------------------------

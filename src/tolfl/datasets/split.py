@@ -240,7 +240,7 @@ def one_class_per_group(
             owners = [device for device in range(n_devices) if device * n_groups // n_devices == group]
         else:
             owners = [group * n_devices // n_groups]
-        for device, share in zip(owners, even(of_group, len(owners)), strict=True):
+        for device, share in zip(owners, np.array_split(of_group, len(owners)), strict=True):
             slices[device].append(share)
     return [np.concatenate(shares) if shares else np.empty(0, np.int64) for shares in slices]
 
@@ -249,7 +249,7 @@ def iid(rows: Rows, n_devices: int, seed: int, sizes: Sequence[float] = ()) -> l
     """Return slices that are alike: shuffled, and equal (to one sample) or of given relative sizes."""
     shuffled = rng_for(seed, Purpose.PARTITION).permutation(rows)
     if not sizes:
-        return even(shuffled, n_devices)
+        return np.array_split(shuffled, n_devices)
     if len(sizes) != n_devices:
         raise SpecError(f"dataset sizes has {len(sizes)} numbers for {n_devices} devices; give one each")
     edges = np.round(np.cumsum([0, *sizes]) / sum(sizes) * len(rows)).astype(int)
@@ -280,11 +280,6 @@ def by_owner(rows: Rows, owners: NDArray[np.str_], n_devices: int) -> list[Rows]
     found, inverse = np.unique(owners[rows], return_inverse=True)
     devices = np.array([device_of[name] for name in found.tolist()], dtype=np.int64)[inverse]
     return [rows[devices == device] for device in range(n_devices)]
-
-
-def even(rows: Rows, n_parts: int) -> list[Rows]:
-    """Return parts whose sizes differ by one at most, the larger ones first."""
-    return [np.asarray(part) for part in np.array_split(rows, n_parts)]
 
 
 # -- scaling ----------------------------------------------------------------------------------------------------------

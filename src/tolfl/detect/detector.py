@@ -84,12 +84,17 @@ class Detector:
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
+    @property
+    def columns(self) -> Schema:
+        """How tables are read."""
+        return self.schema or Schema.from_features(self.features.names)
+
     def rows(self, X: object, devices: Devices = None) -> tuple[Rows, Names | None]:
         """Return an array, or a frame whose columns are found by name, as rows to score, and whose they are."""
         if not is_frame(X):
             rows = self.features.check(X)
             return rows, device_labels(devices, len(rows))
-        return rows_of_frame(X, self.schema or Schema.from_features(self.features.names), devices)
+        return rows_of_frame(X, self.columns, devices)
 
     def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row: the higher, the more anomalous. An empty stream has no scores."""

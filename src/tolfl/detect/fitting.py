@@ -130,7 +130,8 @@ def _learned(
         on_round(simulation)
     simulation.collect()
     on_round(simulation)
-    detector = _left(learner, simulation)
+    state = simulation.outcome().state  # None where each device went on alone, or nobody is left
+    detector = None if state is None else learner.detector(state)
     if detector is None:
         raise NoModelError(_ending(simulation))
     return replace(detector, features=features)
@@ -181,12 +182,6 @@ def _data(slices: Mapping[str, object] | FederatedDataset, features: Features) -
         raise DataError("no device has a single row to train on")
     pool = rows[0] if len(rows) == 1 else np.concatenate(rows)
     return FederatedDataset("arrays", pool, bounds, feature_names=features.full, names=tuple(slices))
-
-
-def _left(learner: DetectorStages, simulation: Simulation) -> Detector | None:
-    """Return the detector that the fleet leaves; none where each device went on alone, or nobody is left."""
-    state = simulation.outcome().state
-    return None if state is None else learner.detector(state)
 
 
 def _ending(simulation: Simulation) -> str:

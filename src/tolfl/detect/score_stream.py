@@ -134,19 +134,14 @@ class AlarmGroups:
 
     def __init__(self, gap: float) -> None:
         self.gap = gap
-        self._open: dict[str, AlarmGroup] = {}
-
-    @property
-    def open_devices(self) -> tuple[str, ...]:
-        """The devices whose last group may go on."""
-        return tuple(self._open)
+        self.open: dict[str, AlarmGroup] = {}  #: the last one of each device, which may go on
 
     def add(self, alarm: Alarm) -> list[AlarmGroup]:
         """Take an alarm in; return the group before it, if it is over."""
         over = self.passed(alarm.device, alarm.place)
-        group = self._open.get(alarm.device)
+        group = self.open.get(alarm.device)
         if group is None:
-            self._open[alarm.device] = AlarmGroup(1, alarm, alarm, alarm)
+            self.open[alarm.device] = AlarmGroup(1, alarm, alarm, alarm)
             return over
         group.n_alarms += 1
         # Rows may come late: a group spans all of its alarms, in whatever order.
@@ -157,14 +152,14 @@ class AlarmGroups:
 
     def passed(self, device: str, place: float) -> list[AlarmGroup]:
         """Say how far a device is; return its group, if that is over."""
-        group = self._open.get(device)
+        group = self.open.get(device)
         if group is None or place - group.last.place <= self.gap:
             return []
-        return [self._open.pop(device)]
+        return [self.open.pop(device)]
 
     def close(self) -> list[AlarmGroup]:
         """Return what is still open, the first one first."""
-        groups, self._open = list(self._open.values()), {}
+        groups, self.open = list(self.open.values()), {}
         return sorted(groups, key=lambda group: group.first.place)
 
 
@@ -197,7 +192,7 @@ class ScoreWriter:
         devices = np.full(len(when), "") if rows.devices is None else rows.devices
         for place in np.flatnonzero(scored.is_alarm).tolist():
             self._show(self._groups.add(_alarm(scored, place, float(when[place]), str(devices[place]))))
-        for device in self._groups.open_devices:
+        for device in list(self._groups.open):
             own = when[scored.is_scored & (devices == device)]
             self._show(self._groups.passed(device, float(np.max(own, initial=-np.inf))))
 

@@ -72,7 +72,7 @@ class TableScorer:
         fill_missing: bool = False,
     ) -> None:
         self.detector, self._asked = detector, roles or Roles()
-        self.schema = schema_of(detector, roles)
+        self.schema = detector.columns.with_roles(self._asked)
         self._n_top, self._explains_all = n_top, explains_all
         self._fills = fill_missing or self.schema.fill_missing
         self._known = frozenset(detector.thresholds.devices)
@@ -216,12 +216,6 @@ class TableScorer:
         is_partial = None if partial is None else partial[named]
         found = detector.novelty.top(detector.features, rows.values[named], self._n_top, devices, is_partial)
         return dict(zip(named.tolist(), found, strict=True))
-
-
-def schema_of(detector: Detector, roles: Roles | None = None) -> Schema:
-    """Return how a detector reads tables, with other roles where these are named."""
-    schema = detector.schema or Schema.from_features(detector.features.names)
-    return schema if roles is None else schema.with_roles(roles)
 
 
 def _some(names: list[str], most: int) -> str:

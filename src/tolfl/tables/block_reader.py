@@ -222,7 +222,9 @@ def _of_stream(stream: BinaryIO, name: str, device: str, how: Reading) -> Iterat
             yield from _of_signals(stream, device, how)
             return
         else:
-            tables, options = _text(stream, name, _encoding_by_mark(begin) or how.encoding)
+            # What a byte order mark shows counts, whatever was asked for.
+            mark = "utf-16" if begin.startswith(_UTF16) else "utf-8" if begin.startswith(codecs.BOM_UTF8) else ""
+            tables, options = _text(stream, name, mark or how.encoding)
         for table, errors in tables:
             if table.num_columns > MAX_COLUMNS:
                 raise DataFileError(name, _too_many(table.num_columns))
@@ -234,11 +236,6 @@ def _of_stream(stream: BinaryIO, name: str, device: str, how: Reading) -> Iterat
         if isinstance(problem, FileNotFoundError | PermissionError | IsADirectoryError | BrokenPipeError):
             raise
         raise DataFileError(name, f"cannot be read ({_said(problem)}); check that it is not damaged") from None
-
-
-def _encoding_by_mark(begin: bytes) -> str:
-    """Return the encoding that a byte order mark shows, whatever was asked for; nothing if there is none."""
-    return "utf-16" if begin.startswith(_UTF16) else "utf-8" if begin.startswith(codecs.BOM_UTF8) else ""
 
 
 def _unpacked(stream: BinaryIO, name: str) -> BinaryIO:

@@ -94,11 +94,8 @@ def _is_companion(path: Path) -> bool:
 
 def by_device(files: list[Path]) -> list[tuple[str, list[Path]]]:
     """Return files by the device they belong to: one each, but for captures that follow one another."""
-    return [(owner, list(own)) for owner, own in groupby(sorted(files, key=_owner_and_name), key=owner_of)]
-
-
-def _owner_and_name(path: Path) -> tuple[str, str]:
-    return owner_of(path), path.name
+    ordered = sorted(files, key=lambda path: (owner_of(path), path.name))
+    return [(owner, list(own)) for owner, own in groupby(ordered, key=owner_of)]
 
 
 def _known_kind(path: Path) -> str:

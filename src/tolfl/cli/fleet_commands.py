@@ -249,11 +249,11 @@ def _alarm_rows(device: int, status: StatusReply | None) -> list[list[str]]:
 
 
 def dead_devices(said: StatusReply) -> set[int]:
-    """Return the devices that a device holds for dead, in the life that its roster has, or that left and are silent."""
-    lives = {life.device: life.incarnation for life in said.roster}
-    # A device that learns of a death from the roster alone has found nobody dead itself.
-    left_out = {peer.device for peer in said.peers if lives and peer.device not in lives and not peer.is_connected}
-    known = {life.device for life in said.dead if lives.get(life.device, life.incarnation) <= life.incarnation}
+    """Return the devices that a device knows to have failed, in the incarnation of its roster, or to have left."""
+    members = {one.device: one.incarnation for one in said.roster}
+    # A device that learns of a death from the roster alone has detected no failure itself.
+    left_out = {peer.device for peer in said.peers if members and peer.device not in members and not peer.is_connected}
+    known = {one.device for one in said.dead if members.get(one.device, one.incarnation) <= one.incarnation}
     return known | left_out
 
 
@@ -266,7 +266,7 @@ def _fleet_table(said: StatusReply) -> Table:
     title += f"round {n_done - 1}, closed {said.round_age_s:.1f} s ago" if n_done else "no round is closed"
     columns = ("device", "cluster", "role", "state", "in the last round", "last sign of life")
     rows = []
-    dead, inside = dead_devices(said), {life.device for life in said.roster}
+    dead, inside = dead_devices(said), {one.device for one in said.roster}
     heads = Topology(said.clusters).heads(inside - dead)
     peers = {peer.device: peer for peer in said.peers}
     for cluster, devices in enumerate(said.clusters):

@@ -51,7 +51,7 @@ def bar_of(*columns: ProgressColumn) -> Bar:
 
 
 class _Place(MofNCompleteColumn):
-    """How far it is: in words where the task has some, else as a fraction."""
+    """How far a task is: the words in its field `place`, or else a fraction."""
 
     def render(self, task: Task) -> Text:
         """Return the text of the column."""
@@ -62,8 +62,8 @@ class _Place(MofNCompleteColumn):
 def progress_bar() -> Bar:
     """Return a bar of rounds."""
     place = _Place(table_column=Column(no_wrap=True))
-    told = TextColumn("{task.description}"), BarColumn(), place, TextColumn("{task.fields[loss]}")
-    return bar_of(*told, TimeRemainingColumn())
+    columns = TextColumn("{task.description}"), BarColumn(), place, TextColumn("{task.fields[loss]}")
+    return bar_of(*columns, TimeRemainingColumn())
 
 
 def show(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
@@ -78,7 +78,7 @@ def show(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
 def interruptions(*more: signal.Signals, is_patient: bool = False) -> Iterator[Callable[[], bool]]:
     """Note Ctrl-C, so that a round is finished or devices are stopped in good order; a second one stops at once.
 
-    `more` signals do the same; who is patient takes every one after the first for the same wish.
+    `more` signals do the same. With `is_patient` further signals change nothing, in place of stopping at once.
     """
     seen: list[int] = []
 

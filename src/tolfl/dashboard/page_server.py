@@ -340,7 +340,7 @@ def _server(page: Page) -> uvicorn.Server:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="critical",  # what a strange client sends is no news for the terminal
+        log_level="critical",  # what an unknown client sends does not belong on the terminal
         access_log=False,
         proxy_headers=False,
         timeout_graceful_shutdown=_SHUTDOWN_S,

@@ -249,9 +249,9 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
     networks: list[np.ndarray] = []
     for device, own in by_device(files):
         summary = CaptureSummary()
-        heard = networks_in(own, windows)
-        networks += [] if heard is None else [heard.all]
-        known = None if heard is None else heard.of_several_windows
+        seen = networks_in(own, windows)
+        networks += [] if seen is None else [seen.all]
+        known = None if seen is None else seen.of_several_windows
         found = list(window_rows(own, windows, summary, spec.per, known))
         if summary.sentence:
             _LOG.warning("%s: %s", own[0], summary.sentence)

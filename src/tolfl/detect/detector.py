@@ -64,7 +64,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 #: Rows of a device from which it makes one cell of its own.
 ROWS_PER_OWN_CELL = 10
 Names = NDArray[np.str_]
-Devices = ArrayLike | None  #: whose row each is, or the name of a frame's column
+Devices = ArrayLike | None  #: the device of each row, or the name of a frame's column with it
 Flags = NDArray[np.bool_]
 
 
@@ -108,7 +108,7 @@ class Detector:
         return scores
 
     def taken_apart(self, rows: Rows, devices: Names | None = None) -> tuple[Floats, Floats]:
-        """Return what is expected in place of each value, in its own unit, and what it adds to the score."""
+        """Split scores by feature: what is expected in place of each value, in its unit, and what the value adds."""
         expected, gains = self.model.taken_apart(rows)
         for name, own in self._own_among(devices).items():
             expected[own], gains[own] = self.model.taken_apart(rows[own], self.own_cells[name])
@@ -235,7 +235,7 @@ def rows_of_frame(X: object, schema: Schema, devices: Devices) -> tuple[Rows, Na
 
 
 def device_labels(devices: Devices, n_rows: int) -> Names | None:
-    """Return the name of each row's device, as text; None: nobody says."""
+    """Return the name of each row's device, as text; None: not given."""
     if devices is None:
         return None
     labels = np.asarray(devices)

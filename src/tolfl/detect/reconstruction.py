@@ -2,7 +2,8 @@
 
 PCA is two linear layers, so both are scored, explained, saved and exported in one way. Rows go through in blocks of one
 size, in double precision, and widths are filled up with zeros: matrix products of another shape add in another order,
-those in single precision even by the row's place in its block, and a row would get another score alone than in company.
+those in single precision even by the row's place in its block, and a row alone would not get the score it has among
+others.
 """
 
 from __future__ import annotations

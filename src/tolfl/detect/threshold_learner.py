@@ -1,4 +1,4 @@
-"""Thresholds in two rounds: counts of all held-back scores, then what each device has to say of its own.
+"""Thresholds in two rounds: counts of all held-back scores, then each device's own threshold.
 
 One round of counts is enough for everything that the fleet agrees on, so nobody can be lost in the middle of it.
 """
@@ -31,7 +31,7 @@ _OWN_LEVELS = 64
 _OWN_NUMBERS = 4  #: before a device's own limit: its scores, those above the fleet's, odd ones, whether it has its own
 _HELD_BACK, _TRAINING = "held-back rows", "training rows"
 
-#: From the state and rows to scores; None: there is no model.
+#: From rows to their scores.
 ScoreRows = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 
 
@@ -50,11 +50,11 @@ class ThresholdRounds(DetectorStage):
     # -- a device -----------------------------------------------------------------------------------------------
 
     def is_ready(self, state: State, round_index: int) -> bool:
-        """Return whether there are counts, which a device's own threshold is beside."""
+        """Return whether the round can be computed: a device's own threshold needs the fleet's counts."""
         return round_index == _COUNT_ROUND or "threshold/counts" in state
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
-        """Return counts of each device's scores, or what it says of itself."""
+        """Return counts of each device's scores, then its own threshold."""
         scorer = self._scorer(turns[0].state)
         return [{} if scorer is None else self._parts(turn, scorer) for turn in turns]
 
@@ -133,7 +133,7 @@ class ThresholdRounds(DetectorStage):
         return {**{f"own/{device}": own for device in range(self.fleet.n_devices)}, **sizes}
 
     def nbytes(self, round_index: int) -> tuple[int, int]:
-        """Return the bytes of counts, which travel compressed, and of what each device says of itself."""
+        """Return the bytes of counts, which travel compressed, and of the devices' own thresholds."""
         if round_index == _COUNT_ROUND:
             n_scores = max(1, int((self.fleet.usual_rows or 1000) * self.spec.held_back))
             return 8 * N_BINS // 100 + 4 * n_scores, 16 * min(1000, n_scores * self.fleet.n_devices)
@@ -146,7 +146,7 @@ _FIELDS = ("value", "n_scores", "n_odd", "n_above", "is_guaranteed", "median", "
 
 
 def _packed(device: DeviceLimit) -> NDArray[np.float64]:
-    """Return what a device says of itself as numbers; levels are filled up with -1."""
+    """Return a device's own threshold as numbers; levels are filled up with -1."""
     numbers = np.full(_OWN_NUMBERS + len(_FIELDS) + 2 * _OWN_LEVELS, -1.0)
     own = device.own
     numbers[:_OWN_NUMBERS] = device.n_scores, device.n_above, device.n_odd, own is not None

@@ -35,11 +35,13 @@ class Variation:
     name: str
     title: str
     setting: str
-    specs: Callable[[RunSpec], Mapping[str, RunSpec]]  #: from the tables' run, by value
+    specs: Callable[
+        [RunSpec], Mapping[str, RunSpec]
+    ]  #: the specification of each value, made from that of the paper's tables
     schemes: tuple[str, ...] = ("tol-fl", "fl")
     data: str = "comms-ml"
     is_scale: bool = True  #: its values have an order, so that a line may join them
-    #: Of values that are no settings to choose from, the rows that one verdict for all of them is made of.
+    #: Where nobody chooses a value (which device fails), makes the rows behind one verdict on all values.
     as_a_whole: Callable[[Sequence[Row]], list[Row]] | None = None
 
 
@@ -120,7 +122,7 @@ def _means(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _class_as_split(rows: Sequence[Row]) -> list[Row]:
-    """Return rows whose split is the class that is anomalous: what a rotation draws from."""
+    """Return rows in which the anomalous class stands in place of the split: a rotation has one run for each class."""
     return [{**row, "split": row["varied"]} for row in rows]
 
 
@@ -177,7 +179,7 @@ VARIATIONS = (
 
 
 def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
-    """Return every value of every variation, for each scheme and policy, and the devices alone that it has."""
+    """Return a job for each value, scheme and policy; for FL also one whose devices never train together."""
     found = []
     for variation in VARIATIONS:
         if variation.data not in options.data:

@@ -39,7 +39,7 @@ _TIE = 0.001
 #: What is preferred where nothing else tells two layouts apart.
 _PREFERENCE = ("elect", "drop", "freeze", "isolate")
 _PAPERS_REPETITIONS = 10
-#: Rounds that are played, and of how many heads the failure is.
+#: How many rounds are played, and how many heads are tried as the one that fails.
 _PLAYED, _SAMPLED_HEADS = 4, 3
 
 
@@ -164,7 +164,7 @@ class FailureRates:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a layout's round costs, and how long a failure keeps the others waiting."""
+    """What a round costs in one layout, and how long a failure keeps the others waiting."""
 
     round_s: dict[str, float]  #: by uplink
     messages: dict[str, int]  #: per round, by accounting

@@ -59,7 +59,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, whether the rows support it (None: they cannot tell), and the evidence."""
+    """A claim, whether the rows support it (None: inconclusive), and the evidence."""
 
     claim: str
     is_supported: bool | None

@@ -83,7 +83,7 @@ class Job:
         """How many rounds no failure can have touched, in any repetition.
 
         The last round before a failure is not among them: where a model takes longer to arrive than a failure to be
-        detected, survivors give up on it.
+        detected, survivors drop it.
         """
         if is_plain(self.spec):
             return 0

@@ -108,7 +108,10 @@ class LocalTraining:
         epochs: int | None = None,
         n_batches: int | None = None,
     ) -> list[Update]:
-        """Return each turn's update from its start, after the usual epochs, `epochs`, or at least `n_batches`."""
+        """Train each turn from its start, and return its update.
+
+        `epochs`, or the epochs that `n_batches` take, replace those of the settings.
+        """
         jobs = [
             TrainJob.of_rows(turn.seed, turn.device, turn.round, start, turn.rows)
             for turn, start in zip(turns, starts, strict=True)
@@ -124,10 +127,10 @@ class LocalTraining:
         return [updates[place] for place in range(len(jobs))]
 
     def add_up(self, turns: Sequence[Turn], starts: Sequence[Vector], key: str, total: RunningSum) -> bool:
-        """Add updates to a running sum while they are trained, where that is faster; return whether.
+        """Train and add the updates to a running sum in one pass, and return True; or do nothing, where that is slower.
 
-        It is where devices have few batches of rows: then much of the time goes into moving their updates. With many,
-        two threads are worth more.
+        One pass is faster for devices with few batches of rows, where much of the time goes into moving updates. With
+        many, training on two threads is faster.
         """
         model, settings = self.model, self.settings
         at_most = _FEW_BATCHES * settings.batch_size or math.inf
@@ -155,6 +158,6 @@ class LocalTraining:
             raise ModelError(str(error).splitlines()[0] if str(error) else repr(error)) from error
 
     def stepped(self, start: Vector, delta: Vector) -> Vector:
-        """Return `start - server_lr * delta`; with a step of 1, FedAvg's mean of models, to the last bit."""
+        """Return the parameters after a round: `start - server_lr * delta`; FedAvg's mean where `server_lr` is 1."""
         step: Vector = delta if self.server_lr == 1.0 else start.dtype.type(self.server_lr) * delta
         return start - step

@@ -37,9 +37,9 @@ class Discovery:
             server=f"{self._fleet}-{self._device}.local.",
         )
         await self._mdns.async_register_service(info)
-        self._browser = AsyncServiceBrowser(self._mdns.zeroconf, _TYPE, handlers=[self._heard])
+        self._browser = AsyncServiceBrowser(self._mdns.zeroconf, _TYPE, handlers=[self._on_change])
 
-    def _heard(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+    def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is not ServiceStateChange.Removed and name.startswith(f"{self._fleet}-"):
             looking = asyncio.ensure_future(self._look_up(zeroconf, service_type, name))
             self._looking.add(looking)

@@ -28,7 +28,7 @@ from tolfl.runs.directory import write_file
 
 _INCARNATION, _ROUND, _KEPT, _LOCK = "life.json", "round.safetensors", "models", "lock"
 _UPDATES = "updates"
-_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a spoilt one would become a set without end
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]  #: of a device; a corrupt id would make a set of devices without end
 
 
 class _StoredIncarnation(msgspec.Struct):
@@ -86,7 +86,7 @@ class DeviceStorage:
         write_file(self.folder, _INCARNATION, msgspec.json.encode(stored))
 
     def keep_planned_death(self, incarnation: int) -> None:
-        """Keep that a failure of the plan has happened: it must not happen to the next incarnation again."""
+        """Store that a failure of the plan has happened, so that it does not happen to the next incarnation again."""
         self.planned_deaths += 1
         self.keep_incarnation(incarnation)
 
@@ -177,7 +177,7 @@ class BackgroundWriter:
         self._thread.submit(self._try, partial(write_file, self._storage.folder, name, content))
 
     def last_of_incarnation(self, record: ClosedRound, incarnation: int) -> None:
-        """Keep what a planned death leaves behind, and that it happened, before it does."""
+        """Store the last record of an incarnation, and that its planned death has happened, before it happens."""
         with self._lock:
             self._newest = None
         self._thread.submit(self._write, record, False).result()

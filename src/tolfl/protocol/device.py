@@ -149,7 +149,7 @@ class Device:
 
     @property
     def role(self) -> str:
-        """What it is to the others: member, head, closer; outside, until it is let in; alone, for good."""
+        """What it is to the others: member, head, closer; outside, until it is admitted; alone, for good."""
         if self.is_private:
             return "alone"
         if not self.fleet.is_inside:
@@ -243,7 +243,7 @@ class Device:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _begin_round(self) -> None:
-        """Start on the newest record: train, wait for the end, or ask to be let in."""
+        """Start on the newest record: train, wait for the end, or ask to join."""
         self.stopped = None
         if self.record.is_over:
             self._stop("over")

@@ -111,7 +111,7 @@ class Annotation(msgspec.Struct, frozen=True, rename=_field, omit_defaults=True)
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """All of it."""
+    """The content of a `.sigmf-meta` file."""
 
     global_: Global = msgspec.field(name="global")
     captures: tuple[Capture, ...] = ()
@@ -140,8 +140,8 @@ def _check(found: Metadata, path: Path) -> None:
         known = "cf32_le, ci16_le, ci8, cu8 and their like, c or r, with _le or _be"
         raise DataFileError(path, f"core:datatype {about.datatype!r} is unknown; SigMF has {known}") from None
     if about.sample_rate is None or not 0 < about.sample_rate < np.inf:
-        said = "is missing" if about.sample_rate is None else f"is {about.sample_rate:g}"
-        raise DataFileError(path, f"core:sample_rate {said}; write down how many samples a second has")
+        problem = "is missing" if about.sample_rate is None else f"is {about.sample_rate:g}"
+        raise DataFileError(path, f"core:sample_rate {problem}; write down how many samples a second has")
     if about.num_channels < 1:
         raise DataFileError(path, f"core:num_channels is {about.num_channels}; it must be at least 1")
     if about.metadata_only:
@@ -229,10 +229,10 @@ def open_recording(path: Path | str) -> Recording:
     else:
         raise DataFileError(path, f"no recording by its name; use {META}, {DATA} or {ARCHIVE}")
     _check_hash(found, file, first_byte, n_bytes)
-    return _laid_out(found, path, file, first_byte, n_bytes)
+    return _recording(found, path, file, first_byte, n_bytes)
 
 
-def _laid_out(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
+def _recording(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
     """Find out which bytes are which samples, and whether all that the metadata name is there."""
     about, datatype = found.global_, Datatype.named(found.global_.datatype)
     frame = datatype.bytes_per_sample * about.num_channels
@@ -258,7 +258,7 @@ def _laid_out(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes:
 
 
 def _claims(found: Metadata) -> list[tuple[int, int]]:
-    """Return every stretch that the metadata name."""
+    """Return the first sample and the number of samples of everything that the metadata name."""
     offset = found.global_.offset
     captures = [(capture.sample_start - offset, 1) for capture in found.captures]
     return captures + [(note.sample_start - offset, note.sample_count or 0) for note in found.annotations]

@@ -59,7 +59,7 @@ def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG0
     found = []
     for spec in [_QUICK] if options.quick else [_SPECS[name] for name in options.data]:
         for scheme, policy in CURVES:
-            # Slow to detect a failure: else the survivors give up on the server's last model while it is on its way.
+            # Slow to detect a failure: else the survivors drop the server's last model while it is on its way.
             fields: dict[str, Any] = {"fail": f"device:0@{spec.rounds // 2}", "timing": "wireless", "evaluate_every": 1}
             own = msgspec.structs.replace(spec, scheme=scheme, on_head_failure=policy, **fields)
             found.append(Job(f"{spec.data}, {scheme} ({policy})", own))

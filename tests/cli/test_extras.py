@@ -89,3 +89,13 @@ def test_a_fleet_of_real_devices_needs_no_extra(without_extras: dict[str, str], 
 
     assert found.stderr.splitlines()[-1] == "0", found.stderr
     assert "devices left: 2 of 2" in found.stdout
+
+
+def test_a_device_imports_neither_the_generator_nor_what_downloads() -> None:
+    program = "import sys, tolfl.net.prepare, tolfl.signals.capture_rows; print(*sys.modules)"
+    imported = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert "tolfl.signals.capture_rows" in imported
+    assert not {"tolfl.signals.comms_ml_generator", "tolfl.signals.wifi", "http.client", "tarfile"} & set(imported)

@@ -16,14 +16,8 @@ import pytest
 
 from tests.datasets.written import idx_files, write_cifar_100
 from tolfl.datasets.catalog import load_public
-from tolfl.datasets.public_sets import (
-    PUBLIC_SETS,
-    DownloadError,
-    DownloadProgress,
-    download,
-    find,
-    unpack,
-)
+from tolfl.datasets.downloads import DownloadError, DownloadProgress, download, unpack
+from tolfl.datasets.public_sets import PUBLIC_SETS, find
 
 BIG = bytes(range(256)) * 4096  # one MiB
 

@@ -155,7 +155,8 @@ def get(
     from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
 
     from tolfl.cli.progress import bar_of
-    from tolfl.datasets.public_sets import PUBLIC_SETS, DownloadProgress, cache_dir, download
+    from tolfl.datasets.downloads import DownloadProgress, download
+    from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir
 
     if name not in PUBLIC_SETS:
         raise UnknownNameError("data set to get", name, sorted(PUBLIC_SETS))

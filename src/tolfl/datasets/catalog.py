@@ -23,7 +23,6 @@ from tolfl.datasets.own_table import agreed, read_table, roles_of
 from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_ds
 from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
 from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
-from tolfl.signals import comms_ml
 from tolfl.tables import Schema
 from tolfl.tables.folders import kind_of
 
@@ -259,6 +258,8 @@ def read_comms_ml(settings: CommsMLSettings) -> RawData:
     path = cache_dir() / f"{name}-{fingerprint}.npz"
     arrays = _cached(path)
     if arrays is None:
+        from tolfl.signals.comms_ml_generator import comms_ml  # noqa: PLC0415  (other data do without)
+
         samples = comms_ml(settings.seed, settings)
         arrays = {kept: np.asarray(getattr(samples, kept)) for kept in _KEPT}
         _keep(path, arrays)

@@ -62,7 +62,7 @@ class Numbers:
 
 
 SPARE_BYTES = 8  #: behind the data of a block, so that a number may be read at its last byte
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 512 * 2**10  #: read at once: a few thousand packets, and what is made of them fits into a cache
 NS = 1_000_000_000
 
 

@@ -137,6 +137,26 @@ def test_of_hardly_any_scores_nothing_is_said(n_scores: int) -> None:
     assert (limit.p_values([1.0, 1e9]) > 0.01).all()
 
 
+@pytest.mark.parametrize("n_rows", [10, 12, 15, 19])
+@pytest.mark.parametrize("n_devices", [1, 3])
+def test_hardly_any_rows_make_a_detector_that_can_raise_an_alarm(n_rows: int, n_devices: int) -> None:
+    """Fewer than four held-back rows say nothing: those that trained do, and nothing is guaranteed."""
+    rows = np.random.default_rng(0).normal(size=(n_rows, 3))
+    detector = fit_detector({str(one): rows[one::n_devices] for one in range(n_devices)}, DetectorSpec())
+
+    assert detector.verdicts([[100.0, -100.0, 100.0]]).tolist() == [True]
+    assert not detector.thresholds.fleet.is_guaranteed
+
+
+def test_a_fleet_that_lost_nearly_all_rows_says_that_nothing_can_raise_an_alarm() -> None:
+    rows = np.random.default_rng(0).normal(size=(100, 3))
+    detector = fit_detector({"a": rows[3:], "b": rows[:3]}, DetectorSpec(fail="device:0@0"))
+
+    assert detector.verdicts([[100.0, -100.0, 100.0]]).tolist() == [False]
+    assert detector.thresholds.fleet.promise.startswith("no row can raise an alarm; too few for a threshold")
+    assert detector.thresholds.fleet.expected_rate == 0
+
+
 def test_scores_that_are_all_alike_are_typical() -> None:
     limit = limit_of(count_bins(np.zeros(50)), 0.05)
 

@@ -15,6 +15,7 @@ from tolfl.core.contribution import Contribution, Part
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, Recall, size_of
 from tolfl.detect.thresholds import (
+    FEWEST_SCORES,
     N_BINS,
     Counts,
     DeviceLimit,
@@ -68,8 +69,10 @@ class ThresholdRounds(DetectorStage):
         }
 
     def _counts(self, turn: Turn, scorer: ScoreRows) -> tuple[str, Counts]:
-        """Return counts of held-back scores; a device without such rows counts those that it trained on."""
-        is_held_back = self.sizes(turn)[2 * turn.device + 1] > 0
+        """Return counts of held-back scores; without such rows, or where all have too few, of those it trained on."""
+        knows_size = "sizes" in turn.state and "prior/bins" not in turn.state
+        is_too_few = knows_size and turn.state["sizes"][1::2].sum() < FEWEST_SCORES
+        is_held_back = self.sizes(turn)[2 * turn.device + 1] > 0 and not is_too_few
         rows_of = self.held_back_rows if is_held_back else self.training_rows
         arrays = [turn.state[key] for key in self._arrays]
         scores = self._recall("scores", [turn], arrays, lambda: scorer(rows_of(turn)))

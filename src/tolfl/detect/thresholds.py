@@ -82,11 +82,13 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def expected_rate(self) -> float:
         """The share of typical rows that is expected to raise an alarm."""
-        return (1 + self.n_above) / (self.n_scores + 1)
+        return (1 + self.n_above) / (self.n_scores + 1) if self.n_scores >= FEWEST_SCORES else 0.0
 
     @property
     def promise(self) -> str:
         """What the threshold promises, in one sentence without a verb."""
+        if self.n_scores < FEWEST_SCORES:
+            return f"no row can raise an alarm; too few for a threshold, {FEWEST_SCORES} are needed"
         rate = f"{self.expected_rate:.2%} of typical rows expected to raise an alarm"
         if self.is_guaranteed:
             return f"{rate}; at most {self.budget:.2%} guaranteed, on average"

@@ -13,6 +13,7 @@ from tolfl.experiments.experiment import Options
 from tolfl.experiments.paper.auroc_tables import jobs, report
 from tolfl.experiments.paper.published import published_auroc
 from tolfl.experiments.paper.setups import SETUPS, available_data
+from tolfl.experiments.result_rows import Method
 from tolfl.experiments.results import Verdict
 
 
@@ -33,12 +34,12 @@ def test_the_papers_own_numbers_have_the_papers_shape() -> None:
     rows: list[dict[str, Any]] = []
     for scenario in ("clean", "client", "server"):
         for scheme, policy in (("tol-fl", "drop"), ("fl", "isolate"), ("batch", "")):
-            published = published_auroc(scenario, "comms-ml", scheme, policy, "auroc")
+            published = published_auroc(scenario, "comms-ml", Method(scheme, policy))
             if published:
                 rows += made_up(scenario, scheme, policy if scenario == "server" else "", auroc=published[0])
         for scheme in ("fedgroup", "ifca", "fesem"):
             kinds = {
-                kind: published_auroc(scenario, "comms-ml", scheme, "strict", kind)
+                kind: published_auroc(scenario, "comms-ml", Method(scheme, "strict", kind))
                 for kind in ("auroc_best", "auroc_all_models")
             }
             policy = "strict" if scenario == "server" else ""

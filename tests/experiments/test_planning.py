@@ -17,15 +17,14 @@ from tests.sim.fleets import some_data
 from tolfl.core.errors import SpecError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec
+from tolfl.experiments.layout_costs import layout_costs, model_bytes_of
 from tolfl.experiments.planning import (
     SCENARIOS,
     ClusterLayout,
     FailureRates,
     LayoutPlan,
-    layout_costs,
     layouts_of,
     make_plan,
-    model_bytes_of,
     paper_rows,
     pilot_jobs,
     pilot_rows,

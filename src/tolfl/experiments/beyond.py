@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -233,7 +234,7 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
             tables.append(_table(variation, own))
             verdicts += _verdicts(variation, own)
         if len(named(own, "varied")) > 1:
-            figures[f"beyond-{variation.name}"] = _drawing(variation, own)
+            figures[f"beyond-{variation.name}"] = partial(_figure, variation, own)
     return ExperimentReport("beyond", "Beyond the paper", list(rows), tables, verdicts, figures)
 
 
@@ -312,10 +313,6 @@ _STYLES = {
     ("fl", "alone"): (GREEN, "D", "--"),
 }
 _OTHERS = ((GREEN, "D", "-"), (PURPLE, "P", "-"), (BLACK, "X", "-"))
-
-
-def _drawing(variation: Variation, rows: Sequence[Row]) -> Callable[[], Figure]:
-    return lambda: _figure(variation, rows)
 
 
 def _figure(variation: Variation, rows: Sequence[Row]) -> Figure:

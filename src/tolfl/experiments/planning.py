@@ -1,8 +1,7 @@
 """Which number of clusters, and what to do when a head fails: expected AUROC, rounds lost, bytes and time by layout.
 
 The expected AUROC is the mean over exclusive scenarios, sum of p_s J_s: the probabilities p_s depend on k (k of the
-devices are heads), the AUROC J_s on k and on the policy. AUROCs are rows, of short pilot runs or of the paper; what a
-round costs is found by playing the protocol, without training.
+devices are heads), the AUROC J_s on k and on the policy. AUROCs are rows, of short pilot runs or of the paper.
 """
 
 from __future__ import annotations
@@ -11,36 +10,26 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from tolfl.core.deferred_sum import deferred_merge
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.core.spec import ModelSpec, RunSpec, Timing
+from tolfl.core.spec import RunSpec, Timing
+from tolfl.experiments.layout_costs import Costs, layout_costs, model_bytes_of
 from tolfl.experiments.paper.published import published
 from tolfl.experiments.result_rows import Row, named, rows_of, where
 from tolfl.experiments.results import Table
 from tolfl.experiments.sweep import Job, Sweep
-from tolfl.learners.layouts import failure_plan, layout, protocol_policy, wiring
-from tolfl.protocol.device import Rules
-from tolfl.runs.ledger import Ledger
-from tolfl.sim.deferred import DeferredState
-from tolfl.sim.timeline import ClosedStep, Timeline
-from tolfl.sim.world import World, training_speeds
 
 #: What may happen in a training, as exclusive cases: nobody fails, only clients do, a head does.
 SCENARIOS = {"none": "nobody lost", "client": "client lost", "server": "head lost"}
-UPLINKS = ("serial", "parallel")
 #: Expected AUROCs closer than this are taken for equal, also where no spread is known.
 _TIE = 0.001
 #: What is preferred where nothing else tells two layouts apart.
 _PREFERENCE = ("elect", "drop", "freeze", "isolate")
 _PAPERS_REPETITIONS = 10
-#: How many rounds are played, and how many heads are tried as the one that fails.
-_PLAYED, _SAMPLED_HEADS = 4, 3
 
 
 @dataclass(frozen=True)
@@ -157,75 +146,6 @@ class FailureRates:
             "clients_lost": clients_lost,
             "heads_lost": heads_lost,
         }
-
-
-# -- what a round costs -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What a round costs in one layout, and how long a failure keeps the others waiting."""
-
-    round_s: dict[str, float]  #: by uplink
-    messages: dict[str, int]  #: per round, by accounting
-    n_bytes: int  #: per round, each message counted
-    client_stall_s: float
-    head_stall_s: float  #: mean over heads that fail with their cluster's contributions in hand
-
-
-def layout_costs(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> Costs:
-    """Return seconds, bytes and messages per round and the stall after a failure, by playing; nothing is trained."""
-    plays = {}
-    for uplink in UPLINKS:
-        links = msgspec.structs.replace(spec.links, uplink=uplink)
-        plays[uplink] = _play(msgspec.structs.replace(spec, links=links), sizes, model_bytes)
-    round_s = {uplink: closed[-1].time_s - closed[-2].time_s for uplink, (closed, _) in plays.items()}
-    _, ledger = plays[spec.links.uplink]
-    heads = [head for head, *_ in layout(spec).clusters]
-    members = [member for _, *cluster in layout(spec).clusters for member in cluster]
-    sampled = heads[:: max(1, len(heads) // _SAMPLED_HEADS)]
-    return Costs(
-        round_s,
-        {name: count // _PLAYED for name, count in ledger.totals().items()},
-        ledger.total_bytes // _PLAYED,
-        _stall_s(spec, f"device:{members[0]}@1/report", sizes, model_bytes) if members else 0.0,
-        statistics.fmean(_stall_s(spec, f"device:{head}@1/chain", sizes, model_bytes) for head in sampled),
-    )
-
-
-def _stall_s(spec: RunSpec, fail: str, sizes: Sequence[int], model_bytes: int) -> float:
-    """Return how much longer a round takes because of a failure; where nobody goes on, until it is detected."""
-    closed, _ = _play(msgspec.structs.replace(spec, fail=fail), sizes, model_bytes)
-    return max((one.stall_s for one in closed if one.stall_s), default=Timing.preset(spec.timing).crash_detection_s)
-
-
-def _play(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> tuple[list[ClosedStep], Ledger]:
-    """Play a few rounds of the protocol; return the closed ones and every message."""
-    spec = msgspec.structs.replace(spec, rounds=_PLAYED)
-    per_sample = spec.links.seconds_per_sample * spec.train.epochs
-    speeds = training_speeds(spec.links, spec.devices, spec.seed)
-    world = World(
-        Rules(wiring(spec), spec.rounds, deferred_merge(spec.defence), protocol_policy(spec)),
-        tuple(sizes),
-        tuple(sizes),
-        tuple(per_sample * size / speed for size, speed in zip(sizes, speeds, strict=True)),
-        ((model_bytes, model_bytes),) * spec.rounds,
-        spec.links,
-        Timing.preset(spec.timing),
-        spec.scheme,
-    )
-    timeline = Timeline(world, failure_plan(spec), DeferredState(None, None, None))
-    return [item for item in timeline.play() if isinstance(item, ClosedStep)], timeline.ledger
-
-
-def model_bytes_of(n_features: int, model: ModelSpec) -> int:
-    """Return the size of the autoencoder that travels, in float32.
-
-    >>> model_bytes_of(112, ModelSpec())
-    198720
-    """
-    widths = [n_features, *model.hidden, model.code, *reversed(model.hidden), n_features]
-    return 4 * sum(before * after + after for before, after in pairwise(widths))
 
 
 # -- AUROCs, a row per scheme, policy, number of clusters, scenario and repetition -----------------------------------

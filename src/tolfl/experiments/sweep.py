@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ import msgspec
 from filelock import BaseFileLock, FileLock, Timeout
 
 from tolfl.core.errors import DivergedError, RunDirectoryError, SpecError
-from tolfl.core.records import AnyRecord, decode_records
+from tolfl.core.records import AnyRecord
 from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, is_plain
 from tolfl.learners.training import Model
 from tolfl.runs.checkpoint import Checkpoint
 from tolfl.runs.directory import write_file
+from tolfl.runs.run_reader import read_records
 from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 
 #: How often other processes are asked whether they are done, where nothing else is left to compute.
@@ -44,18 +45,13 @@ _DIVERGED = "diverged.json"
 def spec_hash(spec: RunSpec) -> str:
     """Return the name under which a specification's results are stored; where its data lie is not part of it."""
     without_dir = msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=""))
-    fields, defaults = without_dir.to_fields(), _default_fields()
+    fields, defaults = without_dir.to_fields(), RunSpec().to_fields()
     for name in _ADDED_LATER:
         *sections, last = name.split(".")
         section = reduce(dict.__getitem__, sections, fields)
         if last in section and section[last] == reduce(dict.__getitem__, [*sections, last], defaults):
             del section[last]
     return hashlib.sha256(msgspec.toml.encode(fields)).hexdigest()[:16]
-
-
-@cache
-def _default_fields() -> dict[str, Any]:
-    return RunSpec().to_fields()
 
 
 @dataclass(frozen=True)
@@ -117,13 +113,7 @@ class Repetition:
     @cached_property
     def records(self) -> Sequence[AnyRecord]:
         """What happened, in order."""
-        if not isinstance(self._records, Path):
-            return self._records
-        try:
-            lines = (self._records / "records.jsonl").read_bytes().splitlines()
-        except OSError as error:
-            raise RunDirectoryError(self._records, f"has no records ({error.strerror}); delete its folder") from None
-        return list(decode_records(lines, source=str(self._records / "records.jsonl")))
+        return read_records(self._records) if isinstance(self._records, Path) else self._records
 
 
 class Sweep:

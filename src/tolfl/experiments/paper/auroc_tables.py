@@ -122,7 +122,7 @@ def _overview(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> Table
 
 
 def _cell(scenario: str, units: Units, data: str, method: Method) -> str:
-    published = published_auroc(scenario, data, method.scheme, method.policy, method.score)
+    published = published_auroc(scenario, data, method)
     return mean_spreads(units) + (f" ({published[0]:.2f})" if published and units else "")
 
 
@@ -148,7 +148,7 @@ def _in_detail(scenario: str, rows: Sequence[Row], data: str) -> Table:
     for method in methods(scenario, rows):
         units = by_split(rows, method, data=data)
         if units:
-            found, published = interval(units), published_auroc(scenario, data, *_names(method))
+            found, published = interval(units), published_auroc(scenario, data, method)
             splits = " ".join(f"{statistics.fmean(of_split):.3f}" for of_split in units.values())
             ends = f"{found.low:.3f} to {found.high:.3f}" if found.n_splits > 1 else "-"
             lines.append((method.label, f"{found.mean:.3f}", ends, splits, *_beside(units, published)))
@@ -158,10 +158,6 @@ def _in_detail(scenario: str, rows: Sequence[Row], data: str) -> Table:
         "sum of their squared spreads (over repetitions, as the paper's).",
     )
     return Table(f"{SETUPS[data].title}: {_TITLES[scenario]}", columns, tuple(lines), notes, is_detail=True)
-
-
-def _names(method: Method) -> tuple[str, str, str]:
-    return method.scheme, method.policy, method.score
 
 
 def _beside(units: Units, published: tuple[float, float] | None) -> tuple[str, str, str]:
@@ -310,7 +306,7 @@ def _panel(axes: Axes, scenario: str, rows: Sequence[Row], shown: Sequence[Metho
                 label=label,
             )
             label = "_"
-        if value := published_auroc(scenario, name, *_names(method)):
+        if value := published_auroc(scenario, name, method):
             published.append((value[0], place))
     if published:
         x, y = zip(*published, strict=True)

@@ -127,16 +127,13 @@ def _megabytes(rows: Sequence[Row]) -> Table:
 
 
 def _fits(rows: Sequence[Row]) -> Table:
+    fits = {(name, k): fit for k in (5, 3) for name in ACCOUNTINGS if (fit := fit_of(rows, name, k)) is not None}
     shown = []
-    for k in (5, 3):
-        for name in ACCOUNTINGS:
-            fit = fit_of(rows, name, k)
-            if fit is not None:
-                counts, mb, worst = fit
-                ratio = " : ".join(f"{count:g}" for count in counts)
-                shown.append((name.replace("_", " "), str(k), ratio, f"{mb:.3f}", f"{100 * worst:.1f} %"))
-    notes = (_what_fits(rows),) if shown else ()
+    for (name, k), (counts, mb, worst) in fits.items():
+        ratio = " : ".join(f"{count:g}" for count in counts)
+        shown.append((name.replace("_", " "), str(k), ratio, f"{mb:.3f}", f"{100 * worst:.1f} %"))
     columns = ("accounting", "k", "FL : SBT : Tol-FL", "MB per message", "worst error")
+    notes = (_what_fits(fits, rows[0]["n_params"]),) if fits else ()
     return Table("Which accounting fits 28.3 : 12.8 : 21.0 MB", columns, tuple(shown), notes)
 
 
@@ -152,10 +149,8 @@ def fit_of(rows: Sequence[Row], accounting: str, k: int) -> tuple[list[float], f
     return list(counts.values()), mb, worst
 
 
-def _what_fits(rows: Sequence[Row]) -> str:
-    fits = {(name, k): fit for k in (5, 3) for name in ACCOUNTINGS if (fit := fit_of(rows, name, k)) is not None}
+def _what_fits(fits: Mapping[tuple[str, int], tuple[list[float], float, float]], n_params: int) -> str:
     (name, k), (_, mb, worst) = min(fits.items(), key=lambda item: item[1][2])
-    n_params = rows[0]["n_params"]
     return (
         f"The paper's megabytes fit the accounting '{name}' with k = {k} to {100 * worst:.1f} %. A message would then "
         f"have {mb:.2f} MB, {1e6 * mb / n_params:.0f} bytes for each of our model's parameters where float32 has 4: "

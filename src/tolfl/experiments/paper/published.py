@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 
+from tolfl.experiments.result_rows import Method
+
 #: How its table of failures calls our scenarios.
 _SCENARIOS = {"clean": "none", "client": "client", "server": "server"}
+#: How it marks the scores of several models.
+_MARKS = {"auroc_best": "*", "auroc_all_models": "-dagger", "auroc": ""}
 #: The rule that the paper follows when a head dies, by scheme.
 PAPER_POLICY = {"tol-fl": "drop", "fl": "isolate", "fedgroup": "strict", "ifca": "strict", "fesem": "strict"}
 
@@ -21,18 +25,16 @@ def published() -> dict[str, Any]:
     return content
 
 
-def published_auroc(scenario: str, data: str, scheme: str, policy: str, score: str) -> tuple[float, float] | None:
+def published_auroc(scenario: str, data: str, method: Method) -> tuple[float, float] | None:
     """Return the published mean and spread; None where the paper has no such cell.
 
-    >>> published_auroc("server", "comms-ml", "tol-fl", "drop", "auroc")
+    >>> published_auroc("server", "comms-ml", Method("tol-fl", "drop"))
     (0.75, 0.03)
-    >>> published_auroc("server", "comms-ml", "tol-fl", "elect", "auroc") is None
+    >>> published_auroc("server", "comms-ml", Method("tol-fl", "elect")) is None
     True
     """
-    if policy and policy != PAPER_POLICY.get(scheme):
+    if method.score not in _MARKS or method.policy not in ("", PAPER_POLICY.get(method.scheme)):
         return None
-    marks = {"auroc_best": "*", "auroc_all_models": "-dagger", "auroc": ""}
-    if score not in marks:
-        return None
-    found = published()["auroc"][_SCENARIOS[scenario]].get(data, {}).get(scheme + marks[score])
+    of_data = published()["auroc"][_SCENARIOS[scenario]].get(data, {})
+    found = of_data.get(method.scheme + _MARKS[method.score])
     return None if found is None else (found[0], found[1])

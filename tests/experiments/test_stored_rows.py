@@ -91,6 +91,7 @@ def test_a_row_that_is_run_again_has_its_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "results").glob("*.json"))])
 def test_the_stored_rows_are_those_that_the_experiment_asks_for(name: str) -> None:
     content = read_results(ROOT / "results" / f"{name}.json")
+    assert content["is_quick"] is False, "quick results belong into runs/quick"
     jobs = EXPERIMENTS[name].jobs(Options(EXPERIMENTS[name].data), content["rows"])
     stored, keys = set(content["specs"]), {job.key for job in jobs}
     # Of a batch in which a repetition diverged, each has a specification of its own.

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -586,21 +586,18 @@ def test_a_device_that_answers_anything_and_talks_on_stops_nobody(tmp_path: Path
             peer, answers = Peer(fleet, liar, honest[0]), itertools.cycle(ANSWERS.values())
 
             async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                with suppress(OSError, EOFError):
+                with closing(Stream(reader, writer)) as stream, suppress(OSError, EOFError):
                     await reader.readexactly(4)
-                    Stream(reader, writer).send(*next(answers)(peer))
+                    stream.send(*next(answers)(peer))
                     await writer.drain()
                     await reader.read()
-                writer.close()
 
             async def talk(device: int) -> None:
                 me = Peer(fleet, liar, device)
                 while True:
-                    with suppress(OSError, EOFError):
-                        stream = await me.dial()
+                    with suppress(OSError, EOFError), closing(await me.dial()) as stream:
                         stream.send(me.hello(), *heartbeat(me, version=Version(0, 0, 0, "")), Ping(77))
                         await stream.answer()
-                        stream.close()
                     await asyncio.sleep(0.05)
 
             host, port = split_address(fleet.addresses[liar])
@@ -614,6 +611,7 @@ def test_a_device_that_answers_anything_and_talks_on_stops_nobody(tmp_path: Path
             finally:
                 for task in talking:
                     task.cancel()
+                await asyncio.gather(*talking, return_exceptions=True)
                 server.close()
 
             assert len(fleet.histories()) == 1

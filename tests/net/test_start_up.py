@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.net.nodes import SMALL, Fleet, fleet_of, free_addresses, held_back, is_same, small
 from tests.sim.fleets import params
 from tolfl.core.errors import SpecError
 from tolfl.core.records import Joined
+from tolfl.core.spec import RunSpec
 from tolfl.net.addresses import split_address
 from tolfl.net.client import ask
+from tolfl.net.node_config import NodeConfig
 from tolfl.net.tls import Credentials
 from tolfl.sim.simulation import run
 
@@ -120,10 +125,14 @@ async def slow_answers(address: str, may_pass: asyncio.Event) -> AsyncIterator[s
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         beyond, to_beyond = await asyncio.open_connection(*split_address(address))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(forward(reader, to_beyond))
-            await may_pass.wait()
-            group.create_task(forward(beyond, writer))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(forward(reader, to_beyond))
+                await may_pass.wait()
+                group.create_task(forward(beyond, writer))
+        finally:  # also where the test is over, and this is cancelled
+            writer.transport.abort()
+            to_beyond.transport.abort()
 
     async with await asyncio.start_server(connect, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
@@ -203,3 +212,46 @@ def test_nobody_answers_at_a_closed_port(tmp_path: Path) -> None:
             assert await ask(fleet.addresses[0], Credentials()) is None
 
     asyncio.run(live())
+
+
+#: Prints by how much memory has grown, in bytes: when a device has read its rows, and at most while it trained on them.
+MEMORY = """
+import sys
+from pathlib import Path
+import numpy as np
+from tolfl.learners import Turn
+from tolfl.net.node_config import NodeConfig
+from tolfl.net.prepare import prepare
+
+def now(what):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(what))
+
+before = now("VmRSS")
+trainer = prepare(NodeConfig.from_file(Path("node.toml")))._trainer
+held, peak = now("VmRSS") - before, now("VmHWM") - before
+state = {"scaler/shift": np.zeros(64), "scaler/factor": np.full(64, 0.01)}
+state = trainer.learner.stages["autoencoder"].start(state)
+turn = Turn(0, 0, trainer.learner.rounds - 1, state, trainer._rows)
+trainer.learner.contribute([turn])
+print(len(trainer._rows), held, peak, now("VmHWM") - before)
+"""
+
+
+def test_a_device_holds_its_rows_once_and_scales_them_in_pieces(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(40_000, 64)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    columns = [f"x{place}" for place in range(64)]
+    spec = RunSpec(data="rows.npy", devices=1, clusters=1, rounds=1, learn={"what": "autoencoder", "columns": columns})
+    (tmp_path / "spec.toml").write_text(spec.to_toml())
+    config = NodeConfig(device=0, listen="127.0.0.1:0", state="state", data="rows.npy", insecure=True)
+    (tmp_path / "node.toml").write_text(config.to_toml())
+
+    found = subprocess.run([sys.executable, "-c", MEMORY], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert found.returncode == 0, found.stderr
+    n_rows, held, reading, training = map(int, found.stdout.split())
+    assert n_rows == len(rows)
+    few = 8 * 2**20  # modules that are imported meanwhile, and what rows are trained with
+    assert held < rows.nbytes + few
+    assert reading < 4 * rows.nbytes + few
+    assert training < reading + few

@@ -51,8 +51,11 @@ def load(spec: RunSpec) -> FederatedDataset:
     return federate(load_raw(spec), spec)
 
 
-def load_raw(spec: RunSpec) -> RawData:
-    """Return a data set as it is on disk or as it was generated; the last two are remembered while no file changes."""
+def load_raw(spec: RunSpec, is_remembered: bool = True) -> RawData:
+    """Return a data set as it is on disk or as it was generated.
+
+    The last two are remembered while no file changes, unless whoever asks has no memory for rows that it needs once.
+    """
     settings = spec.comms_ml
     if spec.data == "comms-ml-published":
         settings = msgspec.structs.replace(settings, variant="published")
@@ -60,7 +63,7 @@ def load_raw(spec: RunSpec) -> RawData:
     if is_path(spec.data) and (features := agreed(spec, "columns")):
         columns = tuple(column.name for column in Schema.from_features(features).columns)
         dataset = msgspec.structs.replace(dataset, columns=columns)
-    read = _load_raw if are_settled(files) else _load_raw.__wrapped__
+    read = _load_raw if is_remembered and are_settled(files) else _load_raw.__wrapped__
     return read(spec.data, settings, dataset, files)
 
 

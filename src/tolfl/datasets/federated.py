@@ -73,7 +73,7 @@ class RawData:
 
         What is measured may be missing all the same: no signal strength of a second without a frame.
         """
-        values = self.samples.reshape(self.n_samples, -1)[rows].astype(np.float32)
+        values = self.samples.reshape(self.n_samples, -1)[rows].astype(np.float32, copy=isinstance(rows, slice))
         if self.scale != 1.0:
             values *= np.float32(self.scale)
         if self.missing is None:

@@ -323,7 +323,7 @@ def _samples(source: str, schema: Schema, parts: list[Rows]) -> RawData:
 
 
 def _raw(path: Path, schema: Schema, parts: Sequence[Rows | ArrayRows]) -> RawData:
-    values = np.concatenate([part.values for part in parts])
+    values = parts[0].values if len(parts) == 1 else np.concatenate([part.values for part in parts])
     missing = np.isnan(values)
     values[missing] = 0.0
     labels = [np.full(len(part.values), TYPICAL) if part.labels is None else part.labels for part in parts]

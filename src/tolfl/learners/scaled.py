@@ -10,6 +10,9 @@ import numpy as np
 from tolfl.core.contribution import Contribution, Part
 from tolfl.learners.learner import Account, Closing, Learner, Scorer, Shape, State, Turn
 
+#: In double precision they take twice the memory of all the rows of a small device.
+_ROWS_AT_ONCE = 1024
+
 
 class Scaled(Learner):
     """A learner whose rows are `(row - shift) * factor`, with what a scaling stage before it left in the state."""
@@ -49,6 +52,11 @@ class Scaled(Learner):
 
 
 def _scaled(turn: Turn) -> Turn:
-    values = turn.rows.astype(np.float64)
-    rows = ((values - turn.state["scaler/shift"]) * turn.state["scaler/factor"]).astype(np.float32)
+    rows = np.empty(turn.rows.shape, np.float32)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = slice(first, first + _ROWS_AT_ONCE)
+        values = turn.rows[some].astype(np.float64)
+        values -= turn.state["scaler/shift"]
+        values *= turn.state["scaler/factor"]
+        rows[some] = values
     return replace(turn, rows=rows)

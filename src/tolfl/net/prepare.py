@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -32,6 +34,8 @@ from tolfl.runs.directory import write_file
 from tolfl.runs.outcome import data_for, fleet_of
 from tolfl.signals.known_networks import DEVICE_FILE, as_bytes
 
+#: Arrays of a device that are so large go back to the system as soon as they are freed (glibc's mallopt).
+_LARGE_BYTES, _M_MMAP_THRESHOLD = 256 * 1024, -3
 #: Schemes that need the rows of all devices in one place.
 _ONE_PLACE = ("batch", "batch-small", *PLAIN)
 
@@ -69,6 +73,7 @@ def prepare(
     `is_own_network`: nobody else can reach the network it is on. `learn`: in place of what `[learn]` of the
     specification says. `kept`: columns and rows to learn from in place of the device's own data.
     """
+    _give_large_arrays_back()
     credentials = credentials_of(config, is_own_network)
     _remember_revocations(credentials, Path(config.state))
     spec = check_networked(_spec(config, learn))
@@ -92,6 +97,12 @@ def prepare(
     name = fleet_name(fleet, learner)
     plan = failure_plan(spec, learner.all_stages())
     return Node(Assignment(config, spec, plan, rules, limits, name, len(rows), source), trainer, credentials)
+
+
+def _give_large_arrays_back() -> None:
+    """Keep the C library from holding on to freed memory: the more it was given back, the more it would keep."""
+    with suppress(AttributeError, OSError):  # another C library has no such thing
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 async def run_to_the_end(node: Node) -> tuple[list[str], int]:
@@ -176,7 +187,7 @@ def _fleet(spec: RunSpec, rows: Samples) -> Fleet:
 def _own_table(config: NodeConfig, spec: RunSpec, state: Path) -> tuple[Samples, str]:
     own = table_spec(spec, config.data)
     check_name(own)
-    raw = load_raw(own)
+    raw = load_raw(own, is_remembered=False)
     if raw.networks is not None and config.watch is not None:
         write_file(state, DEVICE_FILE, as_bytes(raw.networks))
     columns = agreed(spec, "columns")

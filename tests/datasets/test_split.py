@@ -14,7 +14,7 @@ from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.describe import describe, plot_classes
 from tolfl.datasets.federated import FederatedDataset, RawData
 from tolfl.datasets.scaling import Moments, Scaler, merged
-from tolfl.datasets.split import choose, declared_choices, federate, rotation, split
+from tolfl.datasets.split import choose, declared_choices, federate, split
 
 TYPICAL, ANOMALOUS = ("a", "b", "c"), ("x", "y")
 
@@ -257,8 +257,6 @@ def test_declared_choices_are_ten_different_halves_and_the_first_is_the_usual_on
     assert choices[0] == (("0", "2", "3", "4", "6"), ("1", "5", "7", "8", "9"))
     assert all(sorted([*typical, *anomalous]) == list(digits) for typical, anomalous in choices)
     assert choices == declared_choices("fashion-mnist", digits)
-    assert len(rotation(digits)) == 10
-    assert rotation(digits)[3] == (tuple("012456789"), ("3",))
 
 
 def test_classes_are_typical_by_choice_or_by_name() -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) -> RawData:
+def read_table(source: str, spec: DatasetSpec) -> RawData:
     """Return the rows of a table as samples, and the schema that they were read by.
 
     Without a label column all rows are class "typical". Missing values are 0 in `samples` and marked in `missing`.
@@ -40,7 +40,7 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
     check_roles(source, roles_of(spec))
     files, kind = _files(source)
     if kind == "arrays":
-        return _of_arrays(source, files, spec, fill_missing=fill_missing)
+        return _of_arrays(source, files, spec)
     if kind == "captures":
         return _chosen(_windows(source, files, spec), spec)
     from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
@@ -54,7 +54,6 @@ def read_table(source: str, spec: DatasetSpec, *, fill_missing: bool = False) ->
         columns=spec.columns,
         ignore=spec.ignore,
         encoding=spec.encoding,
-        fill_missing=fill_missing,
     )
     raw = _samples(source, schema, [schema.rows(block) for block in once or blocks(source, how)])
     _say_once(raw.name, note_of(schema))
@@ -219,14 +218,12 @@ def _files(source: str) -> tuple[list[Path], str]:
     return files, kind_of(files[0])
 
 
-def _of_arrays(
-    source: str, files: list[Path], spec: DatasetSpec, features: Sequence[str] = (), *, fill_missing: bool = False
-) -> RawData:
+def _of_arrays(source: str, files: list[Path], spec: DatasetSpec, features: Sequence[str] = ()) -> RawData:
     """Return the rows of NumPy files, by a schema of their own or with the features that a fleet has agreed on."""
     path = Path(source).expanduser()
     named = [(owner_of(file) if path.is_dir() else "", open_arrays(file)) for file in files]
     settled = settle_arrays(named, roles_of(spec), spec.columns, spec.ignore)
-    schema = msgspec.structs.replace(settled, encoding=spec.encoding, fill_missing=fill_missing)
+    schema = msgspec.structs.replace(settled, encoding=spec.encoding)
     if features:
         schema = Schema.from_features(features, settled.roles)
     else:

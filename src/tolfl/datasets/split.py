@@ -3,8 +3,7 @@
 Nobody trains on an anomalous sample, on one that is tested, or on one that is held back for validation; and what scales
 the samples has seen typical training samples only. Which classes are typical is declared beforehand, so that nobody
 picks the choice that flatters: number 0 is the usual one, the others were drawn once from a fixed seed, before anything
-was trained on them; `rotation` is each class against the rest. Slices depend on the number of devices, the seed and the
-groups, never on k.
+was trained on them. Slices depend on the number of devices, the seed and the groups, never on k.
 """
 
 from __future__ import annotations
@@ -64,11 +63,6 @@ def declared_choices(name: str, classes: tuple[str, ...]) -> list[Choice]:
         if (typical, anomalous) not in choices:
             choices.append((typical, anomalous))
     return choices
-
-
-def rotation(classes: tuple[str, ...]) -> list[Choice]:
-    """Return one choice per class: it alone is anomalous."""
-    return [(tuple(name for name in classes if name != one), (one,)) for one in classes]
 
 
 def choose(raw: RawData, spec: DatasetSpec) -> Choice:

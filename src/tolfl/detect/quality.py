@@ -128,15 +128,15 @@ def quality_of(judged: LabelledScores) -> Quality:
     )
 
 
-def partial_auroc(scores: Floats, is_anomalous: Flags, max_false_alarms: float = MAX_FALSE_ALARMS) -> float:
-    """Return the area under the ROC curve up to a share of false alarms, scaled so that chance is 0.5 and 1 is best.
+def partial_auroc(scores: Floats, is_anomalous: Flags) -> float:
+    """Return the area under the ROC curve up to 1 % false alarms, scaled so that chance is 0.5 and 1 is best.
 
     >>> partial_auroc(np.array([1.0, 2.0, 3.0]), np.array([False, False, True]))
     1.0
     """
     from sklearn.metrics import roc_auc_score  # noqa: PLC0415  (a second of import time that most callers do not need)
 
-    return float(roc_auc_score(is_anomalous, scores, max_fpr=max_false_alarms))
+    return float(roc_auc_score(is_anomalous, scores, max_fpr=MAX_FALSE_ALARMS))
 
 
 def delays_of(judged: LabelledScores) -> list[float | None] | None:

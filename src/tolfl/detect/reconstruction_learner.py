@@ -132,15 +132,15 @@ def subspace_of(statistics: Floats, origin: Floats) -> Subspace:
     return Subspace(origin + mean, directions, np.maximum(variances[::-1], 0.0))
 
 
-def components_that_explain(variances: Floats, share: float = EXPLAINED) -> int:
-    """Return how many components have this share of the variance; all of them would explain everything.
+def components_that_explain(variances: Floats) -> int:
+    """Return how many components have 90 % of the variance; all of them would explain everything.
 
     >>> components_that_explain(np.array([8.0, 1.5, 0.5]))
     2
     """
     n_features, total = len(variances), float(variances.sum())
     explained = np.cumsum(variances) / total if total > 0 else np.ones(n_features)
-    return min(int(np.searchsorted(explained, share)) + 1, n_features - 1)
+    return min(int(np.searchsorted(explained, EXPLAINED)) + 1, n_features - 1)
 
 
 # -- autoencoder ----------------------------------------------------------------------------------------------------

@@ -117,29 +117,18 @@ def blocks(source: str | Path, how: Reading = Reading()) -> Iterator[Block]:  # 
 
 
 def blocks_of(X: object) -> Iterator[Block]:
-    """Yield a frame (pandas, polars, Arrow) or an array as one block; an array's columns are x0, x1, ...
+    """Yield a frame (pandas, polars, Arrow) as one block.
 
-    >>> [block.table.column_names for block in blocks_of([[1.0, 2.0]])]
-    [['x0', 'x1']]
+    >>> [block.table.column_names for block in blocks_of(pa.table({"a": [1.0], "b": [2.0]}))]
+    [['a', 'b']]
     """
-    if hasattr(X, "__arrow_c_stream__"):
-        if len(shape := getattr(X, "shape", (0, 0))) != 2:  # a column of a frame
-            raise DataError(f"X has shape {shape}; give one row per sample, even for a single one")
-        try:
-            table = _without_index(pa.table(X))
-        except (pa.ArrowException, TypeError, ValueError) as problem:
-            raise DataError(f"X cannot be read as a table ({_said(problem)}); give each column one type") from None
-        yield Block(table)
-        return
-    array = np.asarray(X)
-    if array.ndim != 2:
-        raise DataError(f"X has shape {array.shape}; give one row per sample, even for a single one")
+    if len(shape := getattr(X, "shape", (0, 0))) != 2:  # a column of a frame
+        raise DataError(f"X has shape {shape}; give one row per sample, even for a single one")
     try:
-        columns = {f"x{place}": pa.array(column.tolist() if array.dtype == object else column)
-                   for place, column in enumerate(array.T)}  # fmt: skip
+        table = _without_index(pa.table(X))
     except (pa.ArrowException, TypeError, ValueError) as problem:
         raise DataError(f"X cannot be read as a table ({_said(problem)}); give each column one type") from None
-    yield Block(pa.table(columns), has_names=False)
+    yield Block(table)
 
 
 @contextmanager

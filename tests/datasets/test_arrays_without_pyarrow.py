@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.signals.capture_files import RAW, Frame, ipv4, pcap
@@ -54,7 +54,6 @@ def array_files(draw: st.DrawFn) -> dict[str, np.ndarray]:
 
 
 @given(arrays=array_files())
-@settings(max_examples=100, deadline=None, derandomize=True)
 def test_both_readers_give_the_same_rows(
     arrays: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

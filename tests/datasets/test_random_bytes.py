@@ -70,14 +70,12 @@ def read(reader: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("reader", READERS)
 @given(data=st.binary(max_size=200))
-@settings(max_examples=40)
 def test_random_bytes_are_refused_in_a_sentence(reader: str, data: bytes) -> None:
     read(reader, data)
 
 
 @pytest.mark.parametrize("reader", READERS)
 @given(data=st.data())
-@settings(max_examples=60)
 def test_a_damaged_file_is_read_or_refused_in_a_sentence(reader: str, data: st.DataObject) -> None:
     damaged = bytearray(READERS[reader][2])
     for _ in range(data.draw(st.integers(1, 4))):

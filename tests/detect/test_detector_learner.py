@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -107,7 +107,6 @@ def test_a_fleet_leaves_what_fit_detector_leaves(name: str) -> None:
     assert found.trainings == expected.trainings
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(LEARN)), st.dictionaries(st.integers(1, 3), st.integers(0, 40), max_size=3))
 def test_the_file_says_who_was_lost_and_never_depends_on_the_failure_plan(name: str, gone: dict[int, int]) -> None:
     planned = learner_of(name, fail="device:3@1")
@@ -162,7 +161,6 @@ def test_a_given_step_that_diverges_is_an_error(learn: dict[str, object]) -> Non
         play(learner, {0: near_a_plane(60)})
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.sampled_from(["min-max", "standard", "none"]), st.data())
 def test_scaling_in_rounds_is_that_of_merged_moments(sizes: list[int], kind: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))

@@ -76,7 +76,7 @@ def test_what_a_device_reports_of_a_column_without_a_value_can_travel() -> None:
     given[1][:, 2] = np.nan
     fleet = Fleet(RunSpec(devices=3), (3,), tuple(NAMES), usual_rows=16)
 
-    check_learner(lambda: detector_for(fleet, {}), given)
+    check_learner(lambda: detector_for(fleet, {"model": "mahalanobis"}), given)
 
 
 def test_a_missing_value_is_not_novel_and_of_a_partial_row_only_more_is() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
@@ -54,7 +54,6 @@ def partitions(draw: st.DrawFn) -> tuple[list[Rows], int]:
     return slices, draw(st.integers(1, len(sizes)))
 
 
-@settings(max_examples=40)
 @given(partitions(), st.integers(1, 3))
 def test_one_round_is_the_pca_of_the_pooled_rows_for_any_partition_and_k(
     drawn: tuple[list[Rows], int], n_components: int
@@ -69,7 +68,6 @@ def test_one_round_is_the_pca_of_the_pooled_rows_for_any_partition_and_k(
         assert_is_pca_of(found, pooled, n_components)
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 5), st.integers(0, 8))
 def test_whoever_dies_takes_only_its_own_rows_along(dead: int, when: int) -> None:
     slices = [near_a_plane(10 + device, seed=device) for device in range(6)]

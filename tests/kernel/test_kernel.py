@@ -168,6 +168,19 @@ def test_a_residual_network_is_scored_by_its_outputs() -> None:
     np.testing.assert_array_equal(errors, [8.5])
 
 
+def test_rows_that_begin_in_the_middle_of_a_row_of_their_array_are_trained_on_as_they_are() -> None:
+    network = Network.autoencoder(4, [3], 2, 0.0, has_code_relu=False)
+    start, series = np.full(network.n_params, 0.1, np.float32), np.arange(24, dtype=np.float32).reshape(6, 4) / 24
+    shifted = series.reshape(-1)[2:18].reshape(4, 4)
+    assert shifted.base is series
+
+    (found, expected), _ = kernel().train(
+        network, TrainSettings(), [TrainJob.of_rows(0, 1, 2, start, rows) for rows in (shifted, shifted.copy())]
+    )
+
+    assert np.array_equal(found, expected)
+
+
 def test_a_width_of_5000_and_float64_rows_are_trained_on() -> None:
     network = Network.autoencoder(5000, [3], 1, 0.2, has_code_relu=False)
     pool = numbers(4 * 5000, 1).reshape(4, 5000).astype(np.float64)

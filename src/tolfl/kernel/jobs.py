@@ -74,7 +74,8 @@ def _pool_of(rows: Floats) -> tuple[Floats, int]:
     if pool is None or not is_run or not rows.flags.c_contiguous or not rows.strides or not rows.strides[0]:
         return rows, 0
     offset = rows.__array_interface__["data"][0] - pool.__array_interface__["data"][0]
-    return pool, offset // rows.strides[0]
+    first, within = divmod(offset, rows.strides[0])
+    return (rows, 0) if within else (pool, first)  # rows that begin in the middle of one are no run of these
 
 
 def joined(slices: Sequence[Floats]) -> Floats:

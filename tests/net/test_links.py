@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -19,6 +19,7 @@ from tests.net.test_wire import FLEET, FREE, VECTOR, closed, plain, report
 from tolfl.core.spec import Timing
 from tolfl.net.addresses import AddressBook
 from tolfl.net.connection import Outgoing, Queue
+from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.links import Links
 from tolfl.net.tls import Credentials
 from tolfl.net.wire import (
@@ -46,6 +47,7 @@ class Ear:
         self.id, self.fleet, self.limits, self.timing = id, "a fleet", limits, Timing.localhost()
         self.addresses = AddressBook({str(peer): place for peer, place in enumerate(places) if peer != id}, id, (0, 1))
         self.place, self.process, self.incarnation = places[id], 10 + id, 0
+        self.detector = FailureDetector(self.timing)
         self.links = Links(self, Credentials())
         self.got: list[AnyMessage] = []
         self.n_heard = 0
@@ -99,12 +101,6 @@ class Ear:
     def note_answer(self, peer: int) -> None:
         self.n_heard += 1
 
-    def expects(self, peer: int) -> None:
-        pass
-
-    def expects_nothing(self, peer: int) -> None:
-        pass
-
     def was_refused(self, peer: int) -> None:
         self.refused.append(peer)
 
@@ -124,9 +120,6 @@ class Ear:
         return False
 
     def learn(self, revocations: bytes) -> None:
-        raise AssertionError("nobody sends any")
-
-    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
         raise AssertionError("nobody sends any")
 
     def records(self, first: int) -> bytes:

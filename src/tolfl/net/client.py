@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.net.addresses import split_address
-from tolfl.net.connection import new_reader, next_frame, writer_of
+from tolfl.net.connection import dialled, next_frame
 from tolfl.net.enrolment import FLEET, LAUNCHER
 from tolfl.net.node_config import NodeConfig
 from tolfl.net.tls import Credentials
@@ -233,19 +233,13 @@ class RecordsMirror:
 
 async def _exchange(address: str, credentials: Credentials, question: Frame) -> Frame:
     """Return the answer to one frame; only a device of the fleet is asked."""
-    reader, protocol = new_reader()
-    context, loop = credentials.client_context, asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            host, port = split_address(address)
-            transport, _ = await loop.create_connection(
-                lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
-            )
-            writer = writer_of(transport, reader, protocol)
+    async with asyncio.timeout(_ANSWER_S):
+        reader, writer = await dialled(address, credentials.client_context)
+        try:
             identity = credentials.identify(writer)
             if identity is not None and identity.device is None:
                 raise EOFError("whoever is there is no device of the fleet")
             writer.write(encode_frame(question))
             return await next_frame(reader)
-    finally:
-        protocol.abort()
+        finally:
+            writer.transport.abort()

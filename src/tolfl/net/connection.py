@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from tolfl.core.contribution import Vector
+from tolfl.net.addresses import AddressBook, split_address
 from tolfl.net.wire import (
     CHUNK_BYTES,
     LENGTH,
@@ -128,15 +130,13 @@ class Receiver(Protocol):
     """What a connection needs of the device that it belongs to."""
 
     limits: Limits
+    addresses: AddressBook
 
     def note_answer(self, peer: int) -> None:
         """Note a sign of life."""
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message."""
-
-    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
-        """Take in where a peer says that devices are."""
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations; refuse one that the authority has not signed."""
@@ -270,7 +270,7 @@ class Connection:
             case Receipt():
                 self._take_receipt(frame)
             case Addresses():
-                self._receiver.learn_addresses(self.peer, frame.addresses)
+                self._receiver.addresses.learn_all(self.peer, frame.addresses)
             case RevocationList():
                 self._receiver.learn(frame.content)
             case Rejection():
@@ -319,6 +319,19 @@ def writer_of(
     else:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK_BYTES)
     return writer
+
+
+async def dialled(address: str, context: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return both halves of a connection to an address; whose certificate is shown there is for the caller to see."""
+    (host, port), (reader, protocol) = split_address(address), new_reader()
+    try:
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
+        )
+        return reader, writer_of(transport, reader, protocol)
+    except BaseException:
+        protocol.abort()
+        raise
 
 
 class StreamProtocol(asyncio.StreamReaderProtocol):

@@ -111,20 +111,7 @@ class Authority:
         fleet = fleet or f"fleet-{secrets.token_hex(4)}"
         _check_name(fleet, "fleet")
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, fleet)])
-        now = datetime.now(UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _SKEW)
-            .not_valid_after(now + timedelta(days=365 * _AUTHORITY_YEARS))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .sign(key, hashes.SHA256())
-        )
+        certificate = _certificate(_named(fleet), key, 365 * _AUTHORITY_YEARS).sign(key, hashes.SHA256())
         _write(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM))
         _write_key(folder / KEY, key)
         authority = cls(folder)
@@ -200,22 +187,10 @@ class Authority:
         if device is not None:
             names = [device_name(self.fleet, device, generation), any_device_name(self.fleet)]
         key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.now(UTC)
-        expires = now + timedelta(days=days)
+        both_ends = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         certificate = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(self._certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _SKEW)
-            .not_valid_after(expires)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-                critical=False,
-            )
+            _certificate(_named(name), key, days, self._certificate.subject)
+            .add_extension(both_ends, critical=False)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in names]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -225,7 +200,7 @@ class Authority:
         _write(folder / AUTHORITY, self._certificate.public_bytes(serialization.Encoding.PEM))
         _write(folder / REVOCATIONS, (self.folder / REVOCATIONS).read_bytes())
         entries = self.entries()
-        entries[name] = Entry(device, generation, expires.date().isoformat())
+        entries[name] = Entry(device, generation, certificate.not_valid_after_utc.date().isoformat())
         self._keep(entries)
         return folder
 
@@ -282,17 +257,36 @@ def read_certificate(path: Path) -> x509.Certificate:
     return certificate
 
 
-def _usage(signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, issuer: x509.Name | None = None
+) -> x509.CertificateBuilder:
+    """Return a certificate that is not signed yet: of an authority, which issues its own, where nobody else does."""
+    is_authority, now = issuer is None, datetime.now(UTC)
+    usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
         key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         encipher_only=False,
         decipher_only=False,
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 

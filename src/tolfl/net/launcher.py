@@ -125,7 +125,7 @@ class Launcher:
         self._returns = [failure for failure in self.plan.failures if failure.returns_at is not None]
         self._cuts = [(cut.round_index, f"cut {cut.sides}") for cut in self.plan.cuts]
         self._cuts += [(cut.heals_at, f"healed {cut.sides}") for cut in self.plan.cuts if cut.heals_at is not None]
-        self._token = secrets.token_hex(16)
+        self.token = secrets.token_hex(16)  #: shows a device that a command comes from its launcher
         self._is_stopping = False
         self._killed: dict[int, tuple[float, int]] = {}  #: by this launcher: when, and how many rounds were done
         self._progressed_s = time.monotonic()
@@ -161,7 +161,7 @@ class Launcher:
                 start_timeout_s=wait_s,
                 start_quiet_s=wait_s,  # the launcher says who is not coming
                 keep_models_every=self.spec.evaluate_every,
-                token=self._token,
+                token=self.token,
                 started_unix=started,
                 insecure=is_insecure,
                 credentials="" if authority is None else f"../../{FLEET}/devices/device-{process.device}",
@@ -188,7 +188,7 @@ class Launcher:
 
     def _forget_ends(self) -> None:
         config = NodeConfig.from_file(self.processes[0].folder / "node.toml")
-        self._clock, self._token = clock_since(config.started_unix), config.token
+        self._clock, self.token = clock_since(config.started_unix), config.token
         folders = [process.folder for process in self.processes]
         check_nobody_runs(self.out, folders)
         self._past = past_of(folders, self.plan)
@@ -237,20 +237,20 @@ class Launcher:
         """Freeze a device: it holds its connections and sends nothing."""
         self._signal(device, signal.SIGSTOP)
         self.processes[device].is_frozen = True
-        self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="frozen"))
+        self.note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="frozen"))
 
     def thaw(self, device: int) -> None:
         """Let a frozen device go on."""
         self._signal(device, signal.SIGCONT)
         self.processes[device].is_frozen = False
-        self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="thawed"))
+        self.note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="thawed"))
 
     def revive(self, device: int) -> None:
         """Start a device again: it comes back in its next incarnation."""
         process = self.processes[device]
         if process.is_running:
             raise TolFLError(f"device {device} is running already")
-        self._note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="came back"))
+        self.note(FailureHappened(time_s=self.now_s, device=device, round=self.view.rounds_done, what="came back"))
         self._spawn(process)
 
     @property
@@ -263,11 +263,6 @@ class Launcher:
     def address_of(self, device: int) -> str:
         """Return where a device listens."""
         return NodeConfig.from_file(self.processes[device].folder / "node.toml").listen
-
-    @property
-    def token(self) -> str:
-        """What shows a device that a command comes from its launcher."""
-        return self._token
 
     def _signal(self, device: int, number: signal.Signals) -> None:
         pid = self.processes[device].pid
@@ -330,11 +325,11 @@ class Launcher:
         if is_death and not process.has_recorded_its_death and not self._is_stopping:
             how = f"killed by signal {-code}" if code < 0 else f"failed: {_last_line(process.folder / 'log.txt')}"
             time_s, n_done = self._killed.pop(process.device, (self.now_s, self.view.rounds_done))
-            self._note(FailureHappened(time_s=time_s, device=process.device, round=n_done, what=f"died ({how})"))
+            self.note(FailureHappened(time_s=time_s, device=process.device, round=n_done, what=f"died ({how})"))
 
     def _tell_of_absence(self, device: int) -> None:
         """Tell the others that a device has exited: nobody waits for it before the start or after the end."""
-        request = CommandRequest(token=self._token, absent=(device,))
+        request = CommandRequest(token=self.token, absent=(device,))
         for process in self.processes:
             if process.is_running and not process.is_frozen:
                 with suppress(TolFLError):  # it may not listen yet, and then finds out by waiting
@@ -372,18 +367,14 @@ class Launcher:
                 process.ended = record.reason
         view.news.append(record)
 
-    def _note(self, record: AnyRecord) -> None:
-        """Write down what only the launcher knows."""
+    def note(self, record: AnyRecord) -> None:
+        """Write down what only the launcher knows, or whoever watches beside it, such as a score."""
         self.view.news.append(record)
         try:
             with (self.out / LAUNCHER).open("ab") as file:
                 file.write(encode_records([record]))
         except OSError as error:
             raise RunDirectoryError(self.out, f"cannot be written ({error.strerror}); make room") from None
-
-    def note(self, record: AnyRecord) -> None:
-        """Write down what somebody beside the launcher found, such as a score."""
-        self._note(record)
 
     # -- plans --------------------------------------------------------------------------------------------------
 
@@ -398,7 +389,7 @@ class Launcher:
         """Write down the cuts of the plan: devices make them themselves, and see missed heartbeats only."""
         for at, what in [planned for planned in self._cuts if planned[0] <= self.view.rounds_done]:
             self._cuts.remove((at, what))
-            self._note(FailureHappened(time_s=self.now_s, round=at, what=what))
+            self.note(FailureHappened(time_s=self.now_s, round=at, what=what))
 
     def _is_due(self, failure: Failure) -> bool:
         return failure.returns_at is not None and failure.returns_at <= self.view.rounds_done

@@ -18,8 +18,19 @@ from typing import Protocol, cast
 
 from tolfl.core.errors import TolFLError
 from tolfl.core.spec import Timing
-from tolfl.net.addresses import AddressBook, split_address
-from tolfl.net.connection import Connection, Outgoing, Queue, Receiver, new_reader, next_frame, reject, writer_of
+from tolfl.net.addresses import split_address
+from tolfl.net.connection import (
+    Connection,
+    Outgoing,
+    Queue,
+    Receiver,
+    dialled,
+    new_reader,
+    next_frame,
+    reject,
+    writer_of,
+)
+from tolfl.net.failure_detector import FailureDetector
 from tolfl.net.tls import Credentials, Identity
 from tolfl.net.wire import (
     CHUNK_BYTES,
@@ -65,19 +76,13 @@ class Host(Receiver, Protocol):
     id: int
     fleet: str
     timing: Timing
-    addresses: AddressBook
+    detector: FailureDetector
 
     def hello(self, to: int | None) -> Hello:
         """Return the first frame of a connection."""
 
     def handshake_done(self, peer: int, hello: Hello) -> None:
         """Take in the first frame of the other side."""
-
-    def expects(self, peer: int) -> None:
-        """Expect answers from a peer from now on."""
-
-    def expects_nothing(self, peer: int) -> None:
-        """Expect no answers from a peer until there is another message for it."""
 
     def was_refused(self, peer: int) -> None:
         """Take in the proof that the process that was last connected, and was reached at its address, is gone."""
@@ -173,7 +178,7 @@ class Links:
     def expect(self, peer: int) -> None:
         """See to it that there is a connection to a peer that answers, or that its silence is noticed."""
         self._peer(peer).expected_s = self._loop.time()
-        self._host.expects(peer)
+        self._host.detector.watch(peer)
         self.connect(peer)
 
     def find(self, seeds: Iterable[str]) -> None:
@@ -220,7 +225,7 @@ class Links:
                     self._look_back_once(peer, one, one.connection.hello.process)
                 self._dial_if_needed(peer)
                 continue
-            self._host.expects_nothing(peer)
+            self._host.detector.unwatch(peer)  # until there is another message for it
             if self._loop.time() - one.used_s > _IDLE_S:
                 self.disconnect(peer)
 
@@ -305,15 +310,10 @@ class Links:
 
     async def _dial(self, address: str, peer: int | None) -> int:
         """Open a connection, and return to whom; raise what kept it from being one."""
-        reader, protocol = new_reader()
-        context, wait_s = self._credentials.client_context, max(1.0, self._host.timing.silence_detection_s)
-        host, port = split_address(address)
+        wait_s = max(1.0, self._host.timing.silence_detection_s)
+        async with asyncio.timeout(wait_s):
+            reader, writer = await dialled(address, self._credentials.client_context)
         try:
-            async with asyncio.timeout(wait_s):
-                transport, _ = await self._loop.create_connection(
-                    lambda: protocol, host, port, ssl=context, server_hostname=None if context is None else ""
-                )
-            writer = writer_of(transport, reader, protocol)
             async with asyncio.timeout(wait_s):
                 writer.write(encode_frame(self._host.hello(peer)))
                 answer = await next_frame(reader)
@@ -323,7 +323,7 @@ class Links:
                 and answer.kind == _ITSELF
                 and (identity is None or identity.device == self._host.id)
             ):
-                protocol.abort()
+                writer.transport.abort()
                 return self._host.id
             hello = self._welcome(answer, identity, peer)
             one = self._peer(hello.device)
@@ -333,7 +333,7 @@ class Links:
         except BaseException as error:
             if isinstance(error, RefusedMessageError):
                 self.refused[error.kind] += 1
-            protocol.abort()
+            writer.transport.abort()
             raise
         return hello.device
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -399,15 +399,15 @@ class Node:
         if self._is_dying or self._error is not None:
             return
         before = self._record_before = self.device.record
-        snapshot = self.device.snapshot() if isinstance(event, Received) else None
+        earlier = self.device.clone() if isinstance(event, Received) else None
         try:
             effects = self._injector.handle(event)
         except Exception as error:
-            if snapshot is None:
+            if earlier is None:
                 self._fail(error)
             else:
                 # What a peer sends cannot end this device: it is as if it had never come.
-                self.device.restore(snapshot)
+                self.device.restore(earlier)
                 self.links.refused["impossible"] += 1
             return
         try:
@@ -658,14 +658,6 @@ class Node:
         if not self._is_cut(peer, self.device.version.round):
             self.detector.note_answer(peer)
 
-    def expects(self, peer: int) -> None:
-        """Expect answers from a peer from now on."""
-        self.detector.watch(peer)
-
-    def expects_nothing(self, peer: int) -> None:
-        """Expect no answers from a peer until there is another message for it."""
-        self.detector.unwatch(peer)
-
     def was_refused(self, peer: int) -> None:
         """Take in the proof that a process is gone, and with it the last incarnation that it answered in."""
         incarnation = self._incarnations.get(peer, 0)
@@ -706,10 +698,6 @@ class Node:
     def records(self, first: int) -> bytes:
         """Return a piece of what was written down, from a byte on."""
         return self.log.piece(first)
-
-    def learn_addresses(self, peer: int, addresses: Mapping[int, str]) -> None:
-        """Take in where a peer says that devices are."""
-        self.addresses.learn_all(peer, addresses)
 
     def learn(self, revocations: bytes) -> None:
         """Take in a list of revocations that somebody sent."""

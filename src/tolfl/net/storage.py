@@ -207,12 +207,9 @@ class BackgroundWriter:
         if newest is not None:
             self._write(*newest)
 
-    def _write(self, record: ClosedRound, is_private: bool, name: str | None = None) -> None:
+    def _write(self, record: ClosedRound, is_private: bool, name: str = _ROUND) -> None:
         try:
-            if name is None:
-                self._storage.save(record, is_private=is_private)
-            else:
-                self._storage.save(record, name=name)
+            self._storage.save(record, is_private=is_private, name=name)
             self.trouble = ""
         except RunDirectoryError as error:
             self.trouble = f"{error}; training goes on"

@@ -198,14 +198,10 @@ class Device:
         other._newer, other._outside, other._effects = dict(self._newer), dict(self._outside), []
         return other
 
-    def snapshot(self) -> Self:
-        """Return the present state, to go back to."""
-        return self.clone()
-
-    def restore(self, snapshot: Self) -> None:
-        """Go back to an earlier state."""
+    def restore(self, earlier: Self) -> None:
+        """Go back to an earlier state, a copy that nobody uses any more."""
         for name in self.__slots__:
-            setattr(self, name, getattr(snapshot, name))
+            setattr(self, name, getattr(earlier, name))
 
     def handle(self, event: events.Event) -> list[Effect]:
         """Take in what happened and return what must be done about it, in order."""

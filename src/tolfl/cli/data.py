@@ -81,6 +81,8 @@ def describe(
     Example: tolfl data describe readings.csv --device-column site --label-column state --columns
     """
     asked = replace(asked, given={**asked.given, "data": name})
+    if out is not None:
+        flags.free_bytes(out)
     if columns:
         _write_columns(asked.applied_to(RunSpec()).check(), name)
         return
@@ -218,6 +220,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raise SpecError("--sim-config and --sampling-config go together; give both or neither")
     if iq and not 0 < seconds <= _LONGEST_RECORDING_S:
         raise SpecError(f"--seconds {seconds:g}; use a number above 0 and at most {_LONGEST_RECORDING_S:g}")
+    flags.free_bytes(out)
     if sim_config is not None and sampling_config is not None:
         from tolfl.signals import read_sampling_config, read_sim_config, sample_configs
 

@@ -7,9 +7,7 @@ import errno
 import os
 import platform
 import resource
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,7 +20,7 @@ import typer
 from tolfl.cli import flags
 from tolfl.cli.flags import Format
 from tolfl.cli.output import show, table_of
-from tolfl.core.errors import DataError, TolFLError
+from tolfl.core.errors import DataError, RunDirectoryError, TolFLError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -387,8 +385,10 @@ def check_limits(out: Path) -> Checks:
         found = f"{free / _GIB:.1f} GiB free, room for about {int(free / DEVICE_BYTES)} devices of tolfl up"
         state = PROBLEM if free < DEVICE_BYTES else WARNING if free < 3 * DEVICE_BYTES else OK
         yield CheckResult("memory", state, found, "" if state is OK else "close other programs, or run fewer devices")
+    from tempfile import gettempdir
+
     yield _folder("out", out, "choose another --out")
-    yield _folder("tmp", Path(tempfile.gettempdir()), "name another with TMPDIR")
+    yield _folder("tmp", Path(gettempdir()), "name another with TMPDIR")
     yield _folder("cache", cache_dir(), "name another with XDG_CACHE_HOME, or use --data-dir", bad=WARNING)
 
 
@@ -410,14 +410,10 @@ def free_memory() -> int | None:
 
 def _folder(name: str, folder: Path, todo: str, bad: Level = PROBLEM) -> CheckResult:
     """Try to write where a command would, below the first folder that is there; nothing stays."""
-    place = folder.expanduser().absolute()
-    place = next(one for one in (place, *place.parents) if one.exists() or one == one.parent)
     try:
-        with tempfile.TemporaryFile(dir=place):
-            pass
-        free = shutil.disk_usage(place).free
-    except OSError as error:
-        return CheckResult(name, bad, f"{folder} cannot be written ({error.strerror})", todo)
+        free = flags.free_bytes(folder)
+    except RunDirectoryError as error:
+        return CheckResult(name, bad, f"{folder} {error.problem.partition(';')[0]}", todo)
     found = f"{folder} can be written, {free / _GIB:.1f} GiB free"
     if free >= _GIB:
         return CheckResult(name, OK, found)

@@ -61,6 +61,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     from tolfl.tables import Roles
 
     detector = Detector.load(model)
+    if out is not None:
+        flags.free_bytes(out)
     if data == "-" or is_path(data) or Path(data).exists():
         roles = Roles(device_column or "", label_column or "", time_column or "")
         check_roles(data, Roles(label=label_column or "truth"))

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format, SpecFlags, new_directory, run_directory, spec_flags
+from tolfl.cli.flags import Format, SpecFlags, free_bytes, new_directory, run_directory, spec_flags
 from tolfl.cli.output import indented_json, lines_of_tables, show
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
@@ -96,6 +96,7 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
 
 #: Of a device, where no data are looked at.
 _USUAL_SAMPLES = 900
+_MOST = 10**9  #: samples or features
 
 
 @spec_flags(
@@ -150,10 +151,12 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     chosen = _clusters(clusters, spec.devices)
     check_plan(spec, chosen, deadline_s)
     for name, value in (("sizes", sizes), ("features", n_features)):
-        if value is not None and value < 1:
-            raise SpecError(f"{name} {value}; use at least 1")
+        if value is not None and not 1 <= value <= _MOST:
+            raise SpecError(f"{name} {value}; use {'at least 1' if value < 1 else f'at most {_MOST:,}'}")
     if auroc_from not in (None, "paper"):
         raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a pilot run on --data")
+    if out is not None:
+        free_bytes(out)
     made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
     folder = out or new_directory("plan", made.data)
     write_file(folder, "plan.json", indented_json(made))
@@ -302,6 +305,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if not resume and cache.exists() and any(cache.iterdir()):
         raise RunDirectoryError(cache, "is not empty; choose another --cache, or leave out --no-resume")
     executor, found = check_executor(on), _available(chosen, data, data_dir or "")
+    free_bytes(folder)
     for one in found:
         check_overwriting(folder, one.name, quick)
     reports = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -14,7 +13,7 @@ from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, spec_from_flags
 from tolfl.cli.inspect_model import description_of, lines_of_description
 from tolfl.cli.output import show
-from tolfl.core.errors import RunDirectoryError, SpecError
+from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.detect.detector_spec import DetectorSpec
 
@@ -110,12 +109,7 @@ def _target(out: Path | None, data: str, force: bool) -> Path:
         raise SpecError(f"--out {target} is a folder; give the name of a file")
     if target.exists() and not force:
         raise SpecError(f"--out {target} is there already; choose another name, or replace it with --force")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=target.parent, prefix=".tolfl-"):
-            pass
-    except OSError as error:
-        raise RunDirectoryError(target.parent, f"cannot be written ({error.strerror}); choose another --out") from None
+    flags.free_bytes(target.parent)
     return target
 
 

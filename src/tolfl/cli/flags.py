@@ -289,6 +289,20 @@ def _set(fields: dict[str, Any], setting: str) -> None:
         place[name] = text.strip()
 
 
+def free_bytes(folder: Path) -> int:
+    """Return how much can be written into a folder, or below the first one of its path that is there; nothing stays."""
+    import shutil
+    import tempfile
+
+    place = folder.expanduser().absolute()
+    place = next(one for one in (place, *place.parents) if one.exists() or one == one.parent)
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return shutil.disk_usage(place).free
+    except OSError as error:
+        raise RunDirectoryError(folder, f"cannot be written ({error.strerror}); choose another --out") from None
+
+
 def new_directory(what: str, data: str) -> Path:
     """Make and return the next free folder below runs/; a run that starts at the same moment gets another."""
     parent = Path("runs")

@@ -12,6 +12,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.inspect_model import Model
+from tolfl.core.errors import MissingDataError
 
 if TYPE_CHECKING:
     from tolfl.watch.watcher import Watcher
@@ -58,11 +59,16 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     Example: rtl_sdr -f 433.92M -s 250k - | tolfl watch model - --raw cu8
     """
     where = flags.source_of(source, interface, "say what to watch: a file, - for standard input, or --interface")
+    from tolfl.net.addresses import split_address
     from tolfl.tables import Roles
     from tolfl.watch.sinks import sinks_of
     from tolfl.watch.watch_metrics import served, watch_page
     from tolfl.watch.watcher import Watcher
 
+    if where != "-" and interface is None and not Path(where).expanduser().exists():
+        raise MissingDataError(f"{where}: no such file or folder; check the path")
+    if metrics:
+        split_address(metrics)
     is_silent = not (json or syslog or mqtt or webhook)
     sinks = sinks_of("-" if is_silent else json, syslog, mqtt, webhook, device)
     watcher = Watcher(

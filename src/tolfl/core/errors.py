@@ -137,12 +137,16 @@ def sentence_and_status(error: Exception) -> tuple[str, int] | None:
 
     >>> sentence_and_status(SpecError("rounds 0; at least 1"))
     ('rounds 0; at least 1', 2)
+    >>> sentence_and_status(MemoryError())
+    ('there is not enough memory for this; ask for less of it, or see `tolfl doctor`', 1)
     """
     if isinstance(error, ModuleNotFoundError):
         sentence = missing_extra(error)
         return None if sentence is None else (sentence, 1)
     if isinstance(error, TolFLError):
         return str(error), 2 if isinstance(error, SpecError | DataError) else 1
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; ask for less of it, or see `tolfl doctor`", 1
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; see `tolfl doctor`", 1

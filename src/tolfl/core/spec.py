@@ -21,11 +21,12 @@ from tolfl.core.errors import SpecError, UnknownNameError, did_you_mean
 
 #: NaN is refused by every bound; infinity only by this one.
 _LARGEST = sys.float_info.max
+_MOST = 10**9  #: of anything that is counted: more is a slip of the finger
 # What a number may be; the description is what an error says after "use".
 AtLeast0 = Annotated[int, Meta(ge=0, description="at least 0")]
-AtLeast1 = Annotated[int, Meta(ge=1, description="at least 1")]
-AtLeast2 = Annotated[int, Meta(ge=2, description="at least 2")]
-AtLeast3 = Annotated[int, Meta(ge=3, description="at least 3")]
+AtLeast1 = Annotated[int, Meta(ge=1, le=_MOST, description="at least 1")]
+AtLeast2 = Annotated[int, Meta(ge=2, le=_MOST, description="at least 2")]
+AtLeast3 = Annotated[int, Meta(ge=3, le=_MOST, description="at least 3")]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST, description="a number above 0")]
 NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST, description="at least 0")]
 Factor = Annotated[float, Meta(ge=1, le=_LARGEST, description="at least 1")]
@@ -515,7 +516,8 @@ def _explain(problem: str, fields: object, kind: Any) -> str:
     if re.fullmatch(r"Expected `(int|float)` [<>]=? .+", what):
         value = _value_at(fields, steps)
         given = f"{value:g}" if isinstance(value, float) else str(value)
-        return f"{' '.join(steps).replace(' [', '[')} {given}; use {allowed(kind)}"
+        rule = f"at most {_MOST:,}" if isinstance(value, int) and value > _MOST else allowed(kind)
+        return f"{' '.join(steps).replace(' [', '[')} {given}; use {rule}"
     return f"{prefix}{what[:1].lower()}{what[1:]}"
 
 

@@ -325,7 +325,8 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=64)
     except (OSError, OverflowError) as error:
-        raise CannotListenError(host, port, getattr(error, "strerror", None) or str(error)) from None
+        why = getattr(error, "strerror", None) or str(error)
+        raise CannotListenError(host, port, why.partition(" (while")[0]) from None
 
 
 def address_of(listening: socket.socket) -> str:

@@ -86,6 +86,8 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
     """Write a file below a folder that is there whole or not at all."""
     target = folder / name
     scratch = target.with_name(target.name + ".part")
+    if target.exists() and not target.is_file():  # a folder, or /dev/null, which a new file would take the place of
+        raise RunDirectoryError(target, "is there and is no file; choose another --out")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with scratch.open("wb") as file:

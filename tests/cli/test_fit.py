@@ -97,6 +97,24 @@ def test_training_goes_on_from_a_file() -> None:
     assert after == 2 * before
 
 
+def test_training_goes_on_with_few_rows_of_other_columns_in_another_order(folder: Path) -> None:
+    """Of 40 rows nobody can tell that a number is a serial one: what is learned from was settled before."""
+    rows = [f"{6000 + row},{row % 7}.5,{('eco', 'off')[row % 2]},{row % 5}" for row in range(120)]
+    write_lines(folder / "first.csv", ["serial,power,mode,load", *rows])
+    moved = [",".join([*row.split(",")[::-1], "7"]) for row in rows[:40]]
+    write_lines(folder / "more.csv", ["load,mode,power,serial,note", *moved])
+    write_lines(folder / "numbers.csv", ["power,mode,load", *(f"{row % 7}.5,{row % 2},{row % 5}" for row in range(40))])
+    first = run("fit", "first.csv", "--out", "first")
+    done = run("fit", "more.csv", "--continue", "first", "--out", "second", "--format", "json")
+    refused = run("fit", "numbers.csv", "--continue", "first", "--out", "third")
+
+    assert (first.code, done.code) == (0, 0), done.err
+    before, after = (one["n_samples"] for one in json.loads(done.out)["trainings"])
+    assert after - before == 32  # and a fifth held back
+    assert (refused.code, refused.out) == (2, "")
+    assert "the new rows have no column of words 'mode'; give the columns that the detector has" in refused.err
+
+
 def test_a_data_set_goes_by_its_name() -> None:
     done = run("fit", "blobs", "--devices", "4", *PCA, "--out", "blobs", "--format", "json")
     found = json.loads(done.out)

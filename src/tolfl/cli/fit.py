@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tolfl.detect import Detector
     from tolfl.signals.wlan import Networks
     from tolfl.sim.simulation import Simulation
+    from tolfl.tables import Schema
 
 #: Flags that say which data, and those that are fields of a detector's specification.
 _DATA = (
@@ -79,6 +80,8 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     target = _target(out, data, force)
     with spooled(data) as source:
         detector_spec, data_spec = _specs(asked, source)
+        if before is not None:
+            data_spec = _as_before(data_spec, before.schema)
         rows, notes = load_training_rows(data_spec, asked.given.get("devices"), fill_missing)
     for note in notes:
         typer.echo(f"tolfl: {note}", err=True)
@@ -133,6 +136,16 @@ def _specs(asked: SpecFlags, data: str) -> tuple[DetectorSpec, RunSpec]:
     of_run = {name: given[name] for name in _DATA.split() if name in given and name != "fail"}
     run = spec_from_flags(RunSpec(), {**of_run, "data": data}, of_data)
     return spec, run.check()
+
+
+def _as_before(spec: RunSpec, schema: Schema | None) -> RunSpec:
+    """Return the data with a detector's columns, whatever few new rows make of them; windows bring their own."""
+    from tolfl.datasets.catalog import is_path
+
+    names = tuple(column.name for column in schema.columns if not column.measure) if schema is not None else ()
+    if not names or not is_path(spec.data) or spec.dataset.columns:
+        return spec
+    return msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, columns=names))
 
 
 def _value(text: str) -> object:

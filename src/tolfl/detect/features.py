@@ -73,9 +73,12 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def check_same(self, other: Features) -> None:
         """Say which feature of other rows is not one of these."""
         if unknown := [name for name in self.names if name not in other.names]:
-            raise DataError(f"the new rows have no column {unknown[0]!r}; give the columns that the detector has")
+            of_words = word_column(unknown[0])
+            what = f"column of words {of_words!r}" if of_words else f"column {unknown[0]!r}"
+            raise DataError(f"the new rows have no {what}; give the columns that the detector has")
         if other.names != self.names:
-            raise DataError(f"the new rows have other columns, or another order; the detector has {_some(self.names)}")
+            columns = list(dict.fromkeys(word_column(name) or name for name in self.names))
+            raise DataError(f"the new rows have other columns, or another order; the detector has {_some(columns)}")
 
 
 def as_rows(X: object) -> Rows:

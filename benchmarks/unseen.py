@@ -121,7 +121,7 @@ TABLES = {
     "lending_club": Table(_r("modeldata", "lending_club"), "Class", ("good",), "addr_state"),
     "spam7": Table(_r("DAAG", "spam7"), "yesno", ("n",)),
     "biopsy": Table(_r("MASS", "biopsy"), "class", ("benign",), ignore=("ID",)),
-    "email": Table(_r("openintro", "email"), "spam", (0,), "time"),
+    "email": Table(_r("openintro", "email"), "spam", (0,), "time", ignore=("time",)),  # a date is a feature of nobody
     "Caravan": Table(_r("ISLR", "Caravan"), "Purchase", ("No",), "MOSHOOFD"),
     "olive": Table(_r("dslabs", "olive"), "region", ("Southern Italy",), "area", ignore=("area",)),
     "shuttle": Table(_file("river/datasets/shuttle.csv.gz"), "anomaly", (0,)),

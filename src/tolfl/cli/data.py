@@ -190,7 +190,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = False,
     iq: Annotated[
         bool,
-        typer.Option("--iq", help="Also write what a receiver receives: recordings/KIND/region-N.sigmf-meta (SigMF)."),
+        typer.Option("--iq", help="Also write the radio samples: recordings/KIND/region-N.sigmf-meta (SigMF)."),
     ] = False,
     seconds: Annotated[float, typer.Option(help="How long each recording is; 80 MB per second.")] = 0.5,
     settings: flags.Set = None,

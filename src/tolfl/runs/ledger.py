@@ -5,7 +5,7 @@ The paper's table of costs cannot be read in one way, so each accounting of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -45,9 +45,14 @@ class QuietRound:
     clusters: Clusters
 
     @property
-    def n_devices(self) -> int:
-        """How many devices took part."""
-        return sum(map(len, self.clusters))
+    def n_bytes(self) -> int:
+        """The bytes of its models: from everybody but the closer, and back to them."""
+        return (sum(map(len, self.clusters)) - 1) * (self.up_bytes + self.down_bytes)
+
+    def messages(self) -> Iterator[SentMessage]:
+        """Yield every message."""
+        yield from reports_and_means(self.clusters, self.round_index, self.up_bytes)
+        yield from closed_rounds(self.clusters, self.round_index, self.down_bytes)
 
 
 @dataclass
@@ -58,6 +63,7 @@ class Ledger:
     scheme: str
     by_history: dict[str, list[SentMessage]] = field(default_factory=dict)  #: by the history that the round extends
     quiet: dict[str, QuietRound] = field(default_factory=dict)  #: failure-free rounds by history
+    _quiet_counts: dict[Clusters, dict[str, int]] = field(default_factory=dict)  #: equal in all rounds of one fleet
     control_messages: int = 0
     control_bytes: int = 0
 
@@ -69,16 +75,14 @@ class Ledger:
     def entries(self) -> Iterable[SentMessage]:
         """Every message, round by round."""
         for one in self.quiet.values():
-            yield from reports_and_means(one.clusters, one.round_index, one.up_bytes)
-            yield from closed_rounds(one.clusters, one.round_index, one.down_bytes)
+            yield from one.messages()
         for entries in self.by_history.values():
             yield from entries
 
     def bytes_of(self, history: str) -> int:
         """Return the bytes of the models moved in a round."""
         if history in self.quiet:
-            one = self.quiet[history]
-            return (one.n_devices - 1) * (one.up_bytes + one.down_bytes)
+            return self.quiet[history].n_bytes
         return sum(entry.n_bytes for entry in self.by_history.get(history, ()))
 
     def counts(self, history: str) -> dict[str, int]:
@@ -89,9 +93,14 @@ class Ledger:
         out for N = 10, k = 5: FL with a server outside the fleet, SBT without distribution, Tol-FL with one broadcast
         among its heads.
         """
-        if history in self.quiet:
-            return self._quiet_counts(self.quiet[history])
-        entries = self.by_history.get(history, [])
+        quiet = self.quiet.get(history)
+        if quiet is None:
+            return self._counted(self.by_history.get(history, []))
+        if quiet.clusters not in self._quiet_counts:
+            self._quiet_counts[quiet.clusters] = self._counted(list(quiet.messages()))
+        return self._quiet_counts[quiet.clusters]
+
+    def _counted(self, entries: Sequence[SentMessage]) -> dict[str, int]:
         cluster = self.topology.cluster_of
         up = sum(entry.kind is not Kind.MODEL for entry in entries)
         down = [entry for entry in entries if entry.kind is Kind.MODEL]
@@ -103,24 +112,11 @@ class Ledger:
             "broadcast": up + bool(down),
             "per_cluster": up + len(clusters_served),
             "hops": hops,
-            "paper": hops + self._paper_extra(bool(entries)),
+            "paper": hops + (self._paper_extra if entries else 0),
         }
 
-    def _quiet_counts(self, one: QuietRound) -> dict[str, int]:
-        n_devices, n_clusters = one.n_devices, len(one.clusters)
-        up, is_any = n_devices - 1, n_devices > 1
-        hops = up + n_devices - n_clusters
-        return {
-            "unicast": 2 * up,
-            "broadcast": up + is_any,
-            "per_cluster": up + n_clusters * is_any,
-            "hops": hops,
-            "paper": hops + self._paper_extra(is_any),
-        }
-
-    def _paper_extra(self, any_sent: bool) -> int:
-        if not any_sent:
-            return 0
+    @property
+    def _paper_extra(self) -> int:
         return {"fl": 2, "sbt": 0}.get(self.scheme, 1)
 
     def totals(self) -> dict[str, int]:

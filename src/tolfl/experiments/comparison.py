@@ -201,12 +201,16 @@ class Comparison(msgspec.Struct, frozen=True):
         raise KeyError(f"no row {label!r}; there are {', '.join(row['label'] for row in self.rows)}")
 
     @property
+    def title(self) -> str:
+        """What was compared, and on what: of the table and of the figure."""
+        seeds = f"seeds {self.seeds[0]} to {self.seeds[-1]}" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
+        what = f"fail {self.fail}" if self.fail else "nobody fails"
+        return f"{self.data}: {self.devices} devices, {self.rounds} rounds, {seeds}; {what}"
+
+    @property
     def table(self) -> Table:
         """The rows as text, and what the columns are."""
-        seeds, spread = f"seed {self.seeds[0]}", ""
-        if len(self.seeds) > 1:
-            seeds, spread = f"seeds {self.seeds[0]} to {self.seeds[-1]}", ", ± standard deviation over seeds"
-        what = f"fail {self.fail}" if self.fail else "nobody fails"
+        spread = ", ± standard deviation over seeds" if len(self.seeds) > 1 else ""
         difference, notes = "", [f"AUROC: mean over devices of the model each uses{spread}"]
         if any(row.get("clusters_in_use") is not None or "isolate" in row["policy"] for row in self.rows):
             notes.append(
@@ -218,7 +222,7 @@ class Comparison(msgspec.Struct, frozen=True):
             notes.append(f"difference: AUROC minus that of {self.reference}, seed by seed")
         notes.append("devices, models: how many trained in the last round; plain rows need all data in one place")
         return Table(
-            f"{self.data}: {self.devices} devices, {self.rounds} rounds, {seeds}; {what}",
+            self.title,
             ("", "AUROC", "best*", "chosen", "all", difference, "devices", "models"),
             tuple(self._cells(row) for row in self.rows),
             tuple(notes),
@@ -345,7 +349,7 @@ def _plot(comparison: Comparison) -> Figure:
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_title("\n".join(filter(None, [_finding(comparison), _setting(comparison)])), fontsize=10, loc="left")
+    axes.set_title("\n".join(filter(None, [_finding(comparison), comparison.title])), fontsize=10, loc="left")
     if axes.containers:  # else there is no test set, and no score to show
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
@@ -363,10 +367,3 @@ def _finding(comparison: Comparison) -> str:
     shown += [row for row in comparison.rows if row["scheme"] == "fl" and row["label"] != "fl (alone)"]
     ends = [f"{row['label']}: {row['auroc']['mean']:.3f}" for row in shown if row["auroc"]["mean"] is not None]
     return ", ".join(ends) if len(shown) > 1 else ""
-
-
-def _setting(comparison: Comparison) -> str:
-    what = f"failures: {comparison.fail}" if comparison.fail else "nobody fails"
-    n_seeds = len(comparison.seeds)
-    seeds = f"seed {comparison.seeds[0]}" if n_seeds == 1 else f"{n_seeds} seeds"
-    return f"{comparison.data}, {comparison.rounds} rounds, {seeds}; {what}"

@@ -179,6 +179,15 @@ def test_any_devices_folder_alone_tells_the_whole_run(device: int, tmp_path: Pat
     assert [line.reason for line in alone.records if isinstance(line, RunEnded)] == ["over"]
 
 
+def test_a_look_at_a_state_folder_in_which_nothing_is_new_merges_nothing(tmp_path: Path) -> None:
+    reader = RunReader(write(tmp_path, own_lines(1)))
+    reader.read()
+    known = reader.news
+
+    assert reader.read() == []
+    assert reader.news is known  # a page looks seven times a second, at runs of many thousand rounds
+
+
 @pytest.mark.parametrize("is_closer_there", [True, False])
 def test_a_round_that_was_adopted_stands_there_once(is_closer_there: bool, tmp_path: Path) -> None:
     rounds = [closed(1.0, 0, [0, 1, 2], [0], 300), closed(2.0, 1, [0, 1, 2], [0], 600)]

@@ -55,8 +55,10 @@ class RunReader:
     @property
     def is_of_devices(self) -> bool:
         """Whether devices wrote the records, each what it knows."""
-        lines = (line for file in self._files.values() for line in file.lines)
-        return any(isinstance(line, RunStarted) and line.device is not None for line in lines)
+        begun = (
+            next((line for line in file.lines if isinstance(line, RunStarted)), None) for file in self._files.values()
+        )
+        return any(line is not None and line.device is not None for line in begun)
 
     @property
     def records(self) -> list[AnyRecord]:
@@ -81,7 +83,8 @@ class RunReader:
             self._add(sorted(without_known_adoptions(fresh), key=lambda line: line.time_s))
             self._add(line for line in self._new([whole]) if isinstance(line, RoundClosed | RunEnded | Scored))
         elif devices or self.is_of_devices:
-            n_before = self._merge([self._files[path] for path in devices or [whole]])
+            if fresh:
+                n_before = self._merge([self._files[path] for path in devices or [whole]])
         else:
             self._add(fresh)
         self.is_over = self.is_over or any(isinstance(line, Scored) for line in self.news[n_before:])

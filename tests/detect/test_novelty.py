@@ -6,17 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.detect.rows import detector_for
 from tolfl.core.spec import RunSpec
-from tolfl.detect import DetectorSpec, fit_detector
+from tolfl.detect import DetectorSpec, FederatedDetector, fit_detector
 from tolfl.detect.cell_scaling import restored, transformed
 from tolfl.detect.detector import Detector
 from tolfl.detect.features import Features
 from tolfl.detect.novelty import LIMIT
+from tolfl.detect.scoring import TableScorer
 from tolfl.learners import Fleet
 from tolfl.learners.checks import check_learner
+from tolfl.tables import blocks_of
 
 NAMES_ALONE = ["deauthentications", "beacons", "signal"]
 NAMES = ["deauthentications [; count]", "beacons [; count]", "signal [dBm; level]"]
@@ -40,6 +43,18 @@ def test_a_flood_in_a_constant_column_is_novel_and_says_what_is_usual(tmp_path: 
 
     assert detector.verdicts(flood).tolist() == [True]
     assert str(detector.novelty.top(detector.features, flood, 1)[0][0]) == "deauthentications 64, usual 0 to 0"
+
+
+def test_the_estimator_and_score_call_the_same_windows_alarms() -> None:
+    few = fit_detector({"a": rows(0, 30)}, DetectorSpec(), Features.named(NAMES))
+    given = np.concatenate([rows(7) + np.array([k // 9 + 8 * (k // 12), k, k / 3], np.float32) for k in range(13)])
+    table = pa.table(dict(zip(NAMES_ALONE, given.T, strict=True)))
+    (scored,) = TableScorer(few).score(blocks_of(table))
+    verdicts = FederatedDetector.from_detector(few).predict(table)
+
+    assert (verdicts == np.where(scored.is_alarm, -1, 1)).all()
+    assert scored.is_alarm.any()
+    assert scored.is_notice.any()
 
 
 def test_a_row_goes_by_the_ranges_of_its_device_or_else_by_those_of_the_fleet() -> None:

@@ -18,7 +18,7 @@ from tolfl.core.errors import DataError
 from tolfl.detect.cell_scaling import Floats, Floats32
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.features import Explanation, Features, Rows, explanation_of
+from tolfl.detect.features import Explanation, Features, Rows, top_shares
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
@@ -159,10 +159,10 @@ class Detector:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
         names = None if device is None else np.array([str(device)])
         score = float(self.scores_of(rows, names)[0])
-        expected, gains = self.taken_apart(rows, names)
+        (shares,) = top_shares(self.features, rows, *self.taken_apart(rows, names), self.features.n)
         limit = self.thresholds.limit_for(None if device is None else str(device))
         p_value = float(limit.p_values([score])[0])
-        return explanation_of(self.features, rows[0], expected[0], gains[0], score, limit.value, p_value)
+        return Explanation(score, limit.value, p_value, shares)
 
     # -- devices ------------------------------------------------------------------------------------------------
 

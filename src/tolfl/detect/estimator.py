@@ -207,8 +207,9 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return self._fitted().thresholds.limits(len(rows), names) - self._fitted().anomaly_score(rows, names)
 
     def predict(self, X: object, devices: Devices = None) -> NDArray[np.int64]:
-        """Return 1 for typical rows and -1 for anomalous ones."""
-        return np.where(self.decision_function(X, devices) >= 0, 1, -1)
+        """Return 1 for typical rows and -1 for what `tolfl score` calls an alarm."""
+        rows, names = self._input(X, devices)
+        return np.where(self._fitted().verdicts(rows, names), -1, 1)
 
     def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""

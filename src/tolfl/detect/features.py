@@ -186,20 +186,6 @@ class Explanation(msgspec.Struct, frozen=True):
         return "; ".join(map(str, self.features[:3]))
 
 
-def explanation_of(
-    features: Features,
-    values: NDArray[np.floating],
-    expected: NDArray[np.floating],
-    gains: NDArray[np.floating],
-    score: float,
-    threshold: float,
-    p_value: float,
-) -> Explanation:
-    """Return an explanation of one row, with all of its features; the shares of a row without any gain are 0."""
-    found = top_shares(features, values[None, :], expected[None, :], gains[None, :], features.n)
-    return Explanation(score, threshold, p_value, found[0])
-
-
 def top_shares(
     features: Features,
     values: NDArray[np.floating],
@@ -207,7 +193,10 @@ def top_shares(
     gains: NDArray[np.floating],
     n_top: int,
 ) -> list[tuple[FeatureShare, ...]]:
-    """Return for each row the features that make its score, the largest share first; those of a word are one."""
+    """Return for each row the features that make its score, the largest share first; those of a word are one.
+
+    The shares of a row without any gain are 0.
+    """
     owners = [word_column(name) or name for name in features.names]
     names = list(dict.fromkeys(owners))
     if len(names) < len(owners):

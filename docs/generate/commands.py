@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 
@@ -71,15 +70,14 @@ def _row(option: Any) -> list[str]:
     if option.required:
         said = f"{said} **Needed.**".strip()
     elif not option.is_flag and option.default not in (None, "", (), []) and "default:" not in said:
-        default = getattr(option.default, "value", option.default)
-        said = f"{said} (default: {default})".strip()
+        said = f"{said} (default: {option.default})".strip()
     return [spelled, takes, said]
 
 
 def _type(option: Any) -> str:
     kind = option.type_descriptor.annotation
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ", ".join(f"`{one.value}`" for one in kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{one}`" for one in get_args(kind))
     name = _KINDS.get(kind, "text")
     return f"{name}, may be repeated" if option.multiple else name
 

@@ -21,7 +21,6 @@ import pytest
 from tests.net.hostile_peers import Peer, Stream, check_unharmed, framed, in_mid_run, secure_fleet_of, without_stale
 from tests.net.nodes import PATIENCE_S, small
 from tests.net.test_wire import Spoiler, enclosed, opened, part_of, put
-from tolfl.cli.flags import Format
 from tolfl.cli.fleet_commands import status
 from tolfl.core.contribution import GLOBAL, Contribution, Part, Vector
 from tolfl.core.device_set import DeviceSet
@@ -155,7 +154,7 @@ def test_hostile_messages_are_refused_and_counted_by_kind(tmp_path: Path, capsys
             for what, content, kind in FIRST:
                 await tried(f"{what} for a hello", kind, peer.tell(first=content))
             me = fleet.authority.folder_of("me")
-            await asyncio.to_thread(status, fleet.addresses[TARGET], me, Format.TABLE)
+            await asyncio.to_thread(status, fleet.addresses[TARGET], me, "table")
             shown = capsys.readouterr().out
             gate.set()
 

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format, SpecFlags, spec_flags, spec_from_flags
+from tolfl.cli.flags import SpecFlags, spec_flags, spec_from_flags
 from tolfl.cli.output import save_figure, show, table_of
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec
@@ -34,7 +34,7 @@ Name = Annotated[str, typer.Argument(help="A data set's name, or a path to a tab
 
 
 @app.command("list")
-def list_(data_dir: flags.DataDir = None, format: flags.HowShown = Format.TABLE) -> None:
+def list_(data_dir: flags.DataDir = None, format: flags.HowShown = "table") -> None:
     """List the data sets by name, and say which of them are on this machine.
 
     Example: tolfl data list
@@ -70,7 +70,7 @@ def describe(
         bool, typer.Option("--columns", help="Write the columns instead, as a fleet's specification names them.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="A folder for the picture. (default: none is drawn)")] = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Count what devices get of a data set, by class, and draw its classes.
 
@@ -97,7 +97,7 @@ def describe(
     if out is not None:
         path = out / f"{Path(name).stem}.png"
         save_figure(plot_classes(data), path, dpi=120)
-        typer.echo(f"picture: {path}", err=format is Format.JSON)
+        typer.echo(f"picture: {path}", err=format == "json")
 
 
 def _write_columns(spec: RunSpec, name: str) -> None:
@@ -305,7 +305,7 @@ def spectrogram(
         float, typer.Option("--from", help="Begin so many seconds after the recording's beginning.")
     ] = 0.0,
     seconds: Annotated[float | None, typer.Option(help="Draw so many seconds. (default: all)")] = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Draw frequency over time, with a box around each annotation (up to 400 of them).
 

@@ -290,7 +290,7 @@ def _alarm(detector: Detector, row: Samples) -> str:
 
 def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
     """Write the figure and the report, and say where everything is and what to do next."""
-    from tolfl.cli.run_commands import ReportFormat, write_report
+    from tolfl.cli.run_commands import write_report
     from tolfl.runs.run_figures import has_curves, plot_curves
     from tolfl.runs.run_folder import read_run
     from tolfl.runs.run_report import report_context
@@ -301,7 +301,7 @@ def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
     ends = ", ".join(f"{run.auroc:.3f} if {ending}" for ending, run in curved.items())
     drawn.suptitle(f"The server is lost half way: {ends}", fontsize=10)
     save_figure(drawn, figure)
-    write_report(report_context(read_run(folder / told)), page, ReportFormat.HTML)
+    write_report(report_context(read_run(folder / told)), page, "html")
     say(
         f"""
 figure:    {figure}

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format
 from tolfl.cli.output import show, table_of
 from tolfl.core.errors import DataError, RunDirectoryError, TolFLError
 
@@ -86,7 +85,7 @@ def doctor(
     ] = None,
     data_dir: flags.DataDir = None,
     out: Annotated[Path, typer.Option(help="Where runs are going to be written.")] = Path("runs"),
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Check versions, ports, certificates, clock, limits and data; say what is wrong and what to do.
 

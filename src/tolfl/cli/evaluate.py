@@ -13,7 +13,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
-from tolfl.cli.flags import Format, spec_from_flags
+from tolfl.cli.flags import spec_from_flags
 from tolfl.cli.inspect_model import Model
 from tolfl.cli.output import indented_json, number, save_figure, show, table_of
 from tolfl.core.errors import DataError, SpecError
@@ -43,7 +43,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         Path | None, typer.Option(help="A folder for roc.png, histogram.png, timeline.png and evaluation.json.")
     ] = None,
     settings: flags.Set = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Compare verdicts with the truth: AUROC, average precision, alarms, time to detect; for the fleet and each device.
 

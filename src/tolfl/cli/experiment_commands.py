@@ -41,7 +41,7 @@ def compare(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where it goes. (default: a new folder below runs/)")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted comparison in --out.")] = False,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Compare schemes: the same devices, data, seeds and failures for all, one table and one figure.
 
@@ -130,7 +130,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
     n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
 
@@ -278,7 +278,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         list[Path] | None,
         typer.Option(help="render: also fill the blocks '<!-- results: NAME PART -->' of a Markdown page; repeatable."),
     ] = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Reproduce a table or figure of the paper: means and spreads, the paper's value beside each, and what follows.
 

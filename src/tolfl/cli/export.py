@@ -10,7 +10,6 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
-from tolfl.cli.flags import Format
 from tolfl.cli.inspect_model import Model
 from tolfl.cli.output import show
 from tolfl.core.errors import SpecError, UnknownNameError
@@ -32,7 +31,7 @@ def export(
     label_column: flags.LabelColumn = None,
     typical: flags.Typical = None,
     fill_missing: FillMissing = False,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Write a detector in a form that needs nothing of tolfl.
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format, SpecFlags, spec_from_flags
+from tolfl.cli.flags import SpecFlags, spec_from_flags
 from tolfl.cli.inspect_model import description_of, lines_of_description
 from tolfl.cli.output import show
 from tolfl.core.errors import SpecError
@@ -54,7 +54,7 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     track: flags.Track = None,
     track_to: flags.TrackTo = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Train a detector on typical rows, by devices that share parameters and keep their rows, and save it.
 

@@ -11,34 +11,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import reduce
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
 
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec, title, type_at
-
-
-class Format(StrEnum):
-    """How results are shown."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class ScoreFormat(StrEnum):
-    """How scores are shown."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSONL = "jsonl"
-    JSON = "json"
-
 
 # -- from the fields of the specification -----------------------------------------------------------------------
 
@@ -97,6 +79,7 @@ Set = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="The run directory. (default: a new one below runs/)")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")]
+Format = Literal["table", "json"]
 HowShown = Annotated[Format, typer.Option(help="How to show the result.")]
 Track = Annotated[str | None, typer.Option(help="tensorboard or mlflow: write what happens as it happens.")]
 TrackTo = Annotated[

@@ -13,7 +13,6 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format
 from tolfl.cli.output import age, show, table_of
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import how_far
@@ -154,7 +153,7 @@ def status(
     credentials: Annotated[
         Path | None, typer.Option(help="Your key and certificate, a folder (tolfl enroll operator).")
     ] = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Ask a device what its whole fleet is doing, as it knows it; or every device of a run on this machine.
 
@@ -371,7 +370,7 @@ def revoke(name: Name, fleet: Folder = _DEFAULT) -> None:
 
 
 @enroll_app.command("list")
-def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = Format.TABLE) -> None:
+def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = "table") -> None:
     """List the certificates that were handed out.
 
     Example: tolfl enroll list --format json

@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import Format
 from tolfl.cli.output import show, table_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Argument(help="A saved detector (tolfl fit).")]
 
 
-def inspect(model: Model, format: flags.HowShown = Format.TABLE) -> None:
+def inspect(model: Model, format: flags.HowShown = "table") -> None:
     """Show what a saved detector is: features, model and why, thresholds, devices, failures on the way.
 
     Example: tolfl inspect model

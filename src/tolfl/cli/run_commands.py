@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -48,7 +47,7 @@ def simulate(
     resume: flags.Resume = False,
     track: flags.Track = None,
     track_to: flags.TrackTo = None,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Simulate one run: devices train together in virtual time, and some of them die.
 
@@ -106,7 +105,7 @@ def up(
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Show the fleet as a web page here, with buttons to kill devices.")
     ] = False,
-    format: flags.HowShown = Format.TABLE,
+    format: flags.HowShown = "table",
 ) -> None:
     """Run a fleet of real processes on this machine: the same flags, failure plans and results as `tolfl simulate`.
 
@@ -250,13 +249,6 @@ def _draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> 
 # -- report -----------------------------------------------------------------------------------------------------
 
 
-class ReportFormat(StrEnum):
-    """How the report is written."""
-
-    HTML = "html"
-    MARKDOWN = "markdown"
-
-
 def report(
     run: Annotated[
         Path, typer.Argument(help="A run directory, the state folder of a device, or several of them in one folder.")
@@ -265,8 +257,9 @@ def report(
         Path | None, typer.Option(help="The file to write. (default: report.html or report.md in the run directory)")
     ] = None,
     format: Annotated[
-        ReportFormat, typer.Option(help="html: one file; markdown: a file, and its figures in a folder beside it.")
-    ] = ReportFormat.HTML,
+        Literal["html", "markdown"],
+        typer.Option(help="html: one file; markdown: a file, and its figures in a folder beside it."),
+    ] = "html",
     failure_free: Annotated[
         Path | None, typer.Option(help="The run directory of the same run without failures: what did they cost?")
     ] = None,
@@ -296,7 +289,7 @@ def report(
     other = None if failure_free is None else read_run(failure_free)
     if simulate_failure_free:
         other = _simulate_failure_free(found)
-    target = out or run / ("report.html" if format is ReportFormat.HTML else "report.md")
+    target = out or run / ("report.html" if format == "html" else "report.md")
     write_report(report_context(found, other), target, format)
     typer.echo(f"report: {target}")
 
@@ -318,15 +311,15 @@ def _simulate_failure_free(run: RunFolder) -> RunFolder:
     return told[0] if spec.repetitions == 1 else RunFolder("simulated", spec, repetitions=told)
 
 
-def write_report(context: dict[str, Any], target: Path, format: ReportFormat) -> None:
+def write_report(context: dict[str, Any], target: Path, format: str) -> None:
     """Write the files of a report."""
     from tolfl.runs.run_figures import as_file
     from tolfl.runs.run_report import pictures_of, render
 
     if target.is_dir():
         raise RunDirectoryError(target, "is a folder; name a file with --out")
-    files = {target: render(context, "report.html")} if format is ReportFormat.HTML else {}
-    if format is ReportFormat.MARKDOWN:
+    files = {target: render(context, "report.html")} if format == "html" else {}
+    if format == "markdown":
         folder = f"{target.stem}-figures"
         files[target] = render(context, "report.md", folder)
         files |= {target.parent / folder / f"{one.name}.svg": as_file(one.svg) for one in pictures_of(context)}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
-from tolfl.cli.flags import ScoreFormat
 from tolfl.cli.inspect_model import Model
 
 
@@ -40,7 +39,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = False,
     fill_missing: FillMissing = False,
     encoding: flags.Encoding = None,
-    format: Annotated[ScoreFormat, typer.Option(help="How to show the scores.")] = ScoreFormat.TABLE,
+    format: Annotated[Literal["table", "csv", "jsonl", "json"], typer.Option(help="How to show the scores.")] = "table",
 ) -> None:
     """Score rows: how anomalous, how likely that is for a typical row, the verdict, and which features make an alarm.
 
@@ -72,7 +71,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         explain_all,
         fill_missing,
         encoding or "",
-        format.value,
+        format,
         follow and data not in {None, "-"},
         raw,
     )

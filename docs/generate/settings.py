@@ -6,8 +6,8 @@ import ast
 import inspect
 import operator
 import re
-import textwrap
 from collections.abc import Callable
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -42,9 +42,7 @@ def constants_of(name: str) -> dict[str, Constant]:
     >>> constants_of("net.wire")["CHUNK_BYTES"].value
     '64 * 1024'
     """
-    path = SOURCES / f"{name.replace('.', '/')}.py"
-    source = path.read_text(encoding="utf-8")
-    return _constants(ast.parse(source).body, source)
+    return _constants(*_parsed(SOURCES / f"{name.replace('.', '/')}.py"))
 
 
 def fields_of(kind: type) -> dict[str, Constant]:
@@ -53,10 +51,15 @@ def fields_of(kind: type) -> dict[str, Constant]:
     >>> fields_of(Timing)["heartbeat_s"].comment.partition(";")[0]
     'between two signs of life'
     """
-    source = textwrap.dedent(inspect.getsource(kind))
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
+    body, source = _parsed(Path(inspect.getfile(kind)))
+    definition = next(one for one in body if isinstance(one, ast.ClassDef) and one.name == kind.__name__)
     return _constants(definition.body, source)
+
+
+@cache  # `inspect.getsource` reads and parses a whole file for every class in it
+def _parsed(path: Path) -> tuple[list[ast.stmt], str]:
+    source = path.read_text(encoding="utf-8")
+    return ast.parse(source).body, source
 
 
 def names_in(name: str) -> list[str]:

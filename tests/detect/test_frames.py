@@ -94,6 +94,13 @@ def test_whatever_exports_a_stream_of_arrow_is_a_frame(detector: FederatedDetect
     assert len(fitted.predict(Stream(rows.slice(0, 0)))) == 0
 
 
+def test_a_stream_that_can_be_read_once_is_trained_on_and_scored(detector: FederatedDetector) -> None:
+    fitted = FederatedDetector().fit(frame().to_reader(50), devices="site")
+    rows = frame(seed=1)
+
+    assert (fitted.predict(rows.to_reader(50), devices="site") == detector.predict(rows, devices="site")).all()
+
+
 def test_text_of_any_encoding_of_arrow_is_words() -> None:
     views = pa.array(["eco", "boost"], pa.string_view())
     modes = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint32()), views)

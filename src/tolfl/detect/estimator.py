@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -283,7 +284,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 return np.empty((0, self._fitted().features.n), np.float32), None
         if is_frame(X):
             if reset:
-                self._settle(X, devices)
+                X = self._settled(X, devices)
             return rows_of_frame(X, self._schema or Schema.from_features(self._features.names), devices)
         if hasattr(X, "collect"):
             raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
@@ -305,8 +306,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_not_infinite(values, self._features.names)
         return values, device_labels(devices, len(values))
 
-    def _settle(self, X: object, devices: Devices) -> None:
-        """Find out what the columns of a frame mean."""
+    def _settled(self, X: object, devices: Devices) -> pa.Table:
+        """Find out what the columns of a frame mean; return its rows, as a stream can be read once."""
         (block,) = blocks_of(X)
         role = devices if isinstance(devices, str) else ""
         self._schema = settle(
@@ -317,6 +318,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             _LOG.warning("%s", note)
         self.n_features_in_ = block.table.num_columns - bool(role)
         self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
+        return block.table
 
 
 def load(path: str | Path) -> FederatedDetector:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.sim.fleets import params
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
@@ -36,6 +37,18 @@ def test_threads_and_pieces_do_not_change_the_model(
         other = params(run(SPEC)[0])
 
     np.testing.assert_array_equal(other, usual)
+
+
+@pytest.mark.parametrize("scheme", ["tol-fl", "batch", "fedgroup", "ifca", "fesem"])
+def test_repetitions_that_are_computed_at_a_time_are_those_computed_alone(scheme: str) -> None:
+    together = replace(SPEC, scheme=scheme, devices=6, clusters=3, repetitions=5)
+
+    runs = run(together)
+
+    for index, one in enumerate(runs):
+        (alone,) = run(together.repetition(index))
+        assert one.summary["model_sha256"] == alone.summary["model_sha256"]
+        assert one.records[:-1] == alone.records[:-1]
 
 
 WRONG = """

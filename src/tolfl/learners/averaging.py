@@ -22,6 +22,7 @@ class Averaging(Learner):
 
     def __init__(self, training: LocalTraining, rounds: int, seed: int) -> None:
         self.training, self.rounds, self.seed = training, rounds, seed
+        self.is_thread_safe = training.is_thread_safe
 
     def start(self, state: State) -> State:
         """Return one model, from the seed that everybody knows."""

@@ -79,6 +79,7 @@ class Clustered(Learner):
 
     def __init__(self, training: LocalTraining, spec: RunSpec) -> None:
         self.training, self.rounds, self.seed, self.n_devices = training, spec.rounds, spec.seed, spec.devices
+        self.is_thread_safe = training.is_thread_safe
         self.hosts = hosts(spec)
         self.rehomes = spec.on_head_failure == "rehome"
         self.keeps_lost_models = spec.lost_model == "frozen"

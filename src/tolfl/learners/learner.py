@@ -162,6 +162,7 @@ class Learner(ABC):
     rounds: int  #: known before the first one
     min_devices = 1  #: with fewer live ones nobody trains
     needs_all_turns = False  #: whether the turns of a round must come in one call: for learners of the simulator only
+    is_thread_safe = False  #: whether a simulation may compute rounds of several runs at a time
 
     @abstractmethod
     def start(self, state: State) -> State:

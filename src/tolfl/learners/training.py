@@ -96,6 +96,11 @@ class LocalTraining:
     settings: TrainSettings
     server_lr: float = 1.0  #: step on the mean update; 1 is FedAvg
 
+    @property
+    def is_thread_safe(self) -> bool:
+        """Whether two threads may train at a time: modules of one's own draw from a generator that they share."""
+        return isinstance(self.model, Autoencoder)
+
     @cached_property
     def n_bytes(self) -> int:
         """How large the model is."""

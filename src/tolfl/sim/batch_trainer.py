@@ -19,6 +19,7 @@ from tolfl.learners.learner import (
     contributions_of,
     next_state,
 )
+from tolfl.learners.threads import in_threads
 from tolfl.sim.deferred import DeferredFleet, DeferredState, DeferredUpdate, updates_of
 
 #: Devices that are asked before their contributions are merged and dropped: the models of 10,000 never lie in memory
@@ -77,9 +78,15 @@ class BatchTrainer:
         self._liars = liars or {}
 
     def compute(self, works: Sequence[Work]) -> None:
-        """Compute steps whose parents are done."""
-        for work in works:
-            self._finish(work, self._sum(work) if work.is_summed_plainly else self._defended(work))
+        """Compute steps whose parents are done, of several repetitions at a time where the learner allows it."""
+        if all(work.learner.is_thread_safe for work in works):
+            in_threads(self._compute, works)
+        else:
+            for work in works:
+                self._compute(work)
+
+    def _compute(self, work: Work) -> None:
+        self._finish(work, self._sum(work) if work.is_summed_plainly else self._defended(work))
 
     def _sum(self, work: Work) -> Contribution:
         """Return the contributions of a step, added one after the other, and none of them kept."""

@@ -108,16 +108,15 @@ def sentences() -> Iterator[str]:
 
 def sentences_of_reproduction() -> Iterator[str]:
     """Yield pieces of sentences of reproduction.md, with numbers from the rows."""
-    rivals = {"isolate": ("isolate", "auroc"), "freeze": ("freeze", "auroc"), "all": ("isolate", "auroc_all_models")}
-    gaps = {
-        name: ", ".join(
-            f"{interval(differences(server(ELECT, data), server(Method('fl', *rival), data))).mean:+.3f}"
-            for data in SETS
-        )
-        for name, rival in rivals.items()
-    }
-    yield f"`elect` against `isolate` {gaps['isolate']}; against `freeze` {gaps['freeze']}"
-    yield f"against all models of isolated devices {gaps['all']}"
+    pairs = (
+        ("`elect` against `isolate`", ELECT, Method("fl", "isolate")),
+        ("`elect` against `freeze`", ELECT, FREEZE),
+        ("`elect` against all models of isolated devices", ELECT, Method("fl", "isolate", "auroc_all_models")),
+        ("`drop` against `freeze`", DROP, FREEZE),
+    )
+    for pair, own, rival in pairs:
+        gaps = [interval(differences(server(own, data), server(rival, data))).mean for data in SETS]
+        yield " | ".join([f"| {pair}", *(f"{gap:+.3f}" for gap in gaps)])
     clustered = ("fedgroup", "ifca", "fesem")
     for score, words in (("auroc_best", "their best single models by"), ("auroc_all_models", "all models together by")):
         theirs = {data: [server(Method(name, "strict", score), data) for name in clustered] for data in SETS}

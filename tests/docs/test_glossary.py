@@ -53,6 +53,16 @@ def test_a_page_says_whom_it_is_for(page: Path) -> None:
         ("calibration", "reference/detector.md"),
         ("conformal", "reference/detector.md"),
         ("drift", "reference/detector.md"),
+        ("secure aggregation", "explanation/threat-model.md"),
+        ("byzantine", "explanation/liars.md"),
+        ("robust aggregation", "explanation/liars.md"),
+        ("straggler", "how-to/survive-a-failure.md"),
+        ("partition", "how-to/survive-a-failure.md"),
+        ("split brain", "explanation/protocol.md"),
+        ("back-off", "explanation/protocol.md"),
+        ("non-iid", "reference/data.md"),
+        ("certificate rotation", "how-to/run-a-fleet.md"),
+        ("revocation", "how-to/run-a-fleet.md"),
     ],
 )
 def test_a_word_of_the_field_stands_where_a_search_looks_first(word: str, page: str) -> None:

@@ -102,6 +102,13 @@ def test_a_frozen_device_is_found_dead_and_thaws() -> None:
     assert (thawed.frozen, thawed.dead) == (set(), set())
 
 
+def test_a_device_that_thaws_in_time_costs_no_samples() -> None:
+    lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3)), failed(1.1, 1, 1, "frozen")]
+    lines += [failed(1.5, 1, 1, "thawed"), closed(1, 2.0, (0, 1, 2, 3), stall_s=0.25)]
+
+    assert samples_lost(FailureHistory.of(lines).incidents[0]) == "0 of 190"
+
+
 def test_of_a_device_that_is_only_found_nobody_knows_when_it_fell_silent() -> None:
     lines: list[AnyRecord] = [started(), failed(3.0, 2, 0, "found dead: silent", by=0), taken_over(3.1, 3, 2, 1)]
     (incident,) = FailureHistory.of(lines).incidents

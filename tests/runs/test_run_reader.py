@@ -22,7 +22,7 @@ from tolfl.core.records import (
     TakenOver,
     encode_records,
 )
-from tolfl.runs.descriptions import samples_lost
+from tolfl.runs.descriptions import samples_lost, what_failed, who_came_back
 from tolfl.runs.failure_history import FailureHistory
 from tolfl.runs.merged_records import merged_records
 from tolfl.runs.run_folder import RunFolder, read_run, readers_of
@@ -248,6 +248,72 @@ def test_a_start_with_a_wrong_clock_is_put_right_by_the_rounds_of_others(tmp_pat
 
     assert [line.time_s for line in both.records] == pytest.approx([line.time_s for line in right.records])
     assert facts_of(both) == facts_of(right)
+
+
+def restarted_head(device: int) -> list[AnyRecord]:
+    """Return what a device of three writes of six rounds; 0 is away in rounds 2 and 3, and 1 leads them."""
+    everybody, others = [0, 1, 2], [1, 2]
+    lines = [closed(1.0 + index, index, everybody, [0], 300 * (index + 1)) for index in (0, 1)]
+    lines += [closed(1.0 + index, index, others, [1], 600 + 200 * (index - 1)) for index in (2, 3)]
+    lines += [closed(1.0 + index, index, everybody, [0], 1000 + 300 * (index - 3)) for index in (4, 5)]
+    lines[2] = msgspec.structs.replace(lines[2], missing={"0": "failed"}, stall_s=0.5)
+    own = [line if line.device == device else adopted(line, device) for line in lines]
+    begun = msgspec.structs.replace(started([everybody], 0.0, device), unix_s=1000.0)
+    end = RunEnded(time_s=7.0, device=device, reason="over", survivors=(0, 1, 2))
+    if device:
+        return [begun, *own, end]
+    again = msgspec.structs.replace(begun, unix_s=1004.5, time_s=0.0)
+    later = [msgspec.structs.replace(line, time_s=line.time_s - 4.5) for line in [*own[4:], end]]
+    return [begun, *own[:2], again, *later]
+
+
+@pytest.mark.parametrize("devices", [(1,), (2,), (0,), (0, 1), (1, 2), (0, 1, 2)])
+def test_every_folder_tells_of_a_head_that_came_back(devices: Sequence[int], tmp_path: Path) -> None:
+    for device in devices:
+        write(tmp_path / str(device), restarted_head(device))
+    run = read_run(tmp_path)
+    history = FailureHistory.of(run.records)
+
+    (incident,) = history.incidents
+    assert (incident.round, incident.devices, who_came_back(incident)) == (2, [0], "device 0, round 4")
+    assert (history.dead, run.rounds_done, run.is_over) == (set(), 6, True)
+    is_alone = devices == (0,)
+    assert samples_lost(incident) == ("0 of 300" if is_alone else "100 of 300")
+    assert what_failed(incident).endswith("later" if 0 in devices else "missing from the round")
+    assert bool(incident.takeovers) is not is_alone  # it was away, and leads again
+
+
+def test_who_failed_while_a_device_was_away_is_missing_in_its_folder(tmp_path: Path) -> None:
+    *lines, last, end = restarted_head(0)
+    gone = msgspec.structs.replace(last, included=(0, 2), n_samples=200, round=9, parent="h8", version="3000.10.0.h9")
+    del lines[-1]
+    (incident,) = FailureHistory.of(read_run(write(tmp_path, [*lines, gone, end])).records).incidents
+
+    assert what_failed(incident) == (
+        "device 0, head of cluster 0, stopped, and was started again later; "
+        "device 1 is missing after a gap in these records"
+    )
+    assert (who_came_back(incident), samples_lost(incident)) == ("device 0, round 9", "100 of 300")
+
+
+def test_the_folder_of_a_killed_device_does_not_keep_a_run_open(tmp_path: Path) -> None:
+    for device in range(3):
+        write(tmp_path / str(device), own_lines(device))
+
+    assert read_run(tmp_path).is_over
+    write(tmp_path / "2", own_lines(2)[:-1])
+    assert not read_run(tmp_path).is_over  # it was not killed, and may go on
+
+
+def test_folders_of_devices_are_read_beside_their_specification(tmp_path: Path) -> None:
+    for device in (1, 2):
+        write(tmp_path / str(device), own_lines(device))
+    alone = read_run(tmp_path)
+    (tmp_path / "spec.toml").write_text("data = 'blobs'\ndevices = 3\nclusters = 1\nrounds = 8\n")
+    run = read_run(tmp_path)
+
+    assert (run.records, run.is_real, run.is_over) == (alone.records, True, True)
+    assert (alone.has_spec, run.has_spec, run.rounds) == (False, True, 8)
 
 
 def test_of_two_copies_of_one_folder_the_longer_one_counts(tmp_path: Path) -> None:

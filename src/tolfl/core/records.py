@@ -166,6 +166,11 @@ AnyRecord = (
 )
 
 
+def history_of(record: Record) -> str:
+    """Return the history that a record extended to: the last part of its version."""
+    return str(record.version).rpartition(".")[2]
+
+
 def stage_of(stages: Sequence[tuple[str, int]], round_index: int) -> tuple[str, int, int]:
     """Return the stage of a round, the round in it and how many it has; no name, where a run has no stages.
 

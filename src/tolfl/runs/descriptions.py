@@ -25,7 +25,7 @@ from tolfl.core.records import (
     round_name,
 )
 from tolfl.core.spec import Timing
-from tolfl.runs.failure_history import ENDS, FOUND, NO_STALL_S, DeviceFailure, Incident
+from tolfl.runs.failure_history import ENDS, FOUND, NO_STALL_S, RESTARTED, DeviceFailure, Incident
 
 _N_NAMED = 8  #: more devices than this are counted, not named
 
@@ -107,6 +107,8 @@ def failure_words(what: str) -> str:
     found, _, how = what.partition(": ")
     if found != FOUND:
         return what
+    if what == RESTARTED:
+        return how
     if how.startswith("silent "):
         return f"is silent ({how.removeprefix('silent ')})"
     return f"is {how}" if how.startswith("missing") else f"is gone ({how})"

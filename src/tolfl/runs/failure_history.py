@@ -17,10 +17,12 @@ from tolfl.core.records import (
     AnyRecord,
     FailureHappened,
     Joined,
+    RosterChanged,
     RoundClosed,
     RunEnded,
     RunStarted,
     TakenOver,
+    history_of,
 )
 from tolfl.core.topology import Topology
 
@@ -28,7 +30,10 @@ from tolfl.core.topology import Topology
 NO_STALL_S = 1e-6
 FOUND = "found dead"  #: how records begin that say that a peer took a device for dead
 ENDS = ("healed", "thawed", "came back")  #: how records begin that say that a failure is over
-_MISSED = f"{FOUND}: missing from the round"  #: nobody says more: a round was closed without its samples
+MISSED = f"{FOUND}: missing from the round"  #: nobody says more: a round was closed without its samples
+AFTER_GAP = f"{FOUND}: missing after a gap in these records"  #: whose writer was away itself
+RESTARTED = f"{FOUND}: stopped, and was started again later"  #: its own folder tells no more
+_UNEXPLAINED = {MISSED, AFTER_GAP, RESTARTED}  #: what others say of it tells more
 
 
 @dataclass
@@ -45,6 +50,7 @@ class DeviceFailure:
     back_in_round: int | None = None  #: it came back, thawed or healed
     back_s: float | None = None
     head_of: int | None = None  #: the cluster that it led
+    was_put_after: bool = False  #: the round in which others found it dead still has its samples
 
     @property
     def name(self) -> str:
@@ -59,7 +65,7 @@ class DeviceFailure:
     @property
     def is_inferred(self) -> bool:
         """Whether no record tells of it, only a round from which its device is missing."""
-        return self.what == _MISSED
+        return self.what in {MISSED, AFTER_GAP}
 
 
 @dataclass
@@ -106,6 +112,10 @@ class Incident:
             return None
         return max(0, self.samples_before - self.samples_after)
 
+    def _away_in(self, round_index: int) -> set[int]:
+        backs = {one.device: one.back_in_round for one in self.failures if one.device is not None}
+        return {device for device, back in backs.items() if back is None or back > round_index}
+
     def see_round(self, line: RoundClosed) -> None:
         """Take in a round that was closed since: with those who failed it came late, and is one before."""
         failed = set(self.devices)
@@ -113,7 +123,9 @@ class Incident:
         is_of_this_moment = line.time_s <= self.time_s and not any(str(device) in line.missing for device in failed)
         if is_late or is_of_this_moment:
             self.before = [*(one for one in self.before if one.round == line.round), line]
-        elif failed.isdisjoint(line.included) and all(one.round == line.round for one in self.after):
+        elif self._away_in(line.round or 0).isdisjoint(line.included) and all(
+            one.round == line.round for one in self.after
+        ):
             self.after.append(line)
 
 
@@ -135,6 +147,7 @@ class FailureHistory:
         self.started: RunStarted | None = None
         self.last_rounds: list[RoundClosed] = []  #: lines that closed the last round; several, where some train apart
         self.has_stopped = False  #: it ended before all rounds were done
+        self._inside: dict[str, tuple[int, ...]] = {}  #: by history: whose samples are in its last round
         self._together: RoundClosed | None = None  #: the last round of those who train together
         self._rounds_at_incident = -1
 
@@ -193,6 +206,8 @@ class FailureHistory:
                 self._take_over(record)
             case Joined() if record.device in self._open:
                 self._end(record.device, record.round, record.time_s)
+            case RosterChanged() if record.parent in self._inside:
+                self._inside[history_of(record)] = self._inside[record.parent]
             case RunEnded():
                 self.has_stopped |= not record.reason.startswith("over")
 
@@ -205,10 +220,12 @@ class FailureHistory:
 
     def _close(self, line: RoundClosed) -> None:
         if len(line.included) > 1:  # a device that goes on alone leads nobody
-            self._infer(line)
-            self._put_after(line)
+            before = self._inside.get(line.parent)
+            self._infer(line, before)
+            self._include(line, before)
             self._lead(line.heads)
             self._together = line
+        self._inside[history_of(line)] = line.included
         for incident in self.incidents:
             incident.see_round(line)
         round_index, stalls = line.round or 0, (self.incidents or [self._before_all])[-1].stalls
@@ -219,15 +236,22 @@ class FailureHistory:
         if round_index + 1 >= self._rounds_closed:
             self.last_rounds.append(line)
 
-    def _infer(self, line: RoundClosed) -> None:
-        """Take from a closed round what no other record tells: a device may know of a failure only from the round."""
+    def _infer(self, line: RoundClosed, before: tuple[int, ...] | None) -> None:
+        """Take from a closed round what no other record tells: a device may know of a failure only from the round.
+
+        A device that was away itself knows neither the rounds nor the failures of that time.
+        """
         if any(one.device is None for one in self._open.values()):
             return  # each side of a cut takes the other one for dead
         now: dict[str, Any] = {"time_s": line.time_s, "round": line.round}
-        for absent, reason in line.missing.items():
-            device = int(absent) if absent.isdecimal() else -1
-            if reason == "failed" and self._was_inside(device) and device not in self._open:
-                self._open[device] = self._begin(FailureHappened(device=device, what=_MISSED, **now))
+        missing = {int(one): MISSED for one, why in line.missing.items() if why == "failed" and one.isdecimal()}
+        last = self._together
+        if last is not None and before is None and (line.round or 0) > (last.round or 0) + 1:
+            off_roster = {*last.included} - {*line.included} - {int(one) for one in line.missing if one.isdecimal()}
+            missing |= dict.fromkeys(sorted(off_roster), AFTER_GAP)
+        for device, what in missing.items():
+            if self._was_inside(device) and device not in self._open:
+                self._open[device] = self._begin(FailureHappened(device=device, what=what, **now))
         led = {cluster: head for head, cluster in self._heads.items()}
         for head in line.heads:
             cluster = self._cluster_of.get(head, -1)
@@ -240,17 +264,22 @@ class FailureHistory:
         last = self._together
         return last is not None and device in last.included and round_index in (None, last.round)
 
-    def _put_after(self, line: RoundClosed) -> None:
-        """Let a device that was found dead have failed after the round that still has its samples.
+    def _include(self, line: RoundClosed, before: tuple[int, ...] | None) -> None:
+        """Take the devices of a round for present: each that had failed did so after this round, or is back.
 
-        Whoever got that round's model late found it dead before, others after: their folders must say the same.
+        Whoever got a round's model late found a device of it dead before, others after: their folders must say the
+        same. Only the closer writes down who joined, but every folder has the rounds without a device and with it.
         """
         for device in line.included:
-            failure = self._open.get(device)
-            if failure is not None and failure.is_only_found and failure.round == line.round:
-                failure.round += 1
+            failure, round_index = self._open.get(device), line.round or 0
+            if failure is None:
+                continue
+            if failure.is_only_found and failure.round == round_index and not failure.was_put_after:
+                failure.round, failure.was_put_after = failure.round + 1, True
                 for incident in self.incidents:
                     incident.round = min(one.round for one in incident.failures)
+            elif failure.round < round_index and (before is None or device not in before):
+                self._end(device, line.round, line.time_s)
 
     def _fail(self, line: FailureHappened) -> None:
         what, device = line.what, line.device
@@ -274,7 +303,7 @@ class FailureHistory:
         if failure is None:
             # It says nothing itself and nobody watched it: when it fell silent is not known.
             self._open[key] = failure = self._begin(line)
-        elif failure.what == _MISSED:
+        elif failure.what in _UNEXPLAINED:
             failure.what = line.what
         elif failure.found_by is None and not failure.is_only_found:
             failure.found_after_s = max(0.0, line.time_s - failure.time_s)

@@ -27,6 +27,7 @@ from tolfl.core.records import (
     RunStarted,
     TakenOver,
 )
+from tolfl.runs.failure_history import RESTARTED
 
 #: What several devices say of one failure is one record.
 _SAME_FAILURE_S = 10.0
@@ -105,8 +106,9 @@ def on_one_clock(files: Sequence[Sequence[AnyRecord]]) -> tuple[list[AnyRecord],
         both = [one for one in (_unix_s(reference), _unix_s(parts)) if one is not None]
         of_day_s = both[1] - both[0] if len(both) == 2 else 0.0
         of_all_s = _behind_s(chain(*parts), moments, of_day_s)
-        for part in parts:
-            merged += _shifted(part, _behind_s(part, moments, of_all_s))
+        for number, part in enumerate(parts):
+            told = [*part, *_stopped(part, parts[number + 1])] if number + 1 < len(parts) else part
+            merged += _shifted(told, _behind_s(part, moments, of_all_s))
     merged.sort(key=lambda line: line.time_s)
     begun = next((line for line in chain(*reference) if isinstance(line, RunStarted)), None)
     if begun is None:
@@ -163,6 +165,22 @@ def _by_incarnation(lines: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
             parts.append([])
         parts[-1] += _shifted([line], shift_s)
     return parts
+
+
+def _stopped(part: Sequence[AnyRecord], following: Sequence[AnyRecord]) -> list[AnyRecord]:
+    """Return what befell a device that was started again: it stopped after its last line, unless it ended in order."""
+    begun = next((line for line in part if isinstance(line, RunStarted)), None)
+    rounds, later = _rounds(part), _rounds(following)
+    if begun is None or not rounds or any(isinstance(line, RunEnded) for line in part):
+        return []
+    round_index = 1 + (rounds[-1].round or 0)
+    if any(line.round == round_index and begun.device in line.included for line in later):
+        return []  # it missed nothing
+    return [FailureHappened(time_s=part[-1].time_s, device=begun.device, round=round_index, what=RESTARTED)]
+
+
+def _rounds(lines: Iterable[AnyRecord]) -> list[RoundClosed | RoundAdopted]:
+    return [line for line in lines if isinstance(line, RoundClosed | RoundAdopted) and line.included]
 
 
 # -- each fact once -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import DataError
-from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed
+from tolfl.core.records import AnyRecord, RosterChanged, RoundClosed, history_of
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset, load
 from tolfl.datasets.catalog import fleet_rows
@@ -122,12 +122,8 @@ def lost_rounds(histories: Iterable[str], records: Sequence[AnyRecord]) -> int:
 
 def _parents(records: Iterable[AnyRecord]) -> dict[str, str]:
     closed = [line for line in records if isinstance(line, RoundClosed | RosterChanged)]
-    return {_history(line): line.parent for line in closed}
+    return {history_of(line): line.parent for line in closed}
 
 
 def _updates(records: Iterable[AnyRecord]) -> set[str]:
-    return {_history(line) for line in records if isinstance(line, RoundClosed)}
-
-
-def _history(line: AnyRecord) -> str:
-    return str(line.version).rpartition(".")[2]
+    return {history_of(line) for line in records if isinstance(line, RoundClosed)}

@@ -107,20 +107,17 @@ class RunReader:
         files = _one_per_device(self.path, files)
         lines, self.clock = on_one_clock([file.lines for file in files])
         before, self.news = self.news, merged_records(lines)
-        endings = [line for file in files if (line := _last_of_run(file.lines))]
-        self.is_over = bool(endings) and all(isinstance(line, RunEnded) for line in endings)
-        if self.is_over:
-            last = [line for line in lines if isinstance(line, RunEnded)][-1]
+        last = next((line for line in reversed(lines) if isinstance(line, RunEnded)), None)
+        # Whoever was killed writes no end, and is not among those whom the others name as left.
+        self.is_over = last is not None and all(
+            file.has_end or file.device not in {None, *last.survivors} for file in files if file.lines
+        )
+        if last is not None and self.is_over:
             self.news.append(msgspec.structs.replace(last, device=None))
         if self.news[: len(before)] == before:
             return len(before)
         self.n_starts += 1
         return 0
-
-
-def _last_of_run(lines: Sequence[AnyRecord]) -> AnyRecord | None:
-    """Return the last line that is about the run: a device goes on to watch, and to tell of alarms, after it."""
-    return next((line for line in reversed(lines) if not isinstance(line, AlarmSent)), None)
 
 
 class _RecordFile:
@@ -132,6 +129,17 @@ class _RecordFile:
         self.n_unreadable = 0
         self.problem = ""  #: of the first line that could not be read
         self._n_bytes = self._inode = 0
+
+    @property
+    def device(self) -> int | None:
+        """Which device wrote it; None: that is not known."""
+        return next((line.device for line in self.lines if isinstance(line, RunStarted)), None)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether its device has ended the run; it may go on to watch, and to tell of alarms, after that."""
+        last = next((line for line in reversed(self.lines) if not isinstance(line, AlarmSent)), None)
+        return isinstance(last, RunEnded)
 
     def read(self) -> list[AnyRecord]:
         """Return the new records; a line without its end waits for it."""
@@ -178,7 +186,7 @@ def device_files(path: Path) -> tuple[list[Path], bool]:
     launched = sorted(path.glob(f"devices/*/{RECORDS}"))
     if launched:
         return launched, (path / LAUNCHER).exists() or (path / "spec.toml").exists()
-    if (path / RECORDS).exists() or (path / "spec.toml").exists():
+    if (path / RECORDS).exists():
         return [], True
     copied = sorted(path.glob(f"*/{RECORDS}"))
     begun = [line for line in map(_first_line, copied) if line is not None]

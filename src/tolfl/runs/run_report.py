@@ -152,7 +152,8 @@ def _leads(run: RunFolder, histories: Sequence[FailureHistory], failure_free: Ru
     else:
         n_lost = sum(len(history.dead) for history in histories)
         stall_s = sum(history.stall_s for history in histories)
-        leads = [f"{n_incidents} incidents; {n_lost} devices did not return; {seconds(stall_s)} stalled in all."]
+        lost = f"{n_lost} device{'s' * (n_lost != 1)} did not return"
+        leads = [f"{n_incidents} incidents; {lost}; {seconds(stall_s)} stalled in all."]
     pairs = _auroc_pairs(run, failure_free)
     if pairs:
         cost = sum(other - own for _, own, other in pairs) / len(pairs)

@@ -22,11 +22,12 @@ from tempfile import TemporaryDirectory
 import dpkt
 import numpy as np
 
-from tolfl.signals import WindowGrid, comms_ml, published_regions, simulate, window_statistics, windows_of
 from tolfl.signals.bluetooth import br_packet
 from tolfl.signals.capture_rows import window_rows
+from tolfl.signals.comms_ml_generator import comms_ml
+from tolfl.signals.packets import WindowGrid, window_statistics, windows_of
 from tolfl.signals.pcap_writer import Written, write_pcap
-from tolfl.signals.regions import PUBLISHED_DURATION_S, PUBLISHED_SEEDS
+from tolfl.signals.regions import PUBLISHED_DURATION_S, PUBLISHED_SEEDS, published_regions, simulate
 from tolfl.signals.wifi import legacy_frame
 from tolfl.signals.wifi_vht import vht_frame
 

@@ -17,15 +17,6 @@ from tests.signals.capture_files import WLAN, A, B, C, Frame, ethernet, ipv4, ip
 from tests.signals.test_pcap_writer import REGION, packets_of
 from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
 from tolfl.core.spec import CommsMLSettings
-from tolfl.signals import (
-    STATISTICS,
-    WindowGrid,
-    comms_ml,
-    default_regions,
-    simulate,
-    window_statistics,
-    windows_of,
-)
 from tolfl.signals import capture_rows as module
 from tolfl.signals.capture_rows import (
     CAPTURE_GRID,
@@ -34,10 +25,21 @@ from tolfl.signals.capture_rows import (
     grid_of,
     window_rows,
 )
-from tolfl.signals.comms_ml_generator import traffic_parts, write_parts
-from tolfl.signals.packets import TCP, UDP, Packets, Windows, numbered_windows
+from tolfl.signals.comms_ml_generator import comms_ml, traffic_parts, write_parts
+from tolfl.signals.packets import (
+    STATISTICS,
+    TCP,
+    UDP,
+    Packets,
+    WindowGrid,
+    Windows,
+    numbered_windows,
+    window_statistics,
+    windows_of,
+)
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.pcap_writer import MONDAY_S, write_pcap
+from tolfl.signals.regions import default_regions, simulate
 from tolfl.signals.signal_rows import SignalRows
 from tolfl.tables.schema import name_and_unit
 

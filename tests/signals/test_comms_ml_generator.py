@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from tolfl.core.errors import SpecError
-from tolfl.core.spec import checked
-from tolfl.signals import KINDS, ChannelSettings, CommsMLSamples, CommsMLSettings, comms_ml
+from tolfl.core.spec import ChannelSettings, CommsMLSettings, checked
 from tolfl.signals.bluetooth import BIT_RATE_HZ, gfsk_glimpses
-from tolfl.signals.comms_ml_generator import draw_taps, mixed_taps, receive
+from tolfl.signals.comms_ml_generator import KINDS, CommsMLSamples, comms_ml, draw_taps, mixed_taps, receive
 from tolfl.signals.wifi import l_stf
 
 SMALL = CommsMLSettings(windows_per_region=300)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.signals import STATISTICS, WindowGrid, simulate, window_statistics, windows_of
-from tolfl.signals.packets import PACKET, TCP, UDP
-from tolfl.signals.regions import PUBLISHED_SEEDS, published_regions
+from tolfl.signals.packets import PACKET, STATISTICS, TCP, UDP, WindowGrid, window_statistics, windows_of
+from tolfl.signals.regions import PUBLISHED_SEEDS, published_regions, simulate
 
 #: Time, bytes, source, destination, protocol.
 FOUR = np.array(

@@ -10,25 +10,20 @@ import pytest
 
 from tests.signals.files import ROUTER, Json, feature, model, node, sampling_file, sim_file, towards, written
 from tolfl.core.errors import DataFileError, TolFLError
-from tolfl.signals import (
-    Bursty,
-    ConfiguredSamples,
-    Hawkes,
-    PeriodicHawkes,
-    WindowGrid,
+from tolfl.signals.packets import PACKET, UDP, WindowGrid, window_statistics, windows_of
+from tolfl.signals.published_configs import (
     read_sampling_config,
     read_sim_config,
     sample_configs,
-    simulate,
-    window_statistics,
-    windows_of,
+    sequential_windows,
 )
-from tolfl.signals.packets import PACKET, UDP
-from tolfl.signals.published_configs import sequential_windows
+from tolfl.signals.regions import simulate
+from tolfl.signals.signal_rows import SignalRows
+from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes
 from tolfl.signals.wifi import l_stf
 
 
-def sampled(folder: Path, sim: Json, sampling: Json) -> ConfiguredSamples:
+def sampled(folder: Path, sim: Json, sampling: Json) -> SignalRows:
     sim_config = read_sim_config(written(folder, sim, "sim_cfg1.json"))
     return sample_configs(sim_config, read_sampling_config(written(folder, sampling, "sampling_cfg1.json")))
 
@@ -59,8 +54,8 @@ def test_both_files_give_the_statistics_and_the_readings(tmp_path: Path) -> None
     assert samples.start_s == pytest.approx(kept.start_s[:n_samples])
     assert samples.features[:, :12] == pytest.approx(window_statistics(kept)[:n_samples])
     assert (samples.features[:, 12:] == np.abs(l_stf())[:100]).all()
-    assert len(samples.feature_names) == 112
-    assert samples.feature_names[:2] == ("time.count", "time.gaps.nanmin")
+    assert len(samples.names) == 112
+    assert samples.names[:2] == ("time.count", "time.gaps.nanmin")
 
 
 def test_the_seed_of_the_file_can_be_replaced(tmp_path: Path) -> None:

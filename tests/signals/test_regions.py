@@ -8,20 +8,10 @@ import numpy as np
 import pytest
 
 from tolfl.core.errors import SpecError
-from tolfl.signals import (
-    Bursty,
-    Hawkes,
-    Region,
-    RegionNode,
-    WindowGrid,
-    default_regions,
-    published_regions,
-    simulate,
-)
 from tolfl.signals.draws import Scenario, Use, stream
-from tolfl.signals.packets import PACKET, Packets
-from tolfl.signals.regions import star
-from tolfl.signals.traffic import DAY_S
+from tolfl.signals.packets import PACKET, Packets, WindowGrid
+from tolfl.signals.regions import Region, RegionNode, default_regions, published_regions, simulate, star
+from tolfl.signals.traffic import DAY_S, Bursty, Hawkes
 
 REGION = star(1, [Bursty(), Hawkes(0.3), Bursty()])
 GOLDEN_TIMES = [4.0348119213310785, 4.073006717924184, 4.13165786591212]

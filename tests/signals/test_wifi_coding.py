@@ -17,8 +17,8 @@ from tolfl.signals.wifi import (
     encode,
     interleaving,
     modulate,
-    pilot_polarity,
     points,
+    polarity,
     scramble,
     scrambling_sequence,
 )
@@ -37,8 +37,8 @@ def test_from_ones_the_scrambler_gives_the_standards_sequence() -> None:
         "0000111011110010110010010000001000100110001011101011011000001100"
         "110101001110011110110100001010101111101001010001101110001111111"
     )
-    assert pilot_polarity()[:20].tolist() == [1, 1, 1, 1, -1, -1, -1, 1, -1, -1, -1, -1, 1, 1, -1, 1, -1, -1, 1, 1]
-    assert pilot_polarity().sum() == -1
+    assert polarity(0, 20).tolist() == [1, 1, 1, 1, -1, -1, -1, 1, -1, -1, -1, -1, 1, 1, -1, 1, -1, -1, 1, 1]
+    assert polarity(0, 127).sum() == -1
 
 
 def test_a_seed_is_read_from_its_highest_bit() -> None:

@@ -322,6 +322,9 @@ def test_a_data_frame_by_hand() -> None:
         b"hello".hex()
     )
     assert zlib.crc32(frame) == 0x2144DF1C  # what is left of any frame with a right check sequence
+    upwards = data_mpdu(b"hello", RECEIVER, ACCESS_POINT, SOURCE, sequence_number=5, to_access_point=True)
+    assert upwards[:2].hex() == "8801"
+    assert upwards[2:-4] == frame[2:-4]
 
 
 def test_delimiters_by_hand() -> None:
@@ -367,7 +370,7 @@ def test_a_damaged_delimiter_loses_its_frame_and_not_the_next() -> None:
 
 
 def test_what_is_no_frame_is_refused() -> None:
-    with pytest.raises(SpecError, match="the receiver's address has 5 bytes; use 6"):
+    with pytest.raises(SpecError, match="address 00:00:00:00:00 has 5 bytes; use 6"):
         data_mpdu(b"", bytes(5), ACCESS_POINT, SOURCE)
     with pytest.raises(SpecError, match="an aggregate of no frames; use at least one"):
         ampdu([])

@@ -222,11 +222,11 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         raise SpecError(f"--seconds {seconds:g}; use a number above 0 and at most {_LONGEST_RECORDING_S:g}")
     flags.free_bytes(out)
     if sim_config is not None and sampling_config is not None:
-        from tolfl.signals import read_sampling_config, read_sim_config, sample_configs
+        from tolfl.signals.published_configs import read_sampling_config, read_sim_config, sample_configs
 
         sim = read_sim_config(sim_config)
         found = sample_configs(sim, read_sampling_config(sampling_config), seed)
-        arrays = {"X": found.features, "time": found.start_s, "names": np.array(found.feature_names)}
+        arrays = {"X": found.features, "time": found.start_s, "names": np.array(found.names)}
         traffic = partial(_traffic_of_config, sim, seed)
     else:
         given = {} if seed is None else {"comms_ml": {**msgspec.to_builtins(RunSpec().comms_ml), "seed": seed}}
@@ -246,8 +246,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
 def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
     """Return the traffic behind a data set; it takes seconds, so only if somebody asks."""
-    from tolfl.signals import comms_ml
-    from tolfl.signals.comms_ml_generator import traffic_parts
+    from tolfl.signals.comms_ml_generator import comms_ml, traffic_parts
 
     settings = spec.comms_ml
     if spec.data == "comms-ml-published":

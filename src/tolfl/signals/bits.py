@@ -27,3 +27,17 @@ def number_bits(value: int, n_bits: int) -> Bits:
     [0, 1, 1, 0]
     """
     return ((value >> np.arange(n_bits)) & 1).astype(np.uint8)
+
+
+def check_bits(bits: Bits, generator: int, register: int) -> Bits:
+    """Return the eight check bits of a cyclic code, the highest power first.
+
+    `generator` is its polynomial without the power of eight; division starts with `register` in front of the bits.
+
+    >>> check_bits(number_bits(0x123, 10), 0b1010_0111, 0x47).tolist()  # the header check of Bluetooth's sample data
+    [0, 1, 1, 0, 0, 0, 0, 0]
+    """
+    for bit in bits.tolist():
+        feedback = register >> 7 ^ bit
+        register = (register << 1 & 0xFF) ^ generator * feedback
+    return number_bits(register, 8)[::-1]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.signals.bits import Bits, bits_of, number_bits
+from tolfl.signals.bits import Bits, bits_of, check_bits, number_bits
 
 Floats = NDArray[np.float64]
 BIT_RATE_HZ = 1e6
@@ -102,7 +102,7 @@ def gfsk_glimpses(
 _BARKER = {0: 0b101100, 1: 0b010011}  #: behind the address, by its last bit; as a number, so the first bit is lowest
 _NOISE = 0x83848D96BBCC54FC  #: p63 to p0
 _SYNC_GENERATOR = 0o260534236651
-_HEADER_GENERATOR = 0b1_1010_0111  #: D^8 + D^7 + D^5 + D^2 + D + 1
+_HEADER_GENERATOR = 0b1010_0111  #: D^8 + D^7 + D^5 + D^2 + D + 1
 _WHITENING_PERIOD = 127
 
 
@@ -132,17 +132,9 @@ def access_code(lap: int) -> Bits:
     return np.concatenate([preamble, sync, trailer]).astype(np.uint8)
 
 
-def header_check(header: int, uap: int) -> int:
-    """Return the 8 check bits (HEC) of a header of 10 bits; the register starts with the upper address part (7.1.1).
-
-    >>> f"{header_check(0x123, 0x47):02x}"
-    '06'
-    """
-    register = uap
-    for place in range(10):
-        feedback = register >> 7 ^ header >> place & 1
-        register = register << 1 & 0xFF ^ feedback * (_HEADER_GENERATOR & 0xFF)
-    return _reverse(register, 8)
+def header_check(header: Bits, uap: int) -> Bits:
+    """Return the 8 check bits (HEC) of a header; the register starts with the upper address part (7.1.1)."""
+    return check_bits(header, _HEADER_GENERATOR, uap)
 
 
 def payload_check(payload: bytes, uap: int) -> bytes:
@@ -223,14 +215,9 @@ def br_bits(
     if len(payload) > kind.most_bytes:
         raise SpecError(f"{len(payload)} bytes in a {packet_type} packet; use at most {kind.most_bytes}")
     lap, uap = address & 0xFFFFFF, address >> 24 & 0xFF
-    header = link_bits | kind.code << 3
-    plain = np.concatenate(
-        [
-            number_bits(header, 10),
-            number_bits(header_check(header, uap), 8),
-            bits_of(_with_header_and_check(payload, kind, uap)),
-        ]
-    )
+    header = number_bits(link_bits | kind.code << 3, 10)
+    body = bits_of(_with_header_and_check(payload, kind, uap))
+    plain = np.concatenate([header, header_check(header, uap), body])
     if clock is not None:
         plain = whiten(plain, 1 << 6 | clock >> 1 & 0x3F)
     # The header is sent three times, bit by bit (7.4).

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataFileError
 from tolfl.signals.packets import TCP, UDP, Packets, Windows, count, gaps_s, n_unique, numbered_windows
 from tolfl.signals.regions import Region, RegionNode, simulate
+from tolfl.signals.signal_rows import SignalRows
 from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Traffic
 from tolfl.signals.wifi import l_stf
 
@@ -48,13 +48,15 @@ _KNOWN_AGGREGATES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FrameFormat:
-    """How the frames of a node look."""
+class TxConfig(msgspec.Struct, frozen=True):
+    """How the frames of a node look; only matters if its readings are wanted."""
 
-    bandwidth_mhz: int
-    oversampling: float
-    unknown: str = ""  #: what the node asks for that is not known; only matters if its readings are wanted
+    # Defaults of the original, for nodes that leave them out.
+    bandwidth: str = msgspec.field(name="ChannelBandwidth", default="CBW160")
+    oversampling: float = msgspec.field(name="oversamplingFactor", default=1.5)
+    frame_format: str = msgspec.field(name="FrameFormat", default="VHT")
+    post_processing: str = msgspec.field(name="postProcFunc", default="@(x, a) x")
+    antennas: float = msgspec.field(name="NumTransmitAntennas", default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class SimConfig:
     seed: int
     duration_s: float
     region: Region
-    frame_formats: tuple[FrameFormat, ...]
+    tx_configs: tuple[TxConfig, ...]
     """One per address of the region."""
 
 
@@ -96,18 +98,9 @@ class SamplingConfig:
     features: tuple[SampledFeature, ...]
 
 
-class _TxConfig(msgspec.Struct, frozen=True):
-    # Defaults of the original, for nodes that leave them out.
-    bandwidth: str = msgspec.field(name="ChannelBandwidth", default="CBW160")
-    oversampling: float = msgspec.field(name="oversamplingFactor", default=1.5)
-    frame_format: str = msgspec.field(name="FrameFormat", default="VHT")
-    post_processing: str = msgspec.field(name="postProcFunc", default="@(x, a) x")
-    antennas: float = msgspec.field(name="NumTransmitAntennas", default=1.0)
-
-
 class _NodeConfig(msgspec.Struct, frozen=True):
     hw_addr: str
-    tx_config: _TxConfig = _TxConfig()
+    tx_config: TxConfig = TxConfig()
 
 
 class _TrafficModel(msgspec.Struct, frozen=True):
@@ -172,22 +165,16 @@ def read_sim_config(path: Path | str) -> SimConfig:
         raise DataFileError(path, "general: rng_seed must be at least 0 and sim_time_s above 0")
     if not file.nodes:
         raise DataFileError(path, "nodes: the list is empty")
-    frame_formats: dict[str, FrameFormat] = {}
+    tx_configs: dict[str, TxConfig] = {}
     for node in file.nodes:
-        frame_formats.setdefault(node.config.hw_addr, _frame_format(node.config.tx_config))
+        tx_configs.setdefault(node.config.hw_addr, node.config.tx_config)
     for index, node in enumerate(file.nodes):
         if node.traffic:  # an address that no node has only ever receives
-            frame_formats.setdefault(_destination(path, index, node.traffic[0]), _frame_format(_TxConfig()))
-    numbers = {address: number for number, address in enumerate(frame_formats)}
+            tx_configs.setdefault(_destination(path, index, node.traffic[0]), TxConfig())
+    numbers = {address: number for number, address in enumerate(tx_configs)}
     nodes = tuple(_node(path, index, node, numbers) for index, node in enumerate(file.nodes))
     region = Region(0, tuple(numbers), nodes, router=nodes[-1].address)
-    return SimConfig(
-        path,
-        file.general.rng_seed,
-        file.general.sim_time_s,
-        region,
-        tuple(frame_formats[address] for address in numbers),
-    )
+    return SimConfig(path, file.general.rng_seed, file.general.sim_time_s, region, tuple(tx_configs.values()))
 
 
 def read_sampling_config(path: Path | str) -> SamplingConfig:
@@ -221,22 +208,6 @@ def _decoded(path: Path, kind: type[_File]) -> _File:
         raise DataFileError(path, f"{where}: {what}" if where else what) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataFileError(path, f"is not a JSON file ({error})") from None
-
-
-def _frame_format(config: _TxConfig) -> FrameFormat:
-    width = config.bandwidth.removeprefix("CBW")
-    unknown = ""
-    if width not in ("20", "40", "80", "160"):
-        unknown = f"ChannelBandwidth {config.bandwidth!r}; known are CBW20, CBW40, CBW80, CBW160"
-    elif config.frame_format != "VHT":
-        unknown = f"FrameFormat {config.frame_format!r}; known is VHT"
-    elif "".join(config.post_processing.split()) != "@(x,a)x":
-        unknown = f"postProcFunc {config.post_processing!r}; known is '@(x, a) x', which changes nothing"
-    elif config.antennas != 1:
-        unknown = f"NumTransmitAntennas {config.antennas:g}; known is 1"
-    elif not 1 <= config.oversampling < math.inf:
-        unknown = f"oversamplingFactor {config.oversampling:g}; use at least 1"
-    return FrameFormat(160 if unknown else int(width), 1.5 if unknown else config.oversampling, unknown)
 
 
 def _destination(path: Path, index: int, traffic: _TrafficConfig) -> str:
@@ -317,18 +288,8 @@ def _compact(expression: str) -> str:
     return "".join(expression.split()).replace('"', "'")
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
-class ConfiguredSamples:
-    """Samples in the order of their windows, unscaled; of readings the magnitude."""
-
-    features: Float
-    """Shape `(n_samples, n_features)`."""
-    start_s: Float
-    feature_names: tuple[str, ...]
-
-
-def sample_configs(sim: SimConfig, sampling: SamplingConfig, seed: int | None = None) -> ConfiguredSamples:
-    """Simulate and sample as two configuration files say; `seed` replaces the one of the file.
+def sample_configs(sim: SimConfig, sampling: SamplingConfig, seed: int | None = None) -> SignalRows:
+    """Simulate and sample as two configuration files say; `seed` replaces the one of the file. Readings are magnitudes.
 
     A window in which a feature has nothing to work on (no frame of the wanted sender, say) gives no sample.
     """
@@ -342,7 +303,7 @@ def sample_configs(sim: SimConfig, sampling: SamplingConfig, seed: int | None = 
         columns.append(values)
         is_kept &= is_there
         names += [feature.name] if values.shape[1] == 1 else [f"{feature.name}_{i}" for i in range(values.shape[1])]
-    return ConfiguredSamples(np.concatenate(columns, axis=1)[is_kept], windows.start_s[is_kept], _numbered(names))
+    return SignalRows(_numbered(names), windows.start_s[is_kept], np.concatenate(columns, axis=1)[is_kept])
 
 
 def _numbered(names: list[str]) -> tuple[str, ...]:
@@ -400,13 +361,12 @@ def _feature_values(
 
 def _readings(sources: NDArray[np.int32], width: int, sim: SimConfig, sampling: SamplingConfig) -> Float:
     """Return the first readings of frames: what they depend on is only who sends them."""
-    table = np.zeros((len(sim.frame_formats), width))
+    table = np.zeros((len(sim.tx_configs), width))
     for source in np.unique(sources):
-        frame_format = sim.frame_formats[source]
-        if frame_format.unknown:
-            address = sim.region.addresses[source]
-            raise DataFileError(sim.path, f"the tx_config of {address} has {frame_format.unknown}")
-        field = np.abs(l_stf(frame_format.bandwidth_mhz, frame_format.oversampling))
+        config = sim.tx_configs[source]
+        if unknown := _unknown(config):
+            raise DataFileError(sim.path, f"the tx_config of {sim.region.addresses[source]} has {unknown}")
+        field = np.abs(l_stf(int(config.bandwidth.removeprefix("CBW")), config.oversampling))
         if width > len(field):
             raise DataFileError(
                 sampling.path, f"head({width}) of '~phy': only the first {len(field)} readings of a frame are known"
@@ -415,35 +375,43 @@ def _readings(sources: NDArray[np.int32], width: int, sim: SimConfig, sampling: 
     return np.asarray(table[sources])
 
 
+def _unknown(config: TxConfig) -> str:
+    """Return what a node asks for whose readings are not known; nothing if they are."""
+    if config.bandwidth not in ("CBW20", "CBW40", "CBW80", "CBW160"):
+        return f"ChannelBandwidth {config.bandwidth!r}; known are CBW20, CBW40, CBW80, CBW160"
+    if config.frame_format != "VHT":
+        return f"FrameFormat {config.frame_format!r}; known is VHT"
+    if "".join(config.post_processing.split()) != "@(x,a)x":
+        return f"postProcFunc {config.post_processing!r}; known is '@(x, a) x', which changes nothing"
+    if config.antennas != 1:
+        return f"NumTransmitAntennas {config.antennas:g}; known is 1"
+    is_possible = 1 <= config.oversampling < math.inf
+    return "" if is_possible else f"oversamplingFactor {config.oversampling:g}; use at least 1"
+
+
+#: Of each window; those of `nan...` look past NaN, which no window has alone: a lone packet's gap is 0.
+_REDUCERS = {
+    "min": np.minimum, "nanmin": np.fmin, "max": np.maximum, "nanmax": np.fmax, "mean": np.add, "nanmean": np.add,
+}  # fmt: skip
+
+
 def _reduced(feature: SampledFeature, windows: Windows) -> Float:
     """Return one number per window, as NumPy defines them."""
     if not len(windows):
         return np.empty(0)
-    packets = windows.packets
     field = {"src": "source", "dst": "destination", "time": "time_s"}.get(feature.what, "wire_bytes")
-    values: NDArray[Any] = gaps_s(windows) if feature.is_of_gaps else packets[field]
-    counted: dict[str, Callable[[], NDArray[np.intp]]] = {
-        "count": lambda: windows.sizes,
-        "tcp": lambda: count(windows, packets["protocol"] == TCP),
-        "udp": lambda: count(windows, packets["protocol"] == UDP),
-        # By rank, which also makes one value of all NaN.
-        "n_unique": lambda: n_unique(windows, np.unique(values, return_inverse=True)[1]),
-    }
-    if feature.aggregate in counted:
-        return counted[feature.aggregate]().astype(np.float64)
-    return _statistic(feature.aggregate, windows, values.astype(np.float64))
-
-
-def _statistic(name: str, windows: Windows, values: Float) -> Float:
-    """Return minimum, maximum or mean of each window."""
-    first, sizes = windows.first, windows.sizes
-    if name.startswith("nan") and np.isnan(values).any():  # no window has only NaN: a lone packet's gap is 0
-        is_number = ~np.isnan(values)
-        sizes = count(windows, is_number)
-        values, first = values[is_number], np.cumsum(sizes) - sizes
-    match name.removeprefix("nan"):
-        case "min":
-            return np.minimum.reduceat(values, first)
-        case "max":
-            return np.maximum.reduceat(values, first)
-    return np.add.reduceat(values, first) / sizes
+    values: NDArray[Any] = gaps_s(windows) if feature.is_of_gaps else windows.packets[field]
+    match feature.aggregate:
+        case "count":
+            return windows.sizes.astype(np.float64)
+        case "tcp" | "udp":
+            protocol = TCP if feature.aggregate == "tcp" else UDP
+            return count(windows, windows.packets["protocol"] == protocol).astype(np.float64)
+        case "n_unique":  # by rank, which also makes one value of all NaN
+            return n_unique(windows, np.unique(values, return_inverse=True)[1]).astype(np.float64)
+    values = values.astype(np.float64)
+    sizes = windows.sizes
+    if feature.aggregate == "nanmean":
+        sizes, values = count(windows, ~np.isnan(values)), np.nan_to_num(values)
+    found = _REDUCERS[feature.aggregate].reduceat(values, windows.first)
+    return np.asarray(found / sizes if "mean" in feature.aggregate else found)

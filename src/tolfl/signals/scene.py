@@ -24,7 +24,7 @@ from tolfl.signals.pcap_writer import Hosts, udp_headers
 from tolfl.signals.radio import RadioSettings, Transmitter, noise, place_transmitter, shift_frequency
 from tolfl.signals.regions import Region, default_regions, simulate
 from tolfl.signals.sigmf import EXTENSION, Annotation, WrittenType, write_recording
-from tolfl.signals.wifi import legacy_extent, legacy_frame, with_check_sequence
+from tolfl.signals.wifi import data_mpdu, legacy_extent, legacy_frame, with_check_sequence
 from tolfl.signals.wifi_vht import ampdu, vht_extent, vht_frame
 
 Complex = NDArray[np.complex64]
@@ -49,17 +49,13 @@ class Emission:
 
 
 WIFI = "wifi"  #: the label of all that is sent here
-_SIFS_S, _DIFS_S, _SLOT_S = (
-    10e-6,
-    28e-6,
-    9e-6,
-)  #: of 802.11g; between a frame and its answer, before a frame, of waiting
+#: Of 802.11g: between a frame and its answer, before a frame, of waiting.
+_SIFS_S, _DIFS_S, _SLOT_S = 10e-6, 28e-6, 9e-6
 _BACKOFF_SLOTS = 16
 _RATES_MBPS = (12, 24, 36, 54)  #: one for each device, drawn with its place
 _MCS = (1, 3, 4)
 _ACK_MBPS, _ACK_HEADER = 24, bytes([0xD4, 0x00, 0x00, 0x00])
-_TO_ROUTER, _FROM_ROUTER = bytes([0x88, 0x01]), bytes([0x88, 0x02])  #: QoS data
-_LLC_BYTES = bytes.fromhex("aaaa030000000800")
+_LLC_BYTES, _ETHERNET_BYTES = bytes.fromhex("aaaa030000000800"), 14  #: in front of an IP packet
 _OCCUPIED = {20: 16.6e6, 40: 36.6e6, 80: 76.6e6, 160: 156.6e6}  #: hertz of a channel that have a tone
 
 
@@ -116,12 +112,10 @@ def _mpdu(
 ) -> bytes:
     """Return a data frame: the IP packet of a simulated packet, with zeros as its payload."""
     router, own, other = (hosts.hardware[index].tobytes() for index in (region.router, source, destination))
-    is_down = source == region.router
-    control, addresses = (_FROM_ROUTER, other + router + own) if is_down else (_TO_ROUTER, router + own + other)
-    sequence = (number % 4096 << 4).to_bytes(2, "little")
-    ip_header = header.tobytes()[14:]
-    qos_header = control + bytes(2) + addresses + sequence + bytes(2)
-    return with_check_sequence(qos_header + _LLC_BYTES + ip_header + bytes(payload_bytes))
+    packet = _LLC_BYTES + header.tobytes()[_ETHERNET_BYTES:] + bytes(payload_bytes)
+    if source == region.router:
+        return data_mpdu(packet, other, router, own, number)
+    return data_mpdu(packet, router, own, other, number, to_access_point=True)
 
 
 def _data_frame(station: Station, mpdu: bytes, start_s: float, radio: RadioSettings, number: int) -> Emission:

@@ -15,7 +15,7 @@ class SignalRows:
     names: tuple[str, ...]
     """Of the features, with units in brackets."""
     start_s: NDArray[np.float64]
-    """When each window starts: of captures in seconds since 1970, of recordings since their beginning."""
+    """When each window starts: of captures since 1970, of recordings and simulations since their beginning."""
     features: NDArray[np.float64]
     """Shape `(n_windows, n_features)`."""
     is_partial: NDArray[np.bool_] | None = None

@@ -48,14 +48,6 @@ def scramble(bits: Bits, seed: int) -> Bits:
     return bits ^ np.resize(scrambling_sequence(seed), len(bits))
 
 
-@cache
-def pilot_polarity() -> NDArray[np.int8]:
-    """Return p_0 to p_126, plus and minus one: the scrambler's sequence from a register of ones (17.3.5.10)."""
-    polarity: NDArray[np.int8] = 1 - 2 * scrambling_sequence(_PERIOD).astype(np.int8)
-    polarity.flags.writeable = False
-    return polarity
-
-
 TAIL = 6  #: zeros that bring the coder back to where it started
 #: How many bits ago each output looks: generators 133 and 171 (octal).
 _DELAYS_A, _DELAYS_B = (0, 2, 3, 5, 6), (0, 1, 2, 3, 6)
@@ -200,9 +192,9 @@ def in_every_slot(tones: Tones, bandwidth_mhz: int) -> Tones:
 
 
 def polarity(first: int, n_symbols: int) -> Signs:
-    """Return the sign that all pilots of a symbol share, for symbols `first` onwards."""
-    signs = pilot_polarity()
-    return signs[np.arange(first, first + n_symbols) % len(signs)]
+    """Return the sign that all pilots of a symbol share, for symbols `first` onwards: the scrambler's (17.3.5.10)."""
+    signs = 1 - 2 * scrambling_sequence(_PERIOD).astype(np.int8)
+    return signs[np.arange(first, first + n_symbols) % _PERIOD]
 
 
 Samples = NDArray[np.complex64]
@@ -354,7 +346,6 @@ def read_only(samples: Samples) -> Samples:
 SERVICE = 16  #: bits ahead of the data
 HALF, TWO_THIRDS, THREE_QUARTERS, FIVE_SIXTHS = Fraction(1, 2), Fraction(2, 3), Fraction(3, 4), Fraction(5, 6)
 LONGEST_LEGACY = 4095  #: bytes: twelve bits of the signal field
-_LEGACY_DATA_TONES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +395,7 @@ def legacy_extent(n_bytes: int, rate_mbps: int) -> Extent:
     if not 1 <= n_bytes <= LONGEST_LEGACY:
         raise SpecError(f"a legacy frame of {n_bytes} bytes; use 1 to {LONGEST_LEGACY}")
     scheme = LEGACY_RATES[rate_mbps][1]
-    data_bits = int(scheme.data_bits(_LEGACY_DATA_TONES))
+    data_bits = int(scheme.data_bits(len(LEGACY_DATA)))
     return Extent(scheme, math.ceil((SERVICE + 8 * n_bytes + TAIL) / data_bits), data_bits)
 
 
@@ -481,7 +472,7 @@ def data_bits(psdu: bytes, extent: Extent, seed: int) -> Bits:
     return bits
 
 
-_QOS_DATA_FROM_ACCESS_POINT = bytes([0x88, 0x02])
+_FROM_ACCESS_POINT, _TO_ACCESS_POINT = bytes([0x88, 0x02]), bytes([0x88, 0x01])  #: QoS data
 _ADDRESS_BYTES = 6
 
 
@@ -494,20 +485,30 @@ def with_check_sequence(frame: bytes) -> bytes:
     return frame + zlib.crc32(frame).to_bytes(4, "little")
 
 
-def data_mpdu(payload: bytes, receiver: bytes, transmitter: bytes, source: bytes, sequence_number: int = 0) -> bytes:
-    """Return a QoS data frame from an access point, with its check sequence.
+def data_mpdu(
+    payload: bytes,
+    receiver: bytes,
+    transmitter: bytes,
+    other: bytes,
+    sequence_number: int = 0,
+    *,
+    to_access_point: bool = False,
+) -> bytes:
+    """Return a QoS data frame from an access point, or to it, with its check sequence.
 
     Parameters
     ----------
     payload
         With the LLC header of its protocol: `aaaa03000000 0800` ahead of an IPv4 packet.
-    receiver, transmitter, source
-        Addresses of six bytes; the transmitter is the access point.
+    receiver, transmitter, other
+        Addresses of six bytes. The other one is the source of what an access point sends, and the destination of what
+        is sent to it.
     """
-    for name, address in {"receiver": receiver, "transmitter": transmitter, "source": source}.items():
+    addresses = receiver, transmitter, other
+    for address in addresses:
         if len(address) != _ADDRESS_BYTES:
-            raise SpecError(f"the {name}'s address has {len(address)} bytes; use {_ADDRESS_BYTES}")
+            raise SpecError(f"address {address.hex(':')} has {len(address)} bytes; use {_ADDRESS_BYTES}")
     duration, qos = bytes(2), bytes(2)
     sequence = (sequence_number % 4096 << 4).to_bytes(2, "little")
-    header = _QOS_DATA_FROM_ACCESS_POINT + duration + receiver + transmitter + source + sequence + qos
-    return with_check_sequence(header + payload)
+    control = _TO_ACCESS_POINT if to_access_point else _FROM_ACCESS_POINT
+    return with_check_sequence(control + duration + b"".join(addresses) + sequence + qos + payload)

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.bits import Bits, bits_of, number_bits
+from tolfl.signals.bits import Bits, bits_of, check_bits, number_bits
 from tolfl.signals.wifi import (
     EXAMPLE_SEED,
     FIVE_SIXTHS,
@@ -103,11 +103,7 @@ def crc8(bits: Bits) -> Bits:
     >>> "".join(map(str, crc8(np.array([int(b) for b in "1111000100100110000000001110000000"], np.uint8))))
     '10101000'
     """
-    register = 0xFF
-    for bit in bits.tolist():  # at most 34 bits
-        feedback = register >> 7 ^ bit
-        register = (register << 1 & 0xFF) ^ 0b111 * feedback
-    return number_bits(register ^ 0xFF, 8)[::-1]
+    return check_bits(bits, 0b111, register=0xFF) ^ ONE
 
 
 _FORTY = LEFT_SIGNS + "+" + RIGHT_SIGNS + "---+", "-++-" + LEFT_SIGNS + "+" + RIGHT_SIGNS
@@ -227,8 +223,7 @@ def encode_in_turn(bits: Bits, rate: Fraction, n_coders: int, turn: int) -> Bits
 
     Every coder gets a tail of its own.
     """
-    tail = np.zeros(TAIL, np.uint8)
-    streams = [encode(np.concatenate([bits[first::n_coders], tail]), rate) for first in range(n_coders)]
+    streams = [encode(np.concatenate([bits[first::n_coders], TAIL_BITS]), rate) for first in range(n_coders)]
     if n_coders == 1:
         return streams[0]
     return np.stack([stream.reshape(-1, turn) for stream in streams], axis=1).ravel()

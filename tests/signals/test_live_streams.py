@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import shutil
 import socket
@@ -18,7 +20,7 @@ from tests.signals.test_pcap import pcapng
 from tolfl.core.errors import DataFileError
 from tolfl.signals.live_streams import following
 from tolfl.signals.packets import UDP
-from tolfl.tables import Block
+from tolfl.tables import Block, blocks
 from tolfl.tables.signal_blocks import capture_blocks
 
 SECOND = 10**9
@@ -56,6 +58,17 @@ def test_a_pipe_gives_each_window_while_it_is_still_open(written: object) -> Non
 
     # The last of them by the monotonic clock: the pipe is open, and nothing more comes.
     assert found == [5, 5, 5, 5]
+
+
+def test_a_capture_that_is_unpacked_on_the_way_is_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as stream, open(write_end, "wb") as pipe:  # noqa: PTH123
+        pipe.write(gzip.compress(pcap(frames(range(4)))))
+        pipe.close()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        n_packets = sum(np.asarray(block.table["packets [; count]"]).sum() for block in blocks("-") if block.n_rows)
+
+    assert n_packets == 20
 
 
 def test_a_file_that_grows_and_its_successor_are_read_on(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -67,19 +66,10 @@ def test_a_pulse_is_found_in_every_format_and_silence_has_no_more_than_its_stren
 
 
 def test_a_stream_gives_the_windows_of_its_file(tmp_path: Path) -> None:
-    class Pipe:
-        path, is_live, is_over = Path("standard input"), True, False
-
-        def __init__(self, content: bytes) -> None:
-            self._content = io.BytesIO(content)
-
-        def some(self, n_bytes: int) -> bytes:
-            found = self._content.read(min(n_bytes, 1000))
-            self.is_over = not found
-            return found
-
     path = written(tmp_path, pulses(n_seconds=3.0))
-    stream = stream_rows(Pipe(path.read_bytes()), Tuning(RATE_HZ, 0.0, "cf32"), [])
+    content = path.read_bytes()
+    chunks = (content[first : first + 1000] for first in range(0, len(content), 1000))
+    stream = stream_rows(chunks, Tuning(RATE_HZ, 0.0, "cf32"), [])
     found, expected = np.concatenate([one.features for one in stream]), rows(path)
 
     # The floor of a stream is that of what has come so far.

@@ -46,7 +46,7 @@ from tolfl.signals.link_layers import (
     packets_in,
 )
 from tolfl.signals.packets import STATISTICS, WindowGrid, Windows, count, different, window_statistics
-from tolfl.signals.pcap import NS, CaptureSummary, Int64, Readable, RecordBlock, records_in, records_of
+from tolfl.signals.pcap import NS, CaptureSummary, Int64, RecordBlock, records_in, records_of
 from tolfl.signals.signal_rows import SignalRows
 from tolfl.signals.wlan import FRAME, RADIOTAP, WLAN, Networks, frames_in
 from tolfl.signals.wlan_features import WLAN_FEATURES, CaptureFeature, Float, WlanRows
@@ -95,13 +95,18 @@ def window_rows(
 
 
 def live_rows(
-    streams: Iterable[Readable], grid: WindowGrid, summary: CaptureSummary, per: str = "", known: Networks | None = None
+    streams: Iterable[tuple[Path, Iterator[bytes]]],
+    grid: WindowGrid,
+    summary: CaptureSummary,
+    per: str = "",
+    known: Networks | None = None,
 ) -> Iterator[SignalRows]:
     """Yield the windows of captures that are still being made, at most a second after each is over.
 
-    At least four times a second something comes: where no window is over, rows that are none.
+    Each is a name and its bytes, as `live_streams` gives them. At least four times a second something comes: where no
+    window is over, rows that are none.
     """
-    blocks = chain.from_iterable(records_of(stream, summary) for stream in streams)
+    blocks = chain.from_iterable(records_of(path, chunks, summary, is_live=True) for path, chunks in streams)
     yield from _rows_of(blocks, grid, summary, per, known, is_live=True)
 
 

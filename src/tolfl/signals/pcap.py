@@ -12,11 +12,10 @@ import struct
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,33 +63,6 @@ class Numbers:
 SPARE_BYTES = 8  #: behind the data of a block, so that a number may be read at its last byte
 BLOCK_BYTES = 512 * 2**10  #: read at once: a few thousand packets, and what is made of them fits into a cache
 NS = 1_000_000_000
-
-
-class Readable(Protocol):
-    """An open file, pipe or child that has been unpacked, and whose errors are sentences."""
-
-    path: Path
-    is_live: bool  #: whether more may come later: then `some` may return nothing, and silence counts
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more can come; known once `some` has returned nothing."""
-        ...
-
-    def some(self, n_bytes: int) -> bytes:
-        """Return at most so many bytes: what there is; nothing at the end, or if nothing came for a while."""
-        ...
-
-
-def exactly(stream: Readable, n_bytes: int) -> bytes:
-    """Return so many bytes, waiting for them; fewer only at the end."""
-    found = b""
-    while len(found) < n_bytes:
-        part = stream.some(n_bytes - len(found))
-        if not part and stream.is_over:
-            break
-        found += part
-    return found
 
 
 #: A packet as its file has it: where in the block the captured bytes begin, how many they are, and how many the packet
@@ -157,132 +129,107 @@ _GZIP = b"\x1f\x8b"
 _FILE_HEADER_BYTES, _RECORD_BYTES = 24, 16
 #: No capture program keeps more of a packet; a record that claims more is damaged.
 _LONGEST_BYTES = 262_144
-
-
-class _Kind(NamedTuple):
-    order: str
-    ns_per_tick: int
-
-
+#: By the first four bytes: byte order, and nanoseconds per tick.
 _KINDS = {
-    bytes.fromhex("d4c3b2a1"): _Kind("<", 1000),
-    bytes.fromhex("a1b2c3d4"): _Kind(">", 1000),
-    bytes.fromhex("4d3cb2a1"): _Kind("<", 1),
-    bytes.fromhex("a1b23c4d"): _Kind(">", 1),
+    bytes.fromhex("d4c3b2a1"): ("<", 1000),
+    bytes.fromhex("a1b2c3d4"): (">", 1000),
+    bytes.fromhex("4d3cb2a1"): ("<", 1),
+    bytes.fromhex("a1b23c4d"): (">", 1),
 }
-
-
-class OpenCapture:
-    """A capture file, open and unpacked; whatever goes wrong with the file becomes a sentence."""
-
-    is_live = False
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.is_over, self.is_cut = path, False, False
-        try:
-            with path.open("rb") as file:
-                is_packed = file.read(2) == _GZIP
-            self._file: BinaryIO | gzip.GzipFile = gzip.open(path, "rb") if is_packed else path.open("rb")  # noqa: SIM115
-        except OSError as error:
-            raise DataFileError(path, f"cannot be read ({error.strerror}); check the path") from None
-
-    def __enter__(self) -> OpenCapture:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def some(self, n_bytes: int) -> bytes:
-        """Return at most so many bytes, nothing at the end; what a gzip file lacks at its end is no error."""
-        try:
-            found = self._file.read1(n_bytes) if isinstance(self._file, gzip.GzipFile) else self._file.read(n_bytes)
-        except EOFError:
-            found, self.is_cut = b"", True
-        except (zlib.error, gzip.BadGzipFile):
-            raise DataFileError(self.path, "the gzip file is damaged; copy it again") from None
-        except OSError as error:
-            raise DataFileError(self.path, f"cannot be read ({error.strerror}); check the disk") from None
-        self.is_over = not found
-        return found
+#: Takes a block, with `SPARE_BYTES` behind it, and its position in the (unpacked) file; returns the packets in it, and
+#: how many bytes it has used: the rest belongs to the next block.
+_Cut = Callable[[bytes, int], tuple[list[RecordBlock], int]]
 
 
 def records_in(path: Path, summary: CaptureSummary) -> Iterator[RecordBlock]:
     """Yield the packets of a capture file, a block at a time."""
-    with OpenCapture(path) as stream:
-        yield from records_of(stream, summary)
-        if stream.is_cut:
-            summary.notes.append(f"the gzip file is cut short; the {summary.n_packets} whole packets of it are used")
+    yield from records_of(path, _chunks_of(path, summary), summary)
 
 
-def records_of(stream: Readable, summary: CaptureSummary) -> Iterator[RecordBlock]:
-    """Yield the packets of a stream, a block at a time; its first bytes name the format.
-
-    Nothing but empty blocks come from a live stream in which nothing happens.
-    """
-    path, magic = stream.path, exactly(stream, 4)
-    if not magic:
-        if stream.is_live:
-            return
-        raise DataFileError(path, "the file is empty; capture again")
-    if magic in _KINDS:
-        yield from _pcap_records(stream, _KINDS[magic], summary)
-    elif magic == SECTION:
-        yield from _pcapng_records(stream, summary)
-    else:
-        raise DataFileError(
-            path, f"is neither pcap nor pcapng (it begins with {magic.hex(' ')}); convert it: editcap {path.name} "
-            "capture.pcap",
-        )  # fmt: skip
+def _chunks_of(path: Path, summary: CaptureSummary) -> Iterator[bytes]:
+    """Yield a file in pieces, unpacked; what a gzip file lacks at its end is no error."""
+    try:
+        with path.open("rb") as file:
+            stream = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == _GZIP else file
+            while chunk := stream.read1(BLOCK_BYTES):
+                yield chunk
+    except EOFError:
+        summary.notes.append(f"the gzip file is cut short; the {summary.n_packets} whole packets of it are used")
+    except (zlib.error, gzip.BadGzipFile):
+        raise DataFileError(path, "the gzip file is damaged; copy it again") from None
+    except OSError as error:
+        raise DataFileError(path, f"cannot be read ({error.strerror}); check the path") from None
 
 
-def _pcap_records(stream: Readable, kind: _Kind, summary: CaptureSummary) -> Iterator[RecordBlock]:
-    header = exactly(stream, _FILE_HEADER_BYTES - 4)
-    if len(header) < _FILE_HEADER_BYTES - 4:
-        raise DataFileError(stream.path, "the file ends inside its header; capture or copy it again")
-    link = struct.unpack(f"{kind.order}16xI", header)[0] & 0xFFFF  # above: whether frames have a checksum
-
-    def cut(block: bytes, _: int) -> Generator[RecordBlock, None, int]:
-        starts, end, claimed = _walk(block, len(block) - SPARE_BYTES, kind.order)
-        found = _records(block, starts, link, kind)
-        lengths = np.append(found.rows["captured"], claimed)
-        if lengths.max() > _LONGEST_BYTES:
-            place = int(np.argmax(lengths > _LONGEST_BYTES))
-            raise DataFileError(
-                stream.path,
-                f"packet {summary.n_packets + place + 1} claims {lengths[place]} bytes, more than any capture keeps: "
-                "the file is damaged there; copy it again",
-            )
-        summary.n_packets += len(starts)
-        yield found
-        return end
-
-    yield from _in_blocks(stream, cut, b"", _FILE_HEADER_BYTES, summary)
-
-
-def _in_blocks(
-    stream: Readable,
-    cut: Callable[[bytes, int], Generator[RecordBlock, None, int]],
-    first: bytes,
-    position: int,
-    summary: CaptureSummary,
+def records_of(
+    path: Path, chunks: Iterator[bytes], summary: CaptureSummary, *, is_live: bool = False
 ) -> Iterator[RecordBlock]:
-    """Yield the packets that `cut` finds in one block after the other, and give what it does not use to the next.
+    """Yield the packets of a capture that comes in pieces, a block at a time; its first bytes name the format.
 
-    `cut` takes a block, with `SPARE_BYTES` behind it, and its position in the (unpacked) file, and returns how many
-    bytes it has used. A block with nothing new means that nothing came for a while.
+    An empty piece says that nothing came for a while, and gives a block without packets. Only a live capture may end
+    before its first byte.
     """
-    rest = first
-    while (chunk := stream.some(BLOCK_BYTES)) or not stream.is_over:
-        block = b"".join((rest, chunk, bytes(SPARE_BYTES)))
-        n_used = yield from cut(block, position)
-        rest, position = block[n_used : len(block) - SPARE_BYTES], position + n_used
+    rest, position = b"", 0
+    cut: _Cut | None = None
+    for chunk in chunks:
+        rest += chunk
+        if cut is None:
+            if len(rest) < _FILE_HEADER_BYTES:
+                yield RecordBlock(np.zeros(SPARE_BYTES, np.uint8), np.empty(0, RECORD))
+                continue
+            cut, position = _opened(path, rest, summary)
+            rest = rest[position:]
+        found, n_used = cut(rest + bytes(SPARE_BYTES), position)
+        yield from found
+        rest, position = rest[n_used:], position + n_used
+    if cut is None and (rest or not is_live):
+        _opened(path, rest, summary)  # which says what is wrong
     if rest:
         summary.notes.append(
             f"the file ends in the middle of a packet, at byte {position + len(rest)}; the {summary.n_packets} whole "
             "ones before it are used"
         )
+
+
+def _opened(path: Path, head: bytes, summary: CaptureSummary) -> tuple[_Cut, int]:
+    """Return what cuts the blocks of a capture that begins so, and how many bytes belong to no packet."""
+    magic = head[:4]
+    if not head:
+        raise DataFileError(path, "the file is empty; capture again")
+    if magic == SECTION:
+        return _Sections(path, summary).cut, 0
+    if magic not in _KINDS:
+        raise DataFileError(
+            path, f"is neither pcap nor pcapng (it begins with {magic.hex(' ')}); convert it: editcap {path.name} "
+            "capture.pcap",
+        )  # fmt: skip
+    if len(head) < _FILE_HEADER_BYTES:
+        raise DataFileError(path, "the file ends inside its header; capture or copy it again")
+    order, ns_per_tick = _KINDS[magic]
+    link = struct.unpack_from(f"{order}20xI", head)[0] & 0xFFFF  # above: whether frames have a checksum
+    return partial(_cut_pcap, path, order, ns_per_tick, link, summary), _FILE_HEADER_BYTES
+
+
+def _cut_pcap(
+    path: Path, order: str, ns_per_tick: int, link: int, summary: CaptureSummary, block: bytes, _: int
+) -> tuple[list[RecordBlock], int]:
+    starts, end, claimed = _walk(block, len(block) - SPARE_BYTES, order)
+    numbers = Numbers(np.frombuffer(block, np.uint8), order)
+    at = np.array(starts, np.int64)
+    rows = np.empty(len(at), RECORD)
+    rows["time_ns"] = numbers.at(at, 4) * NS + numbers.at(at + 4, 4) * ns_per_tick
+    rows["start"], rows["link"] = at + _RECORD_BYTES, link
+    rows["captured"], rows["original"] = numbers.at(at + 8, 4), numbers.at(at + 12, 4)
+    lengths = np.append(rows["captured"], claimed)
+    if lengths.max() > _LONGEST_BYTES:
+        place = int(np.argmax(lengths > _LONGEST_BYTES))
+        raise DataFileError(
+            path,
+            f"packet {summary.n_packets + place + 1} claims {lengths[place]} bytes, more than any capture keeps: "
+            "the file is damaged there; copy it again",
+        )
+    summary.n_packets += len(starts)
+    return [RecordBlock(numbers.data, rows)], end
 
 
 def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:
@@ -299,16 +246,6 @@ def _walk(block: bytes, n_bytes: int, order: str) -> tuple[list[int], int, int]:
         starts.append(at)
         at = end
     return starts, at, claimed
-
-
-def _records(block: bytes, starts: list[int], link: int, kind: _Kind) -> RecordBlock:
-    numbers = Numbers(np.frombuffer(block, np.uint8), kind.order)
-    at = np.array(starts, np.int64)
-    rows = np.empty(len(at), RECORD)
-    rows["time_ns"] = numbers.at(at, 4) * NS + numbers.at(at + 4, 4) * kind.ns_per_tick
-    rows["start"], rows["link"] = at + _RECORD_BYTES, link
-    rows["captured"], rows["original"] = numbers.at(at + 8, 4), numbers.at(at + 12, 4)
-    return RecordBlock(numbers.data, rows)
 
 
 # -- pcapng: sections of either byte order, interfaces with a link type and a clock of their own ---------------------
@@ -348,119 +285,110 @@ class _Clock:
 
 
 @dataclass(slots=True)
-class _Section:
-    """What is known since the section began."""
+class _Sections:
+    """A pcapng file, and what is known since its last section began; blocks that hold no packet are skipped."""
 
-    order: str
+    path: Path
+    summary: CaptureSummary
+    order: str = "<"
     links: list[int] = field(default_factory=list)
     clocks: list[_Clock] = field(default_factory=list)
 
-
-def _pcapng_records(stream: Readable, summary: CaptureSummary) -> Iterator[RecordBlock]:
-    """Yield the packets of a pcapng file, a block at a time; kinds of blocks that hold no packet are skipped."""
-    section = _Section("<")
-
-    def cut(block: bytes, position: int) -> Generator[RecordBlock, None, int]:
-        nonlocal section
-        at = 0
+    def cut(self, block: bytes, position: int) -> tuple[list[RecordBlock], int]:
+        """Return the packets of each section in a block, and how many bytes have been used."""
+        found, at = [], 0
         while True:
-            starts, at = _walk_blocks(stream.path, block, position, at, section, summary)
-            yield _packet_blocks(block, starts, section, summary)
-            begun = _begun(stream.path, block, position, at) if block[at : at + 4] == SECTION else None
-            if begun is None:
-                return at
-            section, at = begun
+            starts, at = self._walk(block, position, at)
+            found.append(self._packets(block, starts))
+            length = self._begin(block, position, at) if block[at : at + 4] == SECTION else 0
+            if not length:
+                return found, at
+            at += length
 
-    yield from _in_blocks(stream, cut, SECTION, 0, summary)
-
-
-def _begun(path: Path, block: bytes, position: int, at: int) -> tuple[_Section, int] | None:
-    """Return the section that begins here and where its header ends; None if the header is not whole yet."""
-    n_bytes = len(block) - SPARE_BYTES
-    if at + 28 > n_bytes:
-        return None
-    order = _ORDERS.get(block[at + 8 : at + 12])
-    if order is None:
-        where = f"the section at byte {position + at}"
-        raise DataFileError(path, f"{where} does not say its byte order; copy the file again")
-    (length,) = struct.unpack_from(f"{order}I", block, at + 4)
-    _check_length(path, position + at, length)
-    return (_Section(order), at + length) if at + length <= n_bytes else None
-
-
-def _check_length(path: Path, position: int, length: int) -> None:
-    """Refuse a length that cannot be: from there on, nothing can be found in the file."""
-    if length < 12 or length % 4 or length > _LONGEST_BLOCK_BYTES:
-        where = f"the block at byte {position} claims {length} bytes"
-        raise DataFileError(path, f"{where}: the file is damaged there; copy it again")
-
-
-def _walk_blocks(
-    path: Path, block: bytes, position: int, at: int, section: _Section, summary: CaptureSummary
-) -> tuple[list[int], int]:
-    """Return where blocks with packets begin, and where a new section begins or a block is not whole."""
-    header_at = struct.Struct(f"{section.order}II").unpack_from
-    n_bytes = len(block) - SPARE_BYTES
-    starts: list[int] = []
-    while at + 12 <= n_bytes:
-        kind, length = header_at(block, at)
-        if kind == _SECTION:
-            break
-        _check_length(path, position + at, length)
+    def _begin(self, block: bytes, position: int, at: int) -> int:
+        """Begin a section; return the length of its header, 0 if that is not whole yet."""
+        n_bytes = len(block) - SPARE_BYTES
+        if at + 28 > n_bytes:
+            return 0
+        order = _ORDERS.get(block[at + 8 : at + 12])
+        if order is None:
+            where = f"the section at byte {position + at}"
+            raise DataFileError(self.path, f"{where} does not say its byte order; copy the file again")
+        (length,) = struct.unpack_from(f"{order}I", block, at + 4)
+        self._check_length(position + at, length)
         if at + length > n_bytes:
-            break
-        if kind in {_PACKET, _OLD_PACKET} and length >= 32:
-            starts.append(at)
-        elif kind == _INTERFACE:
-            _describe(path, block[at : at + length], section)
-        elif kind == _SIMPLE_PACKET:
-            summary.n_packets += 1
-            summary.left_out[_NO_TIME] += 1
-        at += length
-    return starts, at
+            return 0
+        self.order, self.links, self.clocks = order, [], []
+        return int(length)
 
+    def _check_length(self, position: int, length: int) -> None:
+        """Refuse a length that cannot be: from there on, nothing can be found in the file."""
+        if length < 12 or length % 4 or length > _LONGEST_BLOCK_BYTES:
+            where = f"the block at byte {position} claims {length} bytes"
+            raise DataFileError(self.path, f"{where}: the file is damaged there; copy it again")
 
-def _describe(path: Path, block: bytes, section: _Section) -> None:
-    """Note an interface: its link type, and its clock from the options."""
-    if len(block) < 20 or len(section.links) >= _MOST_INTERFACES:
-        raise DataFileError(path, f"interface {len(section.links)} is not described as it should be; copy it again")
-    order = section.order
-    section.links.append(struct.unpack_from(f"{order}H", block, 8)[0])
-    resolution, offset_s, at = 6, 0, 16
-    while at + 4 <= len(block) - 4:
-        code, length = struct.unpack_from(f"{order}HH", block, at)
-        if code == 0 or at + 4 + length > len(block) - 4:
-            break
-        if code == _RESOLUTION and length >= 1:
-            resolution = block[at + 4]
-        elif code == _OFFSET and length == 8:
-            offset_s = struct.unpack_from(f"{order}q", block, at + 4)[0]
-        at += 4 + (length + 3) // 4 * 4
-    is_binary, exponent = bool(resolution & 0x80), resolution & 0x7F
-    if exponent > (62 if is_binary else 18) or abs(offset_s) > 2**62 // NS:
-        raise DataFileError(
-            path, f"interface {len(section.links) - 1} claims a clock that does not exist; copy the file again"
-        )
-    section.clocks.append(_Clock(exponent, is_binary, offset_s))
+    def _walk(self, block: bytes, position: int, at: int) -> tuple[list[int], int]:
+        """Return where blocks with packets begin, and where a new section begins or a block is not whole."""
+        header_at = struct.Struct(f"{self.order}II").unpack_from
+        n_bytes = len(block) - SPARE_BYTES
+        starts: list[int] = []
+        while at + 12 <= n_bytes:
+            kind, length = header_at(block, at)
+            if kind == _SECTION:
+                break
+            self._check_length(position + at, length)
+            if at + length > n_bytes:
+                break
+            if kind in {_PACKET, _OLD_PACKET} and length >= 32:
+                starts.append(at)
+            elif kind == _INTERFACE:
+                self._describe(block[at : at + length])
+            elif kind == _SIMPLE_PACKET:
+                self.summary.n_packets += 1
+                self.summary.left_out[_NO_TIME] += 1
+            at += length
+        return starts, at
 
+    def _describe(self, block: bytes) -> None:
+        """Note an interface: its link type, and its clock from the options."""
+        number, order = len(self.links), self.order
+        if len(block) < 20 or number >= _MOST_INTERFACES:
+            raise DataFileError(self.path, f"interface {number} is not described as it should be; copy it again")
+        self.links.append(struct.unpack_from(f"{order}H", block, 8)[0])
+        resolution, offset_s, at = 6, 0, 16
+        while at + 4 <= len(block) - 4:
+            code, length = struct.unpack_from(f"{order}HH", block, at)
+            if code == 0 or at + 4 + length > len(block) - 4:
+                break
+            if code == _RESOLUTION and length >= 1:
+                resolution = block[at + 4]
+            elif code == _OFFSET and length == 8:
+                offset_s = struct.unpack_from(f"{order}q", block, at + 4)[0]
+            at += 4 + (length + 3) // 4 * 4
+        is_binary, exponent = bool(resolution & 0x80), resolution & 0x7F
+        if exponent > (62 if is_binary else 18) or abs(offset_s) > 2**62 // NS:
+            raise DataFileError(
+                self.path, f"interface {number} claims a clock that does not exist; copy the file again"
+            )
+        self.clocks.append(_Clock(exponent, is_binary, offset_s))
 
-def _packet_blocks(block: bytes, starts: list[int], section: _Section, summary: CaptureSummary) -> RecordBlock:
-    numbers = Numbers(np.frombuffer(block, np.uint8), section.order)
-    at = np.array(starts, np.int64)
-    is_old = numbers.at(at, 4) == _OLD_PACKET
-    interface = np.where(is_old, numbers.at(at + 8, 2), numbers.at(at + 8, 4))
-    rows = np.empty(len(at), RECORD)
-    rows["start"], rows["captured"], rows["original"] = at + 28, numbers.at(at + 20, 4), numbers.at(at + 24, 4)
-    is_described = interface < len(section.links)
-    interface = np.where(is_described, interface, 0)
-    ticks = (numbers.at(at + 12, 4) << 32) | numbers.at(at + 16, 4)
-    rows["time_ns"], rows["link"] = -1, np.array(section.links or [0])[interface]
-    for number in np.unique(interface[is_described]).tolist():
-        is_here = interface == number
-        rows["time_ns"][is_here] = section.clocks[number].ns(ticks[is_here])
-    fits = rows["captured"] + 32 <= numbers.at(at + 4, 4)
-    summary.n_packets += len(at)
-    reasons = {_BAD_INTERFACE: ~is_described, _BAD_LENGTH: is_described & ~fits}
-    reasons[_BAD_TIME] = is_described & fits & (rows["time_ns"] < 0)
-    summary.left_out.update({reason: int(is_so.sum()) for reason, is_so in reasons.items() if is_so.any()})
-    return RecordBlock(numbers.data, rows[is_described & fits & (rows["time_ns"] >= 0)])
+    def _packets(self, block: bytes, starts: list[int]) -> RecordBlock:
+        numbers = Numbers(np.frombuffer(block, np.uint8), self.order)
+        at = np.array(starts, np.int64)
+        is_old = numbers.at(at, 4) == _OLD_PACKET
+        interface = np.where(is_old, numbers.at(at + 8, 2), numbers.at(at + 8, 4))
+        rows = np.empty(len(at), RECORD)
+        rows["start"], rows["captured"], rows["original"] = at + 28, numbers.at(at + 20, 4), numbers.at(at + 24, 4)
+        is_described = interface < len(self.links)
+        interface = np.where(is_described, interface, 0)
+        ticks = (numbers.at(at + 12, 4) << 32) | numbers.at(at + 16, 4)
+        rows["time_ns"], rows["link"] = -1, np.array(self.links or [0])[interface]
+        for number in np.unique(interface[is_described]).tolist():
+            is_here = interface == number
+            rows["time_ns"][is_here] = self.clocks[number].ns(ticks[is_here])
+        fits = rows["captured"] + 32 <= numbers.at(at + 4, 4)
+        self.summary.n_packets += len(at)
+        reasons = {_BAD_INTERFACE: ~is_described, _BAD_LENGTH: is_described & ~fits}
+        reasons[_BAD_TIME] = is_described & fits & (rows["time_ns"] < 0)
+        self.summary.left_out.update({reason: int(is_so.sum()) for reason, is_so in reasons.items() if is_so.any()})
+        return RecordBlock(numbers.data, rows[is_described & fits & (rows["time_ns"] >= 0)])

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
-from tolfl.signals.pcap import Readable, exactly
 from tolfl.signals.sigmf import Datatype
 from tolfl.signals.signal_rows import SignalRows
 
@@ -278,35 +277,42 @@ def raw_rows(path: Path, tuning: Tuning, notes: list[str]) -> Iterator[SignalRow
     yield from _rows(windows, rate_hz, tuning.centre_hz, off_hz, datatype, _ROWS_AT_ONCE, notes)
 
 
-def stream_rows(stream: Readable, tuning: Tuning, notes: list[str]) -> Iterator[SignalRows]:
-    """Yield the windows of a stream as they come; the floor is that of the last half minute, once a second."""
+def stream_rows(chunks: Iterator[bytes], tuning: Tuning, notes: list[str]) -> Iterator[SignalRows]:
+    """Yield the windows of a stream as its bytes come; the floor is that of the last half minute, once a second."""
     ending = f".{tuning.datatype}"
     if ending not in RAW or not tuning.rate_hz:
         kinds = ", ".join(one[1:] for one in RAW)
-        raise SpecError(f"samples on {stream.path}: {tuning.datatype!r} is none of {kinds}; say which with --raw")
+        raise SpecError(f"samples on standard input: {tuning.datatype!r} is none of {kinds}; say which with --raw")
     datatype, rate_hz = Datatype.named(RAW[ending]), tuning.rate_hz
     per_second = max(1, round(1 / WINDOW_S))
-    windows = _stream_windows(stream, datatype, rate_hz, per_second)
+    windows = _stream_windows(chunks, datatype, rate_hz, per_second)
     yield from _rows(windows, rate_hz, tuning.centre_hz, 0.0, datatype, per_second, notes)
 
 
 def _stream_windows(
-    stream: Readable, datatype: Datatype, rate_hz: float, per_second: int
+    chunks: Iterator[bytes], datatype: Datatype, rate_hz: float, per_second: int
 ) -> Iterator[tuple[Complex, Floor]]:
-    size = window_size(rate_hz)
+    n_bytes = window_size(rate_hz) * datatype.bytes_per_sample
     n_groups = max(1, round(FLOOR_S * rate_hz / GROUP))
     step = -(-n_groups // MOST_GROUPS)  # of a fast receiver, every so many-th group
     estimate, floor = FloorEstimate(_rounding(datatype), n_groups // step + 1), None
-    for number in count():
-        content = exactly(stream, size * datatype.bytes_per_sample)
-        if len(content) < size * datatype.bytes_per_sample:
-            return
+    for number, content in enumerate(_pieces(chunks, n_bytes)):
         samples = amplitudes(np.frombuffer(content, np.dtype(datatype.numbers)), datatype)
         for first in range(0, len(samples) - GROUP + 1, GROUP * step):
             estimate.add(samples[first : first + GROUP])
         if floor is None or number % per_second == 0:
             floor = estimate.floor()
         yield samples, floor
+
+
+def _pieces(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Yield bytes in pieces of one length; what is left at the end is too short for one."""
+    rest = b""
+    for chunk in chunks:
+        rest += chunk
+        n_whole = len(rest) // n_bytes * n_bytes
+        yield from (rest[first : first + n_bytes] for first in range(0, n_whole, n_bytes))
+        rest = rest[n_whole:]
 
 
 def _rows(

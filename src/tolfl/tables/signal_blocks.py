@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tolfl.signals.capture_rows import CAPTURE_GRID, live_rows, window_rows
 from tolfl.signals.iq_features import recording_rows
-from tolfl.signals.live_streams import PipeStream, captured_on, followed_files
+from tolfl.signals.live_streams import captured_on, followed_files, pipe_chunks
 from tolfl.signals.packets import WindowGrid
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
@@ -72,7 +72,7 @@ def capture_blocks(
             rows = live_rows([stream], windows, summary, per, known)
             yield from _of_rows(rows, f"interface {source}", device, windows.duration_s, summary)
     elif not isinstance(source, list):
-        rows = live_rows([PipeStream(source, STDIN_NAME)], windows, summary, per, known)
+        rows = live_rows([(Path(STDIN_NAME), pipe_chunks(source))], windows, summary, per, known)
         yield from _of_rows(rows, STDIN_NAME, device, windows.duration_s, summary)
     elif follow:
         rows = live_rows(followed_files(source[0]), windows, summary, per, known)
@@ -98,7 +98,7 @@ def receiver_blocks(source: Path | BinaryIO, device: str, tuning: Tuning) -> Ite
     if isinstance(source, Path):
         name, found = str(source), raw_rows(source, tuning, notes)
     else:
-        name, found = STDIN_NAME, stream_rows(PipeStream(source, STDIN_NAME), tuning, notes)
+        name, found = STDIN_NAME, stream_rows(pipe_chunks(source), tuning, notes)
     yield from _of_rows(found, name, device, WINDOW_S)
     for note in notes:
         _LOG.warning("%s: %s", name, note)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pytest
 
 import tolfl
@@ -73,6 +74,35 @@ def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
     )
     with pytest.raises(DataError, match=r"X is a lazy frame, which has no rows yet; give X.collect\(\)"):
         detector.predict(rows.lazy())
+
+
+def test_a_frame_of_pandas_is_taken_as_the_same_table_of_arrow(detector: FederatedDetector) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = frame()
+    rows = table.to_pandas()
+    fitted = FederatedDetector().fit(rows, devices="site")
+
+    assert isinstance(rows["mode"].dtype, pandas.CategoricalDtype)
+    assert (fitted.anomaly_score(rows) == detector.anomaly_score(table)).all()
+    assert (fitted.anomaly_score(rows.convert_dtypes()[rows.columns[::-1]]) == detector.anomaly_score(table)).all()
+    assert str(fitted.explain(rows.iloc[5])) == str(detector.explain(table.slice(5, 1)))
+    with pytest.raises(DataError, match=r"Duplicate column names found: \['warm', 'warm'\]"):
+        FederatedDetector().fit(rows[["warm", "warm"]])
+
+
+def test_objects_of_several_types_in_a_column_are_what_they_are_in_a_file(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(20, 1, N).round(3).tolist()
+    holes: list[object] = [*numbers[:-2], "n/a", None]
+    codes: list[object] = ["main", "spare", 7] * (N // 3)
+    rows = pandas.DataFrame({"warm": numbers, "flow": pandas.Series(holes, dtype=object), "code": codes})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    text = pacsv.read_csv(tmp_path / "rows.csv")
+
+    fitted = FederatedDetector().fit(rows)
+    assert (fitted.anomaly_score(rows) == FederatedDetector().fit(text).anomaly_score(text)).all()
+    assert fitted.detector_.features.n == 2 + 33
 
 
 class Stream:
@@ -157,6 +187,35 @@ def test_two_classes_train_on_the_typical_one_and_say_so(
 
     assert with_y.threshold_ == without.threshold_
     assert "trained on the 50 typical rows of 60" in caplog.text
+
+
+@pytest.mark.parametrize("labels", [(2, 5), ("leak", "burst"), (1.5, 2.5)])
+def test_what_y_says_of_nothing_typical_is_not_used_and_the_log_says_so(
+    labels: tuple[object, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+
+    assert FederatedDetector().fit(rows, labels * 30).threshold_ == FederatedDetector().fit(rows).threshold_
+    assert caplog.text.count("trained on all 60 rows") == 1
+
+
+def test_a_y_of_another_length_is_one_sentence() -> None:
+    with pytest.raises(DataError, match="y has 2 values for 60 rows"):
+        FederatedDetector().fit(np.zeros((60, 3)), [0, 1])
+
+
+@pytest.mark.parametrize("nobody", [None, np.nan])
+def test_a_row_of_no_device_is_one_sentence(nobody: object) -> None:
+    with pytest.raises(DataError, match="devices has no name for row 1"):
+        FederatedDetector().fit(np.zeros((20, 3)), devices=np.array([7, nobody] * 10, dtype=object))
+
+
+def test_an_array_for_a_detector_of_a_frame_is_one_sentence(detector: FederatedDetector) -> None:
+    numbers = FederatedDetector().fit(frame().select(["serial", "warm", "flow"]))
+
+    for fitted in (detector, numbers):
+        with pytest.raises(DataError, match="trained on a frame with words, or columns left out; give such a frame"):
+            fitted.predict(np.zeros((2, fitted.n_features_in_)))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
 from tolfl.tables import Roles, Schema
+from tolfl.tables.schema import word_column
 
 
 class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,8 +154,9 @@ class Detector:
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return why one row scores as it does; with its device, by the threshold that its verdict goes by."""
-        is_flat = not is_frame(x) and np.ndim(x) == 1  # type: ignore[arg-type]
-        rows, _ = self.rows(np.asarray(x).reshape(1, -1) if is_flat else x)
+        if np.ndim(x) == 1:  # type: ignore[arg-type]
+            x = x.to_frame().T if hasattr(x, "to_frame") else np.asarray(x)[None, :]  # a row of a frame has names
+        rows, _ = self.rows(x)
         if len(rows) != 1:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
         names = None if device is None else np.array([str(device)])
@@ -200,9 +202,10 @@ class Detector:
         """Return what a notebook shows."""
         last, fleet = self.trainings[-1], self.thresholds.fleet
         lost = [device.name for device in last.devices if not device.is_survivor]
+        columns = list(dict.fromkeys(word_column(name) or name for name in self.features.names))
         facts = {
             "model": self.model.name,
-            "features": f"{self.features.n}: {', '.join(self.features.names[:8])}{', ...' * (self.features.n > 8)}",
+            "features": f"{self.features.n}, of {', '.join(columns[:8])}{', ...' * (len(columns) > 8)}",
             "not learned from": ", ".join(self.schema.left_out) if self.schema else "",
             "trained on": f"{last.n_samples} rows of {len(last.devices)} device(s)",
             "lost on the way": ", ".join(lost[:8]),
@@ -241,4 +244,7 @@ def device_labels(devices: Devices, n_rows: int) -> Names | None:
     labels = np.asarray(devices)
     if labels.shape != (n_rows,):
         raise DataError(f"devices has shape {labels.shape} for {n_rows} rows; give one device per row")
-    return labels.astype(str)
+    names = labels.astype(str)
+    if labels.dtype.kind in "fO" and (is_missing := np.isin(names, ("None", "nan", "<NA>"))).any():
+        raise DataError(f"devices has no name for row {int(np.argmax(is_missing))}; say whose each row is")
+    return names

@@ -150,15 +150,19 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and the log says so.
         y
             Two classes, 1 and -1 as `predict` gives them, 0 and 1, or words of which one is typical (normal, benign):
-            only the typical rows train, and the log says so. Anything else is not looked at, as is scikit-learn's way.
+            only the typical rows train. With anything else all rows do, as is scikit-learn's way. The log says which.
         devices
             Whose row each is (any names or numbers), or the name of the column that says so.
         """
         is_typical = _typical(y)
         rows, names = self._input(X, devices, reset=True)
-        if is_typical is not None and len(is_typical) == len(rows):
+        if is_typical is not None and len(is_typical) != len(rows):
+            raise DataError(f"y has {len(is_typical)} values for {len(rows)} rows; give one for each, or none")
+        if is_typical is not None:
             rows, names = rows[is_typical], None if names is None else names[is_typical]
             _LOG.warning("y has two classes: trained on the %d typical rows of %d", len(rows), len(is_typical))
+        elif y is not None:
+            _LOG.warning("y is not two classes of which one is known to be typical: trained on all %d rows", len(rows))
         self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), self._features), schema=self._schema)
         return self
 
@@ -292,8 +296,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
         if reset and (self.columns or self.ignore):
             raise DataError("columns and ignore name columns, and an array has none; give a frame")
-        if not reset and self._schema is not None and any(one.kind == "words" for one in self._schema.columns):
-            raise DataError("the detector was trained on a frame with words; give a frame with the same columns")
+        if not reset and self._schema is not None and self.n_features_in_ != self._features.n:
+            raise DataError("the detector was trained on a frame with words, or columns left out; give such a frame")
         kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
         rows: Rows = validate_data(self, X, reset=reset, **kinds)
         if reset:

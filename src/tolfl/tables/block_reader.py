@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -125,10 +125,27 @@ def blocks_of(X: object) -> Iterator[Block]:
     if len(shape := getattr(X, "shape", (0, 0))) != 2:  # a column of a frame
         raise DataError(f"X has shape {shape}; give one row per sample, even for a single one")
     try:
-        table = _without_index(pa.table(X))
+        table = _without_index(_table_of(X))
     except (pa.ArrowException, TypeError, ValueError) as problem:
-        raise DataError(f"X cannot be read as a table ({_said(problem)}); give each column one type") from None
+        raise DataError(f"X cannot be read as a table: {_said(problem)}") from None
     yield Block(table)
+
+
+def _table_of(frame: Any) -> pa.Table:
+    """Return a frame as a table; objects of several types in one column are text, as they are in a file."""
+    try:
+        return pa.table(frame)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        if not hasattr(frame, "items"):  # of pandas: the others have types
+            raise
+    return pa.table({str(name): _text_if_mixed(column) for name, column in frame.items()})
+
+
+def _text_if_mixed(column: Any) -> pa.Array:
+    try:
+        return pa.array(column)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array(column.astype(str).where(column.notna(), None), pa.string())
 
 
 @contextmanager

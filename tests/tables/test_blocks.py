@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +62,18 @@ def table() -> pa.Table:
     return pa.table(dict(zip(NAMES, ROWS.T, strict=True)))
 
 
-@given(st.lists(st.integers(0, 200), max_size=30), st.booleans(), st.booleans())
-def test_where_a_pipe_is_cut_changes_nothing(sizes: list[int], is_json: bool, has_last_newline: bool) -> None:
-    text = (json_text() if is_json else csv_text()) + "\n" * has_last_newline
+def notes_text() -> str:
+    """Return the rows beside notes of several lines, in a table whose names have several lines, too."""
+    notes = ['"one, ""two""\r\n\nthree"', "one", '"1\n2"', '""', '5" pipe']
+    rows = [f"{','.join(map(repr, row))},{notes[place % 5]}" for place, row in enumerate(ROWS.tolist())]
+    return "\n".join(['a,"b\n[dB]",c,"any\r\nnote"', *rows])
+
+
+@given(st.lists(st.integers(0, 200), max_size=30), st.sampled_from([csv_text, json_text, notes_text]), st.booleans())
+def test_where_a_pipe_is_cut_changes_nothing(
+    sizes: list[int], text_of: Callable[[], str], has_last_newline: bool
+) -> None:
+    text = text_of() + "\n" * has_last_newline
     found = [SCHEMA.rows(block) for block in _of_stream(Trickle(text.encode(), sizes), "pipe", "", Reading())]  # type: ignore[arg-type]
 
     assert (np.concatenate([rows.values for rows in found]) == ROWS.astype(np.float32)).all()

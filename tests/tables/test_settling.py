@@ -74,7 +74,15 @@ def test_what_cannot_be_is_one_sentence(asked: dict[str, object], sentence: str)
 
 @pytest.mark.parametrize(
     ("numbers", "decimal"),
-    [(["1,234", "20,500"], ","), (["1,234", "2.5"], "."), (["1.234", "2.500"], "."), (["1.234,5", "7"], ",")],
+    [
+        (["1,234", "20,500"], ","),
+        (["1,234", "2.5"], "1,000"),
+        (["1,234,567"], "."),
+        (["1,234,567", "1,234"], "1,000"),
+        (["1,23,456", "1,234"], "1,000"),
+        (["1.234", "2.500"], "."),
+        (["1.234,5", "7"], ","),
+    ],
 )
 def test_the_decimal_mark_follows_from_all_numbers_of_a_table(numbers: list[str], decimal: str) -> None:
     table = {"a": [1, 2] * 60, **{f"b{place}": [one, "7"] * 60 for place, one in enumerate(numbers)}}

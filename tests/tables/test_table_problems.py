@@ -47,6 +47,7 @@ def sentence_about(path: Path, *roles: str) -> str:
             'a,b\n1,x\n2,"y\n3,z\n',
             "data row 2: a quotation mark is not closed",
         ),
+        ('a,b\n1,x\n2,"y', "data row 2: a quotation mark is not closed"),
         ("a,b\n1,2\n2,inf\n", "data row 2: the value in column 'b' is infinite"),
         ("a,b\n1,2\n2,1e300\n", "data row 2: the value in column 'b' is 1e+300, too large for single precision"),
         ("a,b\nx,2024-01-01\ny,2024-01-02\n", "only words are there; a detector needs at least one column of numbers"),

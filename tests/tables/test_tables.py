@@ -242,6 +242,35 @@ def test_a_swiss_spreadsheet_groups_by_apostrophes(tmp_path: Path) -> None:
     assert raw.samples.tolist() == [[1234.5, 0.5], [-12345, 1.5]]
 
 
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        ('"1,234"', 1234),
+        ('"$12,345.5"', 12345.5),
+        ('"12,34,567"', 1234567),
+        ("1\u2019234", 1234),
+        ("1 234", 1234),
+        ("\u22127.5", -7.5),
+    ],
+)
+def test_numbers_beside_decimal_points(tmp_path: Path, written: str, number: float) -> None:
+    raw = read_table(csv(tmp_path / "t.csv", f"a,b\n{written},0.5\n"))
+
+    assert raw.samples.tolist() == [[number, 0.5]]
+
+
+@pytest.mark.parametrize(
+    "time", ["31-Jan-24", "31 January 2024 0:00", '"Jan 31, 2024"', "31/jan/2024:00:00:00", "31.1.2024"]
+)
+def test_dates_with_names_of_months(tmp_path: Path, time: str) -> None:
+    table = csv(tmp_path / "t.csv", f"a,t\n1,{time}\n2,{time}\n")
+    raw = read_table(table, time_column="t")
+
+    assert raw.times is not None
+    assert raw.times.tolist() == 2 * [np.datetime64("2024-01-31", "s").astype(float)]
+    assert settle(blocks(table)).left_out == {"t": "dates or times"}
+
+
 @pytest.mark.parametrize("time", ["31.02.2024", "13/13/2024", "1/2/2024 25:00", "1/2/2024 13:00 PM", "9:61"])
 def test_a_day_or_an_hour_that_is_none_is_no_time(tmp_path: Path, time: str) -> None:
     with pytest.raises(DataFileError, match=r"data row 2: '.*' in column 't' is no time"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
 import re
 import shutil
 import sys
@@ -42,6 +43,7 @@ MAX_COLUMNS = 10_000
 STDIN_NAME = "standard input"
 _BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 8192
+_MOST_LINES = 100  #: of one row, in quotation marks
 _SEPARATORS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"^[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?$")
 _INDEX = re.compile(r"__index_level_\d+__")  #: pandas' numbers of rows: no data
@@ -376,7 +378,10 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     if found := re.fullmatch(rb'"?sep=(.)"?\r?', header):  # a spreadsheet's hint to itself
         separator = found[1].decode()
         header, rest = _first_line(rest, more)
-    if b"\r" in header.rstrip(b"\r"):
+    while header.count(b'"') % 2 and rest and header.count(b"\n") < _MOST_LINES:  # a name of several lines
+        line, rest = _first_line(rest, more)
+        header += b"\n" + line
+    if b"\r" in header.replace(b"\r\n", b"\n").rstrip(b"\r"):
         raise DataFileError(name, "its lines end in CR alone; save it with LF or CR LF at their ends")
     text, first_row = _decoded(header, name), rest.partition(b"\n")[0].decode(errors="replace")
     if not any(one in text for one in _SEPARATORS) and 0 < text.strip().count(" ") == first_row.strip().count(" "):
@@ -388,7 +393,12 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     parse_options = {"delimiter": separator, "ignore_empty_lines": not is_narrow}
     if not rest:
         yield pa.table({one: pa.array([], pa.string()) for one in names}), {}
-    for lines in _chained(rest, more):
+    begun = b""  #: a row that goes on in the lines to come
+    for some in itertools.chain(_chained(rest, more), (b"",)):
+        is_last, lines = not some, begun + some
+        begun = b""
+        if not lines:
+            continue
         if not lines.isascii():
             _decoded(lines, name)
         errors: Errors = {}
@@ -402,8 +412,10 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
             table = pa_csv.read_csv(pa.BufferReader(lines), read, parse, convert)
         except pa.ArrowInvalid:
             table = None
-        if table is None or not _has_all_lines(table.num_rows + len(errors), lines, is_narrow):
-            yield _line_by_line(lines, names, separator, name)  # a quotation mark that is not closed
+        is_open = lines.count(b'"') % 2 == 1
+        if table is None or is_open or not _has_all_lines(table.num_rows + len(errors), lines, is_narrow):
+            table, errors, begun = _row_by_row(lines, names, separator, is_last)
+            yield table, errors
         else:
             yield _with_empty_rows(table, sorted(errors)), errors
 
@@ -432,20 +444,34 @@ def _ragged(actual: int, expected: int) -> str:
     return f"{actual} values, the header has {expected}"
 
 
-def _line_by_line(lines: bytes, names: list[str], separator: str, name: str) -> tuple[pa.Table, Errors]:
+def _row_by_row(lines: bytes, names: list[str], separator: str, is_last: bool) -> tuple[pa.Table, Errors, bytes]:
+    """Return lines in which a quotation mark is open at the end of one, and those of a row that is not all there.
+
+    A value in quotation marks may have several lines; where they are not closed, that line alone is no row.
+    """
     rows: list[list[str]] = []
     errors: Errors = {}
-    for line in _decoded(lines, name).split("\n"):
-        if not line.strip("\r"):
+    text, at = lines.decode().split("\n"), 0
+    while at < len(text):
+        if not text[at].strip("\r"):
+            at += 1
             continue
-        values = next(csv.reader([line.rstrip("\r")], delimiter=separator))
-        if line.count('"') % 2:
-            errors[len(rows)] = "a quotation mark is not closed on its line"
-        elif len(values) != len(names):
-            errors[len(rows)] = _ragged(len(values), len(names))
+        some = [f"{line}\n" for line in text[at : at + _MOST_LINES]]
+        reader = csv.reader(some, delimiter=separator, strict=some[0].count('"') % 2 == 1)
+        try:
+            values = next(reader)
+        except csv.Error as error:
+            if len(some) < _MOST_LINES and not is_last and "unexpected end" in str(error):
+                break
+            errors[len(rows)], values = "a quotation mark is not closed on its line", []
+        else:
+            if len(values) != len(names):
+                errors[len(rows)] = _ragged(len(values), len(names))
+        at += 1 if len(rows) in errors else reader.line_num
         rows.append([""] * len(names) if len(rows) in errors else values)
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return pa.table([pa.array(column, pa.string()) for column in columns], names=names), errors
+    table = pa.table([pa.array(column, pa.string()) for column in columns], names=names)
+    return table, errors, "\n".join(text[at:]).encode()
 
 
 def _decoded(text: bytes, name: str) -> str:
@@ -464,7 +490,8 @@ def _header(line: str, separator: str, name: str) -> tuple[list[str], str]:
     line = line.rstrip("\r")
     outside = re.sub(r'"[^"]*"', "", line)
     separator = separator or max(_SEPARATORS, key=outside.count)
-    names = [one.strip() for one in next(csv.reader([line], delimiter=separator))]
+    found = next(csv.reader(line.splitlines(keepends=True), delimiter=separator))
+    names = [re.sub(r"\s*[\r\n]+\s*", " ", one).strip() for one in found]
     if names and not names[-1] and len(names) > 1 and names.count("") == 1 and outside.endswith(separator):
         raise DataFileError(
             name, f"the header ends in {separator!r}: column {len(names)} has no name; name or remove it"

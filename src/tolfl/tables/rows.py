@@ -22,6 +22,7 @@ from tolfl.tables.block_reader import Block, Errors, check_names
 from tolfl.tables.schema import N_HASHES, Column, Roles, Schema, name_and_unit
 from tolfl.tables.values import (
     COMMA_NUMBER,
+    GROUPED_NUMBER,
     POINT_NUMBER,
     Floats,
     are_times,
@@ -54,7 +55,9 @@ class _Seen:
     n_values: int = 0
     n_numbers: int = 0
     n_numbers_with_comma: int = 0  #: numbers if 1,234 has three decimals
+    n_numbers_with_groups: int = 0  #: numbers if 1,234 is a thousand
     n_commas: int = 0  #: numbers with a decimal comma for certain
+    n_groups: int = 0  #: numbers with a comma behind thousands for certain
     has_point: bool = False  #: whether one has a decimal point
     n_times: int = 0
     n_day_first: int = 0  #: dates with the day before the month for certain
@@ -87,6 +90,7 @@ class _Seen:
         self.n_values += n_values
         self.n_numbers += n_values
         self.n_numbers_with_comma += n_values
+        self.n_numbers_with_groups += n_values
         self._keep(values, most_kept)
 
     def _add_text(self, block: Block, array: pa.Array, most_kept: int) -> None:
@@ -104,7 +108,9 @@ class _Seen:
         self.n_values += len(text)
         self.n_numbers += len(text) - int(is_bad.sum())
         self.n_numbers_with_comma += len(text) - int(numbers(array, ",")[1].sum())
+        self.n_numbers_with_groups += len(text) - int(numbers(array, "1,000")[1].sum())
         self.n_commas += count(pc.match_substring_regex(without_signs(text), COMMA_NUMBER))
+        self.n_groups += count(pc.match_substring_regex(without_signs(text), GROUPED_NUMBER))
         self.has_point = self.has_point or bool(pc.any(pc.match_substring_regex(text, POINT_NUMBER)).as_py())
         if n_times := count(are_times(text)):
             self.n_times += n_times
@@ -202,10 +208,12 @@ def settle(  # noqa: PLR0912  (one argument per flag)
 
 
 def _decimal_of(seen: Collection[_Seen]) -> str:
-    """Return the decimal mark of a table: one program wrote it. 1,234 alone is 1.234 unless there are points, too."""
-    has_comma = any(one.n_commas for one in seen)
-    is_open = not any(one.has_point for one in seen)
-    return "," if has_comma or (is_open and any(one.n_numbers_with_comma > one.n_numbers for one in seen)) else "."
+    """Return what a comma is in a table: one program wrote it. 1,234 alone is 1.234 unless there are points, too."""
+    if any(one.n_commas for one in seen):
+        return ","
+    if any(one.has_point or one.n_groups for one in seen):
+        return "1,000" if any(one.n_numbers_with_groups > one.n_numbers for one in seen) else "."
+    return "," if any(one.n_numbers_with_comma > one.n_numbers for one in seen) else "."
 
 
 def _is_day_first(seen: Mapping[str, _Seen]) -> bool | None:
@@ -245,7 +253,8 @@ def _column(  # noqa: PLR0911  (one per reason)
         return _refused(source, name, f"it holds {seen.kind}", is_asked)
     if not seen.n_values:
         return (Column(base, unit=unit), "") if is_asked else (None, "every value is missing")
-    n_numbers = seen.n_numbers_with_comma if decimal == "," else seen.n_numbers
+    by_decimal = {",": seen.n_numbers_with_comma, "1,000": seen.n_numbers_with_groups}
+    n_numbers = by_decimal.get(decimal, seen.n_numbers)
     if n_numbers >= seen.n_values:
         why = not_a_measurement(np.concatenate(seen.values), owners)
         if why and is_asked:

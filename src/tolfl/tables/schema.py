@@ -62,7 +62,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     columns: tuple[Column, ...]
     roles: Roles = Roles()
-    decimal: Literal[".", ","] = "."
+    decimal: Literal[".", ",", "1,000"] = "."  #: what 1,234 is: no number, 1.234, or 1234
     is_day_first: bool | None = None  #: what 1/2/2024 is; None: the dates of the table do not say
     encoding: str = ""
     fill_missing: bool = False  #: whether a missing value becomes the usual one; else its row is not used

@@ -34,9 +34,13 @@ COMMA_NUMBER = (
     rf"^[+-]?([0-9]{{1,3}}([.{_BLANKS}][0-9]{{3}})+,[0-9]+|0,[0-9]+|[0-9]{{4,}},[0-9]+"
     r"|[0-9]+,([0-9]{1,2}|[0-9]{4,}))$"
 )
-_GROUPED = {  #: thousands: with decimals behind them, or twice; with a comma that is certain, once will do
-    ".": rf"^[+-]?[0-9]{{1,3}}(([,{_BLANKS}][0-9]{{3}})+[.][0-9]+|([,{_BLANKS}][0-9]{{3}}){{2,}})$",
+#: Thousands for certain: two groups, or decimals behind one; lakhs (12,34,567).
+_COMMAS = r"[0-9]{1,3}(,[0-9]{3})+[.][0-9]+|[0-9]{1,3}(,[0-9]{3}){2,}|[0-9]{1,2}(,[0-9]{2})+,[0-9]{3}([.][0-9]+)?"
+GROUPED_NUMBER = rf"^[+-]?({_COMMAS})$"
+_GROUPED = {  #: by what a table says of its commas: nothing, decimals behind them, thousands behind them
+    ".": rf"^[+-]?([0-9]{{1,3}}([{_BLANKS}][0-9]{{3}})+([.][0-9]+)?|{_COMMAS})$",
     ",": rf"^[+-]?[0-9]{{1,3}}([.{_BLANKS}][0-9]{{3}})+(,[0-9]+)?$",
+    "1,000": rf"^[+-]?([0-9]{{1,3}}([,{_BLANKS}][0-9]{{3}})+([.][0-9]+)?|{_COMMAS})$",
 }
 _TIME = (
     r"^([0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}/[0-9]{1,2}/[0-9]{1,2})"
@@ -52,7 +56,10 @@ _WRITTEN_TIME = (
 _SIGNS = r"^([+-]?)[$€£¥][ \x{a0}]?|[ \x{a0}\x{202f}]?[%$€£¥]$"
 _NOT_FINITE = "^[+-]?(?i:inf(inity)?|nan)$"
 _FLAGS = pa.array(["false", "true"])
-_GROUPING = {".": f"[,{_BLANKS}]", ",": f"[.{_BLANKS}]"}
+_GROUPING = {".": f"[,{_BLANKS}]", ",": f"[.{_BLANKS}]", "1,000": f"[,{_BLANKS}]"}
+_MINUS = "\N{MINUS SIGN}"  #: what some countries' spreadsheets write for -
+_MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED_MONTH = rf"(?i:({'|'.join(_MONTH_NAMES)})[a-z]*)[. /-]"
 _TIME_TYPES = (pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PROBED = 16  #: values, before all are cast
 _MONTHS, _YEARS = 12, 1000  #: a number above is no month, one from there on is a year
@@ -101,7 +108,8 @@ def words(array: pa.Array, missing: pa.Array = MISSING) -> pa.Array:
 def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
     """Return values as numbers, NaN where one is missing, and which are none at all; true and false are 1 and 0.
 
-    A decimal comma is seen from the values; `decimal` says what is meant where they leave it open, as 1,234 does.
+    A decimal comma is seen from the values; where they leave it open, as 1,234 does, `decimal` says what is meant: ","
+    (1.234), "1,000" (1234) or "." (no number).
 
     >>> numbers(pa.array(["1.5", " NA ", "true", "many"]))[0].tolist()
     [1.5, nan, 1.0, nan]
@@ -121,7 +129,7 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
     except pa.ArrowInvalid:
         pass
     else:
-        if decimal == "." or not _has_grouping_points(array):
+        if decimal != "," or not _has_grouping_points(array):
             return values, nothing
     text = without_signs(words(array))
     has_comma = pc.any(pc.match_substring_regex(text, COMMA_NUMBER)).as_py()
@@ -142,7 +150,8 @@ def cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def without_signs(text: pa.Array) -> pa.Array:
-    """Return numbers without the currency or the percent sign beside them."""
+    """Return numbers without the currency or the percent sign beside them, a minus as a computer writes it."""
+    text = pc.replace_substring(text, _MINUS, "-")
     if not pc.any(pc.match_substring_regex(text, _SIGNS)).as_py():
         return text
     return pc.replace_substring_regex(text, _SIGNS, r"\1")
@@ -172,7 +181,18 @@ def count(mask: pa.Array) -> int:
 
 def are_times(text: pa.Array) -> pa.Array:
     """Return which words are dates or times."""
-    return pc.match_substring_regex(text, _TIME)
+    return pc.match_substring_regex(_with_numbered_months(text), _TIME)
+
+
+def _with_numbered_months(text: pa.Array) -> pa.Array:
+    """Return dates with months by their English names (31 Jan 2024, 31/Jan/2024:9:05, January 31, 2024) in numbers."""
+    if not pc.any(pc.match_substring_regex(text, _NAMED_MONTH)).as_py():
+        return text
+    text = pc.replace_substring_regex(text, rf"^{_NAMED_MONTH}+([0-9]{{1,2}}),?", r"\2 \1")
+    for number, name in enumerate(_MONTH_NAMES, 1):
+        named = rf"^([0-9]{{1,2}})[. /-]+(?i:{name}[a-z]*)[. /-]+([0-9]{{2,4}})[:, ]*"
+        text = pc.replace_substring_regex(text, named, rf"\1.{number}.\2 ")
+    return pc.utf8_rtrim_whitespace(text)
 
 
 def hashed(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -232,7 +252,7 @@ def seconds(array: pa.Array, is_day_first: bool | None = None) -> tuple[Floats, 
     if not is_text(kind):
         values, is_bad = numbers(array)
         return values, is_bad | ~np.isfinite(values)
-    text = words(array)
+    text = _with_numbered_months(words(array))
     for wanted in _TIME_TYPES:
         try:
             return seconds(cast(text, wanted))

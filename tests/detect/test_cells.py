@@ -20,7 +20,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.detect import Detector, DetectorSpec, DriftWarning, Features, fit_detector, fit_more
 from tolfl.detect.cell_scaling import KNEE, SIGMA, CellScaling
 from tolfl.detect.cells import Cells, root_of
-from tolfl.detect.scaling_rounds import CellScalingRounds, from_keys, to_keys
+from tolfl.detect.cells_learner import CellScalingRounds, from_keys, to_keys
 from tolfl.learners.checks import check_learner
 from tolfl.learners.learner import Fleet
 from tolfl.tables.schema import RARITY

@@ -19,7 +19,7 @@ from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector_learner import DetectorResult, DetectorStages
-from tolfl.detect.detector_stage import split
+from tolfl.detect.detector_stage import split_rows
 from tolfl.detect.features import Features
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
@@ -235,8 +235,8 @@ def test_an_unchanged_array_is_the_same_object() -> None:
 
 @given(n_rows=st.integers(1, 500), n_more=st.integers(0, 500), share=st.floats(0.0, 0.5), seed=st.integers(0, 2**31))
 def test_a_row_stays_what_it_is_in_a_table_that_grows(n_rows: int, n_more: int, share: float, seed: int) -> None:
-    train, held_back = split(n_rows, share, seed, device=3)
-    grown_train, grown_held_back = split(n_rows + n_more, share, seed, device=3)
+    train, held_back = split_rows(n_rows, share, seed, device=3)
+    grown_train, grown_held_back = split_rows(n_rows + n_more, share, seed, device=3)
 
     assert sorted([*train, *held_back]) == list(range(n_rows))
     assert len(train) > 0
@@ -247,7 +247,7 @@ def test_a_row_stays_what_it_is_in_a_table_that_grows(n_rows: int, n_more: int, 
 
 
 def test_another_seed_or_device_holds_back_other_rows() -> None:
-    one, other_seed, other_device = (set(split(1000, 0.2, *who)[1]) for who in ((0, 0), (1, 0), (0, 1)))
+    one, other_seed, other_device = (set(split_rows(1000, 0.2, *who)[1]) for who in ((0, 0), (1, 0), (0, 1)))
 
     assert len(one & other_seed) < 100
     assert len(one & other_device) < 100

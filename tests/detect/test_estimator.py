@@ -17,7 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.detect.rows import near_a_plane, off_the_plane
-from tolfl.detect import FederatedDetector, NoFurtherTrainingError
+from tolfl.core.errors import SpecError
+from tolfl.detect import FederatedDetector
 from tolfl.detect.detector_spec import DetectorSpec
 
 X = near_a_plane(300)
@@ -146,7 +147,7 @@ def test_training_goes_on_with_cells_and_only_with_those() -> None:
 
     assert [training.n_samples for training in more.detector_.trainings] == [240, 480]
     assert roc_auc_score(IS_ANOMALOUS, more.anomaly_score(TEST)) > 0.99
-    with pytest.raises(NoFurtherTrainingError, match="pca does not go on from where it is; fit anew"):
+    with pytest.raises(SpecError, match="pca does not go on from where it is; fit anew"):
         pca.fit_more(X, devices=DEVICES)
     assert pca.detector_ is before
 

@@ -6,11 +6,12 @@ import sys
 _LOADED = """
 import sys
 import tolfl.detect.model_file, tolfl.detect.scoring, tolfl.detect.score_stream, tolfl.detect.thresholds
-print(",".join(name for name in ("torch", "scipy", "sklearn", "matplotlib") if name in sys.modules))
+heavy = ("torch", "scipy", "sklearn", "matplotlib", "tolfl.learners", "tolfl.protocol", "tolfl.runs", "tolfl.sim")
+print(",".join(name for name in heavy if name in sys.modules))
 """
 
 
-def test_scoring_loads_no_heavy_package() -> None:
+def test_scoring_loads_no_heavy_package_and_nothing_that_trains() -> None:
     loaded = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True).stdout
 
     assert loaded.strip() == ""

@@ -89,9 +89,9 @@ def test_a_device_that_dies_after_the_round_of_statistics_is_in_the_model() -> N
 def test_an_origin_near_the_rows_saves_the_digits_of_far_away_ones() -> None:
     rows = 1e4 + near_a_plane(80, noise=0.5)
     origin = rows.mean(axis=0).round()
-    found = subspace_of(statistics_of(rows, origin), origin)
+    _, _, variances = subspace_of(statistics_of(rows, origin), origin)
 
-    np.testing.assert_allclose(found.variances, np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1], rtol=1e-9)
+    np.testing.assert_allclose(variances, np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1], rtol=1e-9)
 
 
 def test_statistics_worked_out_by_hand() -> None:
@@ -101,7 +101,7 @@ def test_statistics_worked_out_by_hand() -> None:
 
     # (0, 2) and (2, 0): means 1 and 1; squares 2 and 2, product 0.
     assert found.tolist() == [1.0, 1.0, 2.0, 0.0, 2.0]
-    subspace = subspace_of(found, origin)
-    assert subspace.mean.tolist() == [2.0, 1.0]
-    np.testing.assert_allclose(subspace.variances, [2.0, 0.0], atol=1e-12)
-    np.testing.assert_allclose(np.abs(subspace.directions[0]), [0.5**0.5] * 2)
+    mean, directions, variances = subspace_of(found, origin)
+    assert mean.tolist() == [2.0, 1.0]
+    np.testing.assert_allclose(variances, [2.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(np.abs(directions[0]), [0.5**0.5] * 2)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tolfl.detect.detector_spec import DetectorSpec
     from tolfl.detect.estimator import FederatedDetector, load
     from tolfl.detect.features import Explanation, Features, FeatureShare
-    from tolfl.detect.fitting import DriftWarning, NoFurtherTrainingError, NoModelError, fit_detector, fit_more
+    from tolfl.detect.fitting import DriftWarning, NoModelError, fit_detector, fit_more
     from tolfl.detect.model_file import DetectorFileError
     from tolfl.detect.thresholds import Drift, Limit, Thresholds, drift_of
 
@@ -28,7 +28,6 @@ __all__ = [
     "Features",
     "FederatedDetector",
     "Limit",
-    "NoFurtherTrainingError",
     "NoModelError",
     "Thresholds",
     "drift_of",
@@ -42,7 +41,7 @@ _MODULES = {
     "estimator": ("FederatedDetector", "load"),
     "features": ("Explanation", "FeatureShare", "Features"),
     "detector": ("Detector",),
-    "fitting": ("DriftWarning", "NoFurtherTrainingError", "NoModelError", "fit_detector", "fit_more"),
+    "fitting": ("DriftWarning", "NoModelError", "fit_detector", "fit_more"),
     "model_file": ("DetectorFileError",),
     "detector_spec": ("DetectorSpec",),
     "thresholds": ("Drift", "Limit", "Thresholds", "drift_of"),

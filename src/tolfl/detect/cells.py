@@ -135,7 +135,7 @@ class Cells:
         centres = turned.mean(axis=0, keepdims=True)
         for _ in range(max(1, len(z) // per_cell) - 1):
             sums = CellSums.of(turned, centres, has_squares=True)
-            centres, _ = split(centres, sums.n_all, sums, len(centres) + 1)
+            centres, _ = split_cells(centres, sums.n_all, sums, len(centres) + 1)
             for _ in range(3):
                 sums = CellSums.of(turned, centres, has_squares=False)
                 centres = sums.centres(centres)
@@ -203,7 +203,7 @@ class CellSums:
         return np.where(self.n[:, None] > 0, np.rint(means * GRID) / GRID, old)
 
 
-def split(
+def split_cells(
     centres: Floats, counts: NDArray[np.int64], sums: CellSums, n_wanted: int
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Split the cells with the largest sums of squares, each along its widest column, one deviation to both sides."""

@@ -3,40 +3,133 @@
 Everything that travels is a count, a sum or an extreme, and what is more (a median, a split, the root of a matrix) is
 worked out by whoever closes the round. Any device may be lost in any round: what it gave before stays.
 
-Of more than `MOST_ROWS` rows of a fleet, each device takes every so many-th, drawn at random, and counts it as often.
+Of more than `MOST_SAMPLED` rows of a fleet, each device takes some, drawn at random, and counts each as often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, Part
-from tolfl.detect.cell_scaling import measures_of, scaling_from, word_columns
-from tolfl.detect.cells import LEAST_ROWS, Cells, CellSums, full, root_of, split
+from tolfl.core.contribution import HIGHEST, Contribution, Part
+from tolfl.core.logarithm import exp
+from tolfl.core.seeding import Purpose, rng_for
+from tolfl.detect.cell_scaling import (
+    LEAST_STEP,
+    NUMBERS_AT_ONCE,
+    SIGMA,
+    Floats32,
+    Rows,
+    measures_of,
+    noise_of,
+    prepared,
+    scaling_from,
+    word_columns,
+)
+from tolfl.detect.cells import LEAST_ROWS, Cells, CellSums, full, root_of, split_cells
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import Recall, flat, size_of
-from tolfl.detect.novelty import NoveltyRounds
-from tolfl.detect.scaling_rounds import CellScalingRounds, CellStage, Pool, WordCounts, fleet_scores
+from tolfl.detect.detector_stage import MOST_SAMPLED, DetectorStage, Recall, flat, size_of
+from tolfl.detect.novelty import units_of
+from tolfl.detect.threshold_learner import NoveltyRounds
 from tolfl.detect.thresholds import N_BINS, count_bins, top_of
 from tolfl.kernel import kernel
 from tolfl.learners.learner import Closing, Fleet, Learner, Shape, State, Turn
+from tolfl.tables.schema import N_COUNTS
 
 ROWS_PER_CELL = 10
 ROUNDS_PER_DOUBLING, LAST_ROUNDS = 2, 4  #: of k-means
+_BITS, _BITS_PER_ROUND, _MEDIAN_ROUNDS = 32, 8, 4
+_BINS = 2**_BITS_PER_ROUND
+_LOG_GRID = 2.0**30  #: sums of logarithms on a grid are exact, in whatever order rows come
+_SCORED_ROWS = 1024  #: at once
+_SAMPLED = 3  #: stream of `Purpose.PARTITION`
 
 
-# -- cells ----------------------------------------------------------------------------------------------------------
+class CellStage(DetectorStage):
+    """A stage of cells. With a prefix it is part of a pass that only tells which rows are left out of the next."""
 
+    def __init__(
+        self, fleet: Fleet, spec: DetectorSpec, prefix: str = "", cut: str | None = None, recall: Recall | None = None
+    ) -> None:
+        super().__init__(fleet, spec)
+        self.prefix, self.cut = prefix, cut
+        self.recall = recall or Recall()
+        self.words = word_columns(fleet.columns)
+        measures = measures_of(fleet.columns)
+        self.measures = measures if measures.any() else None
 
-class ScaledStage(CellStage):
-    """A stage that works with scaled rows and cells."""
+    def part_of(self, state: State) -> State:
+        """Return the arrays of this pass, by their plain names."""
+        if not self.prefix:
+            return state
+        return {key.removeprefix(self.prefix): array for key, array in state.items() if key.startswith(self.prefix)}
 
-    needs = "scaling/spread"
+    def with_part(self, state: State, **arrays: NDArray[Any]) -> State:
+        """Return the state with further arrays of this pass; `__` stands for a slash."""
+        return {**state, **{self.prefix + name.replace("__", "/"): array for name, array in arrays.items()}}
 
-    def scaled(self, turns: Sequence[Turn]) -> Pool:
+    def with_no_words(self, state: State) -> State:
+        """Return the state with no word counted."""
+        counts = np.zeros(len(self.words) * N_COUNTS, np.int64)
+        return self.with_part(state, words__columns=self.words, words__counts=counts)
+
+    def rows_of(self, turn: Turn) -> Rows:
+        """Return the rows of a device that train in this pass."""
+        return flat(turn.rows)[self.places_of(turn)]
+
+    def places_of(self, turn: Turn) -> NDArray[np.int64]:
+        """Return the places of the rows that train in this pass: the pass before may leave some out."""
+        places: NDArray[np.int64] = self.training_places(turn).astype(np.int64)
+        if self.cut is None or f"{self.cut}cut" not in turn.state:
+            return places
+        arrays = {key.removeprefix(self.cut): one for key, one in turn.state.items() if key.startswith(self.cut)}
+        scores = fleet_scores(Cells.from_arrays(arrays), flat(turn.rows)[places])
+        kept: NDArray[np.int64] = places[scores <= turn.state[f"{self.cut}cut"][0]]
+        return kept
+
+    def sampled(self, turn: Turn) -> tuple[NDArray[np.int64], int]:
+        """Return the places of some of the rows that train, and how often each counts."""
+        found = self.recall("sample", [turn], self._cut_arrays([turn]), lambda: self._drawn(turn))
+        return found[1:], int(found[0])
+
+    def _drawn(self, turn: Turn) -> NDArray[np.int64]:
+        places = self.places_of(turn)
+        often = max(1, -(-len(places) // self.share_of(MOST_SAMPLED)))
+        if often > 1:
+            rng = rng_for(turn.seed, Purpose.PARTITION, turn.device, _SAMPLED)
+            places = places[np.sort(rng.permutation(len(places))[: len(places) // often])]
+        return np.append(often, places)
+
+    def weights(self, turns: Sequence[Turn]) -> NDArray[np.int64]:
+        """Return how often each device's rows count."""
+        return np.array([self.sampled(turn)[1] for turn in turns])
+
+    def _cut_arrays(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
+        key = f"{self.cut}cut"
+        return [turn.state[key] for turn in turns if key in turn.state]
+
+    def pool(
+        self, turns: Sequence[Turn], what: str, number: Callable[[Rows], NDArray[Any]], *keys: str
+    ) -> list[NDArray[Any]]:
+        """Return what `number` makes of the sampled rows of each device; the arrays of the state it takes are named."""
+        places = [self.sampled(turn)[0] for turn in turns]
+        bounds = np.cumsum([0, *map(len, places)]).tolist()
+        arrays = [turns[0].state[self.prefix + key] for key in keys] + self._cut_arrays(turns)
+
+        def make() -> NDArray[Any]:
+            rows = np.empty((bounds[-1], self.fleet.n_features), turns[0].rows.dtype)
+            for turn, own, (first, last) in zip(turns, places, pairwise(bounds), strict=True):
+                np.take(flat(turn.rows), own, axis=0, out=rows[first:last], mode="clip")  # "raise" would copy twice
+            return number(rows)
+
+        found = self.recall(what, turns, arrays, make)
+        return [found[first:last] for first, last in pairwise(bounds)]
+
+    def scaled(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
         """Return the scaled rows of devices."""
         scaling = scaling_from(self.part_of(turns[0].state))
         return self.pool(turns, "scaled", lambda rows: scaling(flat(rows)), "scaling/spread")
@@ -50,8 +143,170 @@ class ScaledStage(CellStage):
         return part["cells/centres"].reshape(-1, self.fleet.n_features).astype(np.float64)
 
 
-class CellRounds(ScaledStage):
+# -- words ----------------------------------------------------------------------------------------------------------
+
+
+class WordCounts(CellStage):
+    """How often each hash of a word occurs in a column, over all rows that train."""
+
+    rounds = 1
+
+    def start(self, state: State) -> State:
+        """Return the state with no word counted."""
+        return self.with_no_words(state)
+
+    def part(self, turn: Turn) -> dict[str, Part]:
+        """Return the counts of a device."""
+        hashes = self.rows_of(turn)[:, self.words]
+        counts = [
+            np.bincount(one[np.isfinite(one)].astype(np.int64).clip(0, N_COUNTS - 1), minlength=N_COUNTS)
+            for one in hashes.T
+        ]
+        return {"words": turn.total(np.concatenate(counts))}
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
+        """Return the state with the counts."""
+        if "words" not in total.parts:
+            return state
+        return self.with_part(state, words__counts=total.parts["words"].vector)
+
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
+        """Return the counts alone."""
+        return {"words": Shape("sum", "i8", len(self.words) * N_COUNTS)}
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the bytes of the counts, which travel compressed."""
+        n_bytes = 2 * len(self.words) * N_COUNTS
+        return n_bytes, n_bytes
+
+
+# -- scaling --------------------------------------------------------------------------------------------------------
+
+
+class CellScalingRounds(CellStage):
+    """The median of each column, eight bits in each of four rounds; then its spread, its extremes, and sizes."""
+
+    rounds = _MEDIAN_ROUNDS + 1
+
+    def start(self, state: State) -> State:
+        """Return the state with no bit of a median known."""
+        state = state if f"{self.prefix}words/counts" in state else self.with_no_words(state)
+        return self.with_part(state, prefixes=np.zeros(self.fleet.n_features, np.int64))
+
+    def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
+        """Return whether columns of words, if any, have been counted."""
+        return not {"prefixes", "scaling/median"}.isdisjoint(self.part_of(state))
+
+    def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        """Return counts for the medians; in the last round, what the spread follows from."""
+        if turns[0].round < _MEDIAN_ROUNDS:
+            return self._median_parts(turns)
+        self.recall.forget("keys")
+        return [self._spread_parts(turn) for turn in turns]
+
+    def _prepared(self, part: State) -> Callable[[Rows], NDArray[np.float64]]:
+        counts = part["words/counts"].reshape(-1, N_COUNTS)
+        return lambda rows: prepared(flat(rows), self.words, counts, self.measures)
+
+    def _median_parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
+        part = self.part_of(turns[0].state)
+        prepare = self._prepared(part)
+        pool = self.pool(turns, "keys", lambda rows: _sortable(rows, prepare), "words/counts")
+        shift = _BITS - _BITS_PER_ROUND * (turns[0].round + 1)
+        prefixes, statistics = part["prefixes"].astype(np.uint32), kernel().statistics
+        return [
+            {"medians": turn.total(statistics.counts(own, prefixes, shift).ravel() * weight)}
+            for turn, own, weight in zip(turns, pool, self.weights(turns).tolist(), strict=True)
+        ]
+
+    def _spread_parts(self, turn: Turn) -> dict[str, Part]:
+        part = self.part_of(turn.state)
+        median, prepare = part["scaling/median"], self._prepared(part)
+        least = LEAST_STEP * np.abs(median)
+        sums = np.zeros((3, len(median)))
+        low, high = np.full(len(median), HIGHEST), np.full(len(median), -HIGHEST)
+        rows, places = flat(turn.rows), self.places_of(turn)
+        step = max(1, NUMBERS_AT_ONCE // max(1, len(median)))
+        for first in range(0, len(places), step):
+            some = rows[places[first : first + step]]
+            is_ready = not len(self.words) and self.measures is None
+            found = kernel().statistics.spread(some if is_ready else prepare(some), median, least)
+            sums += found[:3]
+            low, high = np.minimum(low, found[3]), np.maximum(high, found[4])
+        (n, moved), logs = sums[:2].astype(np.int64), sums[2]
+        return {
+            "counts": turn.total(np.concatenate([n, moved])),
+            "logs": turn.total(logs),
+            "low": turn.total(low, "min"),
+            "high": turn.total(high, "max"),
+            "sizes": turn.total(self.sizes(turn)),
+        }
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state with more bits of the medians, or with the scaling."""
+        found = {key: part.vector for key, part in total.parts.items()}
+        part, n_features = self.part_of(state), self.fleet.n_features
+        if closing.round < _MEDIAN_ROUNDS:
+            prefixes = part["prefixes"] << _BITS_PER_ROUND
+            if "medians" in found:
+                counts = found["medians"].reshape(n_features, 2 + _BINS)
+                prefixes += _median_bins(counts)
+            if closing.round + 1 < _MEDIAN_ROUNDS:
+                return self.with_part(state, prefixes=prefixes)
+            median = from_keys(prefixes.astype(np.uint32)).astype(np.float64)
+            known = {key: one for key, one in state.items() if key != f"{self.prefix}prefixes"}
+            return self.with_part(known, scaling__median=np.where(np.isfinite(median), median, 0.0))
+        if not {"counts", "logs", "low", "high", "sizes"} <= found.keys():
+            return state
+        n, moved = found["counts"].reshape(2, -1)
+        geometric = exp(found["logs"] / _LOG_GRID / np.maximum(moved, 1))
+        spread = np.where(moved > 0, SIGMA * geometric * np.sqrt(moved / np.maximum(n, 1)), 0.0)
+        # The median is rounded to single precision: of one value all over, it is that value.
+        is_one, is_there = found["low"] == found["high"], n > 0
+        spread = np.where(is_one, 0.0, spread)
+        measured: State = {}
+        if self.measures is not None:
+            spread = np.maximum(spread, noise_of(self.measures))
+            unit = units_of(self.measures, geometric, moved / np.maximum(n, 1))
+            measured = {f"{self.prefix}scaling/measures": self.measures, f"{self.prefix}novelty/unit": unit}
+        median = np.where(is_one & is_there, found["low"], part["scaling/median"])
+        return self.with_part(
+            {**state, "sizes": found["sizes"], **measured},
+            scaling__median=median,
+            scaling__spread=spread,
+            scaling__low=np.where(is_there, found["low"], median),
+            scaling__high=np.where(is_there, found["high"], median),
+            scaling__n=n.max(keepdims=True),
+        )
+
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
+        """Return counts for medians, or sums and extremes for each column."""
+        n_features = self.fleet.n_features
+        if round_index < _MEDIAN_ROUNDS:
+            return {"medians": Shape("sum", "i8", n_features * (2 + _BINS))}
+        return {
+            "counts": Shape("sum", "i8", 2 * n_features),
+            "logs": Shape("sum", "f8", n_features),
+            "low": Shape("min", "f8", n_features),
+            "high": Shape("max", "f8", n_features),
+            "sizes": Shape("sum", "i8", 2 * self.fleet.n_devices),
+        }
+
+    def nbytes(self, round_index: int) -> tuple[int, int]:
+        """Return the bytes of counts, which travel compressed, and of what is known of the columns."""
+        up = size_of(self.sends(round_index).values())
+        if round_index < _MEDIAN_ROUNDS:
+            return up // 40, 8 * self.fleet.n_features
+        return up, 32 * self.fleet.n_features + 16 * self.fleet.n_devices
+
+
+# -- cells ----------------------------------------------------------------------------------------------------------
+
+
+class CellRounds(CellStage):
     """k-means that begins with one cell and splits; or, from the cells of an earlier training, goes on with those."""
+
+    needs = "scaling/spread"
 
     def __init__(
         self,
@@ -116,7 +371,7 @@ class CellRounds(ScaledStage):
         counts = np.where(sums.n_all > 0, sums.n_all, part["cells/counts"])
         if does_split:
             n_wanted = min(self.most, max(1, int(part["scaling/n"][0]) // ROWS_PER_CELL))
-            centres, counts = split(centres, counts, sums, n_wanted)
+            centres, counts = split_cells(centres, counts, sums, n_wanted)
         # On their grid, centres lose nothing in single precision.
         return self.with_part(state, cells__centres=centres.ravel().astype(np.float32), cells__counts=counts)
 
@@ -137,10 +392,11 @@ class CellRounds(ScaledStage):
         return min(self.most, 1 << (round_index + 1) // ROUNDS_PER_DOUBLING)
 
 
-class ScatterRound(ScaledStage):
+class ScatterRound(CellStage):
     """The sum of products about the cells' centres, how many rows each cell has, and the model that follows."""
 
     rounds = 1
+    needs = "scaling/spread"
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return the scatter of each device's rows about their cells."""
@@ -205,7 +461,7 @@ class ScatterRound(ScaledStage):
         return up, 3 * up // 2 + 4 * self.spec.most_cells * self.fleet.n_features
 
 
-class CutRound(ScaledStage):
+class CutRound(CellStage):
     """The score above which the most anomalous rows are left out of the next pass: counted, as thresholds are."""
 
     rounds = 1
@@ -270,7 +526,19 @@ def cell_stages(fleet: Fleet, spec: DetectorSpec, has_prior: bool = False) -> di
 # -- numbers --------------------------------------------------------------------------------------------------------
 
 
-def _sums_by_cell(pool: Pool, centres: NDArray[np.float64], has_squares: bool) -> list[CellSums]:
+def fleet_scores(model: Cells, rows: Rows) -> Floats32:
+    """Return scores as the rounds of a fleet count them: the same bits on every processor."""
+    statistics = kernel().statistics
+    centres = statistics.product(model.centres, model.root)
+    scores = np.empty(len(rows), np.float32)
+    for first in range(0, len(rows), _SCORED_ROWS):
+        z = model.scaling(rows[first : first + _SCORED_ROWS]).astype(np.float64)
+        turned = statistics.product(z, model.root)
+        scores[first : first + _SCORED_ROWS] = statistics.least_distances(turned, centres, model.penalty)
+    return scores
+
+
+def _sums_by_cell(pool: Sequence[NDArray[Any]], centres: NDArray[np.float64], has_squares: bool) -> list[CellSums]:
     """Return the sums of each device's rows by cell. Rows lie on a grid, so sums are exact in any order."""
     found = []
     for z in pool:
@@ -287,3 +555,47 @@ def _sums_by_cell(pool: Pool, centres: NDArray[np.float64], has_squares: bool) -
 def _heavy_enough(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
     kept: NDArray[np.bool_] = counts >= min(LEAST_ROWS, counts.max())
     return kept
+
+
+_SIGN, _MISSING = np.uint32(1 << 31), np.uint32(2**32 - 1)
+
+
+def to_keys(values: Rows) -> NDArray[np.uint32]:
+    """Return whole numbers that sort as the values do, in single precision."""
+    # Adding 0 turns -0.0 into 0.0: they are equal, and their bits are not.
+    bits = np.add(values, np.float32(0.0), dtype=np.float32, casting="same_kind").view(np.uint32)
+    flips = (bits.view(np.int32) >> 31).view(np.uint32)  # all bits of a negative number are turned, else the sign
+    flips |= _SIGN
+    bits ^= flips
+    return bits
+
+
+def from_keys(keys: NDArray[np.uint32]) -> Floats32:
+    """Return the values that have these keys."""
+    return np.where(keys & _SIGN, keys & ~_SIGN, ~keys).astype(np.uint32).view(np.float32)
+
+
+def _sortable(rows: Rows, prepared: Callable[[Rows], NDArray[np.float64]]) -> NDArray[np.uint32]:
+    """Return whole numbers that sort as the values do; that of a missing value is the highest."""
+    keys = np.empty(rows.shape, np.uint32)
+    step = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
+    for first in range(0, len(rows), step):
+        some = prepared(rows[first : first + step])
+        with np.errstate(over="ignore"):
+            keys[first : first + step] = to_keys(some)
+        is_missing = np.isnan(some)
+        if is_missing.any():
+            keys[first : first + step][is_missing] = _MISSING
+    return keys
+
+
+def _median_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bin of each column's median, by the counts of those who are in the round.
+
+    A rank is never carried from round to round: who sent the earlier counts may be gone. If the median is no longer
+    inside the interval that they led to, the nearest value that is there is taken.
+    """
+    n, below, bins = counts[:, 0], counts[:, 1], counts[:, 2:]
+    in_bins = np.cumsum(bins, axis=1)
+    left = np.clip((n + 1) // 2 - below, 1, np.maximum(in_bins[:, -1], 1))
+    return np.where(in_bins[:, -1] > 0, (in_bins < left[:, None]).sum(axis=1), 0)

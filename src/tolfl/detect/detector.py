@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import DataError
-from tolfl.detect.cell_scaling import Floats, Floats32
+from tolfl.detect.cell_scaling import Floats, Floats32, Rows
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.features import Explanation, Features, Rows, top_shares
+from tolfl.detect.features import Explanation, Features, top_shares
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
@@ -36,7 +36,7 @@ class DeviceShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_survivor: bool  #: whether it was in the last round
 
 
-class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device that was lost."""
 
     round: int | None  #: the first one without it
@@ -52,7 +52,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: int
     n_samples: int  #: behind the model
     devices: tuple[DeviceShare, ...]
-    events: tuple[Event, ...]
+    events: tuple[DeviceLoss, ...]
     ended: str
     notes: tuple[str, ...] = ()
 

@@ -18,17 +18,16 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
 from tolfl.detect.cells import Cells
-from tolfl.detect.cells_learner import cell_stages
-from tolfl.detect.detector import Detector, DeviceShare, Event, Training
+from tolfl.detect.cells_learner import cell_stages, fleet_scores
+from tolfl.detect.detector import Detector, DeviceLoss, DeviceShare, Training
 from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
 from tolfl.detect.detector_stage import flat, scaler_of
 from tolfl.detect.features import Features
 from tolfl.detect.model_file import to_bytes
-from tolfl.detect.novelty import NoveltyRounds
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.reconstruction_learner import AutoencoderTraining, StatisticsRound, autoencoder_for
-from tolfl.detect.scaling_rounds import Scaling, fleet_scores
-from tolfl.detect.threshold_learner import ScoreRows, ThresholdRounds
+from tolfl.detect.scaling_rounds import Scaling
+from tolfl.detect.threshold_learner import NoveltyRounds, ScoreRows, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
 from tolfl.learners.registry import OF_FLEETS
 from tolfl.tables import Schema
@@ -244,7 +243,7 @@ def spec_for_run(run: RunSpec) -> DetectorSpec:
 
 def losses(
     names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
-) -> tuple[Event, ...]:
+) -> tuple[DeviceLoss, ...]:
     """Return who was lost on the way, and where it was last heard of; earliest first.
 
     >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
@@ -253,8 +252,8 @@ def losses(
     events = []
     for seen, name in sorted((seen, place) for place, seen in enumerate(last)):
         if seen < 0:
-            events.append(Event(0, names[name], "never heard of"))
+            events.append(DeviceLoss(0, names[name], "never heard of"))
         elif seen < last_round:
             of_stage, inner, _ = stage(seen)
-            events.append(Event(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
+            events.append(DeviceLoss(seen + 1, names[name], f"lost; last heard of in {of_stage} {inner}"))
     return tuple(events)

@@ -14,28 +14,28 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import Part
 from tolfl.core.seeding import Purpose, random_words, stream_keys
 from tolfl.datasets.scaling import Scaler
+from tolfl.detect.cell_scaling import Rows
 from tolfl.detect.cells import one_thread
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.features import Rows
 from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
 
 Places = NDArray[np.int32]
 
-MOST_ROWS = 10_000  #: of a fleet, from which medians, cells, scatter and thresholds are worked out
-FEWEST_ROWS = 500  #: of a device that has as many: never fewer are taken
+MOST_SAMPLED = 10_000  #: of a fleet, from which medians, cells, scatter and thresholds are worked out
+FEWEST_SAMPLED = 500  #: of a device that has as many: never fewer are taken
 ALARMS_COUNTED = 100  #: held-back rows expected above the threshold: of more, the rate is hardly better known
 
 _HELD_BACK = 4  #: stream of `Purpose.PARTITION`
 
 
 @lru_cache(maxsize=2**14)  # every round splits the rows of every device again
-def split(n_rows: int, share: float, seed: int, device: int) -> tuple[Places, Places]:
+def split_rows(n_rows: int, share: float, seed: int, device: int) -> tuple[Places, Places]:
     """Return the places of a device's rows that train and of those held back, both ascending; a single row trains.
 
     Of as many neighbouring rows as the share is one of, one is held back, drawn by seed, device and place: what a row
     is used for does not change while its table grows.
 
-    >>> [places.tolist() for places in split(10, 0.4, seed=0, device=0)]
+    >>> [places.tolist() for places in split_rows(10, 0.4, seed=0, device=0)]
     [[1, 2, 3, 6, 7, 9], [0, 4, 5, 8]]
     """
     if int(n_rows * share) == 0:
@@ -112,13 +112,13 @@ class DetectorStage(Learner):
 
     def held_back_rows(self, turn: Turn) -> Rows:
         """Return a device's rows that nobody trains on; of very many, as many as thresholds need."""
-        most = self.share_of(max(MOST_ROWS, math.ceil(ALARMS_COUNTED / self.spec.budget)))
+        most = self.share_of(max(MOST_SAMPLED, math.ceil(ALARMS_COUNTED / self.spec.budget)))
         places = self._split(turn)[1]
         return flat(turn.rows)[places[:: max(1, -(-len(places) // most))]]
 
     def share_of(self, n_rows: int) -> int:
         """Return how many of so many rows of a fleet one device takes."""
-        return max(FEWEST_ROWS, n_rows // self.fleet.n_devices)
+        return max(FEWEST_SAMPLED, n_rows // self.fleet.n_devices)
 
     def sizes(self, turn: Turn) -> NDArray[np.int64]:
         """Return how many rows train and how many are held back: two places for each device, only its own set."""
@@ -127,7 +127,7 @@ class DetectorStage(Learner):
         return sizes
 
     def _split(self, turn: Turn) -> tuple[Places, Places]:
-        return split(len(turn.rows), self.spec.held_back, turn.seed, turn.device)
+        return split_rows(len(turn.rows), self.spec.held_back, turn.seed, turn.device)
 
 
 class Recall:

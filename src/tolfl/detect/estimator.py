@@ -18,9 +18,10 @@ from tolfl.core.errors import DataError, SpecError
 from tolfl.datasets.catalog import THE_DEVICE
 from tolfl.datasets.federated import in_order
 from tolfl.datasets.split import is_typical_by_name
+from tolfl.detect.cell_scaling import Rows
 from tolfl.detect.detector import Detector, Devices, Names, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.features import Explanation, Features, Rows, check_not_infinite
+from tolfl.detect.features import Explanation, Features, check_not_infinite
 from tolfl.detect.fitting import fit_detector, fit_more
 from tolfl.detect.thresholds import Drift, Thresholds, drift_of
 from tolfl.tables import Block, Roles, Schema, blocks_of, settle

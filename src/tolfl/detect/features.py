@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError
-from tolfl.core.plot_style import VERMILION
+from tolfl.core.plot_style import VERMILION, new_figure
+from tolfl.detect.cell_scaling import Rows
 from tolfl.tables.schema import Column, name_and_unit, word_column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Rows = NDArray[np.floating]
 
 
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -165,10 +164,8 @@ class Explanation(msgspec.Struct, frozen=True):
 
     def plot(self, n_features: int = 15) -> Figure:
         """Return a figure of the features that matter most."""
-        from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
         shown = self.features[:n_features][::-1]
-        figure = Figure(figsize=(7, 0.32 * len(shown) + 1.2), layout="constrained")
+        figure = new_figure(7, 0.32 * len(shown) + 1.2)
         axis = figure.subplots()
         bars = axis.barh([one.name for one in shown], [one.share for one in shown], color=VERMILION)
         labels = [

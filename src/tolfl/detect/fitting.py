@@ -1,4 +1,4 @@
-"""From each device's rows to a detector: the fleet scales, trains, chooses and agrees on thresholds in rounds."""
+"""From each device's rows to a detector: the fleet scales, trains and calibrates thresholds in rounds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tolfl.core.records import RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.datasets.catalog import unscaled
-from tolfl.detect.cell_scaling import CellScaling, measures_of
+from tolfl.detect.cell_scaling import CellScaling, Rows, measures_of
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector import Detector
 from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages
 from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec
-from tolfl.detect.features import Features, Rows, as_rows
+from tolfl.detect.features import Features, as_rows
 from tolfl.detect.thresholds import limit_for_share
 from tolfl.learners.layouts import check_scheme
 from tolfl.runs.outcome import fleet_of
@@ -34,14 +34,6 @@ class NoModelError(TolFLError, RuntimeError):
     def __init__(self, ended: str) -> None:
         super().__init__(f"training left no model ({ended}); leave more devices alive in the failure plan")
         self.ended = ended
-
-
-class NoFurtherTrainingError(SpecError):
-    """A detector was to go on training from where it is."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(f"{kind} does not go on from where it is; fit anew, on the old rows and the new ones")
-        self.kind = kind
 
 
 class DriftWarning(UserWarning):
@@ -149,7 +141,8 @@ def fit_more(
     the rows before had been seen again; thresholds are calibrated anew on rows that are held back now.
     """
     if not isinstance(detector.model, Cells):
-        raise NoFurtherTrainingError(detector.model.kind)
+        kind = detector.model.kind
+        raise SpecError(f"{kind} does not go on from where it is; fit anew, on the old rows and the new ones")
     spec = msgspec.structs.replace(
         spec or detector.spec, model=detector.spec.model, cells=detector.spec.cells, trim=0.0
     )

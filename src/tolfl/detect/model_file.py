@@ -24,7 +24,6 @@ from tolfl.detect.features import Features
 from tolfl.detect.novelty import Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
-from tolfl.runs.directory import write_file
 from tolfl.tables import Schema
 
 #: Raised when a file can no longer be read by what was written for the one before.
@@ -68,6 +67,8 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
 
 def save(detector: Detector, path: Path) -> Path:
     """Write a detector to a file, whole or not at all."""
+    from tolfl.runs.directory import write_file  # noqa: PLC0415  (what only scores writes no file, and loads no learners)
+
     path = path.expanduser()
     write_file(path.parent, path.name, to_bytes(detector))
     return path

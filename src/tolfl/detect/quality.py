@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.core.metrics import auroc, average_precision
-from tolfl.core.plot_style import BLUE, VERMILION
+from tolfl.core.plot_style import BLUE, VERMILION, new_figure
 from tolfl.datasets.federated import in_order
 from tolfl.datasets.split import commonest, is_typical_by_name
 
@@ -171,9 +171,7 @@ _MAX_DEVICES = 8  #: more curves than this are a carpet
 
 def plot_roc(judged: LabelledScores) -> Figure:
     """Return ROC curves of the fleet and of its devices; few false alarms have the room they deserve (log scale)."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and not everybody draws)
-
-    figure = Figure(figsize=(6, 4.2), layout="constrained")
+    figure = new_figure(6, 4.2)
     axis = figure.subplots()
     names = judged.names if len(judged.names) <= _MAX_DEVICES else ()
     for name in names:
@@ -207,9 +205,7 @@ def _lowest_rate(judged: LabelledScores) -> float:
 
 def plot_histogram(judged: LabelledScores, threshold: float) -> Figure:
     """Return how often each score occurs, typical against anomalous, with the threshold between them."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (as above)
-
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = new_figure(6, 3.6)
     axis = figure.subplots()
     positive = judged.scores[judged.scores > 0]
     lowest = float(positive.min()) if len(positive) else 1e-6
@@ -231,10 +227,8 @@ def plot_histogram(judged: LabelledScores, threshold: float) -> Figure:
 
 def plot_timeline(judged: LabelledScores, threshold: float) -> Figure:
     """Return scores over time (over rows, where there is none), one line of panels per device."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (as above)
-
     names = judged.names[:_MAX_DEVICES] or ("",)
-    figure = Figure(figsize=(9, 1.2 + 1.7 * len(names)), layout="constrained")
+    figure = new_figure(9, 1.2 + 1.7 * len(names))
     axes = figure.subplots(len(names), 1, sharex=judged.times is not None, squeeze=False)[:, 0].tolist()
     for axis, name in zip(axes, names, strict=True):
         places = _places(judged)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Vector
 from tolfl.datasets.scaling import Scaler
 from tolfl.detect.cell_scaling import Arrays, Floats, Floats32, Rows
 from tolfl.detect.cells import blocks, filled_up, one_thread
 
 if TYPE_CHECKING:
+    from tolfl.core.contribution import Vector
     from tolfl.learners.autoencoder import Autoencoder
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -37,15 +36,6 @@ EXPLAINED = 0.9  #: of the variance, where nobody says how many components
 _STEP_DIVISOR = 10.0
 
 # -- PCA ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Subspace:
-    """The principal directions of a fleet's rows."""
-
-    mean: Floats
-    directions: Floats  #: rows, those of most variance first
-    variances: Floats
 
 
 class StatisticsRound(DetectorStage):
@@ -78,14 +68,14 @@ class StatisticsRound(DetectorStage):
         part = total.parts.get("statistics")
         if part is None or "origin" not in state:
             return state
-        subspace = subspace_of(part.mean, state["origin"])
+        mean, directions, variances = subspace_of(part.mean, state["origin"])
         asked = self.spec.n_components
-        n_components = components_that_explain(subspace.variances) if asked is None else asked
+        n_components = components_that_explain(variances) if asked is None else asked
         return {
             **state,
             "pca/n": np.array([part.n_samples]),
-            "pca/mean": subspace.mean,
-            "pca/directions": subspace.directions[:n_components].ravel(),
+            "pca/mean": mean,
+            "pca/directions": directions[:n_components].ravel(),
         }
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
@@ -121,15 +111,15 @@ def statistics_of(samples: NDArray[Any], origin: Floats, scaled: Callable[[Any],
     return np.concatenate([sums, products[np.triu_indices(len(origin))]]) / len(samples)
 
 
-def subspace_of(statistics: Floats, origin: Floats) -> Subspace:
-    """Return the principal directions that the statistics lead to."""
+def subspace_of(statistics: Floats, origin: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the mean, the principal directions as rows, those of most variance first, and their variances."""
     n_features = len(origin)
     mean = statistics[:n_features]
     covariance = full(statistics[n_features:], n_features) - np.outer(mean, mean)
     with one_thread.limit(limits=1):
         variances, vectors = np.linalg.eigh(covariance)
     directions = np.ascontiguousarray(vectors[:, ::-1].T)
-    return Subspace(origin + mean, directions, np.maximum(variances[::-1], 0.0))
+    return origin + mean, directions, np.maximum(variances[::-1], 0.0)
 
 
 def components_that_explain(variances: Floats) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -26,76 +28,45 @@ Columns = dict[str, list[Any]]  #: by name; the last one, `features`, has the fe
 _WIDTHS = {"time": 27, "from": 27, "to": 27, "device": 16, "verdict": 12, "row": 9}
 
 
-class JSONLines:
-    """One object per line; other forms change what a block looks like, and what comes before and after all."""
-
-    def __init__(self, out: IO[bytes]) -> None:
-        self.out, self.n_lines = out, 0
-
-    def write(self, columns: Columns) -> None:
-        """Write a block."""
-        names = tuple(columns)
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        self.out.write(self.encoded(rows))
-        self.n_lines += len(rows)
-
-    def encoded(self, rows: list[dict[str, Any]]) -> bytes:
-        """Return rows as text."""
-        return msgspec.json.Encoder().encode_lines(rows)
-
-    def close(self, summary: str) -> None:
-        """Write what comes after all."""
+# -- forms ---------------------------------------------------------------------------------------------------------
 
 
-class JSONArray(JSONLines):
-    """One array with an object per row."""
-
-    def encoded(self, rows: list[dict[str, Any]]) -> bytes:
-        """Return the elements of a block."""
-        start = b",\n  " if self.n_lines else b"[\n  "
-        return start + b",\n  ".join(map(msgspec.json.encode, rows)) if rows else b""
-
-    def close(self, summary: str) -> None:  # noqa: ARG002
-        """Close the array."""
-        self.out.write(b"\n]\n" if self.n_lines else b"[]\n")
+def _json_lines(columns: Columns, is_first: bool) -> bytes:  # noqa: ARG001
+    """Return one object per line."""
+    return msgspec.json.Encoder().encode_lines(_objects(columns))
 
 
-class CSVLines(JSONLines):
-    """A header, and a line per row; features as words."""
-
-    def write(self, columns: Columns) -> None:
-        """Write a block, the header before the first."""
-        features = [_in_words(one) for one in columns["features"]]
-        table = pa.table({**columns, "features": pa.array(features, pa.string())})
-        if table.num_rows and not self.n_lines:
-            self.out.write((",".join(columns) + "\n").encode())
-        if table.num_rows:
-            pa_csv.write_csv(table, self.out, pa_csv.WriteOptions(include_header=False))
-        self.n_lines += table.num_rows
+def _json_array(columns: Columns, is_first: bool) -> bytes:
+    """Return elements of one array of objects."""
+    return (b"[\n  " if is_first else b",\n  ") + b",\n  ".join(map(msgspec.json.encode, _objects(columns)))
 
 
-class TableLines(JSONLines):
-    """Columns of fixed width: a table that can be read while it grows."""
-
-    def write(self, columns: Columns) -> None:
-        """Write a block, the names before the first."""
-        widths = {name: _WIDTHS.get(name, 11) for name in columns if name != "features"}
-        lines = []
-        if not self.n_lines and columns["features"]:
-            lines.append("".join(f"{name:<{width}}" for name, width in widths.items()) + "features")
-        cells = [[f"{_cell(value):<{width}}" for value in columns[name]] for name, width in widths.items()]
-        cells.append([_in_words(one) for one in columns["features"]])
-        lines += ["".join(row).rstrip() for row in zip(*cells, strict=True)]
-        if lines:
-            self.out.write(("\n".join(lines) + "\n").encode())
-        self.n_lines += len(columns["features"])
-
-    def close(self, summary: str) -> None:
-        """Write what it comes to."""
-        self.out.write(f"{summary}\n".encode())
+def _objects(columns: Columns) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-FORMS: dict[str, type[JSONLines]] = {"table": TableLines, "csv": CSVLines, "jsonl": JSONLines, "json": JSONArray}
+def _csv(columns: Columns, is_first: bool) -> bytes:
+    """Return a line per row, after a header; features as words."""
+    features = pa.array([_in_words(one) for one in columns["features"]], pa.string())
+    lines = io.BytesIO()
+    pa_csv.write_csv(pa.table({**columns, "features": features}), lines, pa_csv.WriteOptions(include_header=False))
+    return (",".join(columns) + "\n").encode() * is_first + lines.getvalue()
+
+
+def _table(columns: Columns, is_first: bool) -> bytes:
+    """Return columns of fixed width: a table that can be read while it grows."""
+    widths = {name: _WIDTHS.get(name, 11) for name in columns if name != "features"}
+    names = "".join(f"{name:<{width}}" for name, width in widths.items()) + "features"
+    cells = [[f"{_cell(value):<{width}}" for value in columns[name]] for name, width in widths.items()]
+    cells.append([_in_words(one) for one in columns["features"]])
+    lines = ["".join(row).rstrip() for row in zip(*cells, strict=True)]
+    return ("\n".join([names] * is_first + lines) + "\n").encode()
+
+
+#: How rows are written; whether they are the first changes what comes before them.
+FORMS: dict[str, Callable[[Columns, bool], bytes]] = {
+    "table": _table, "csv": _csv, "jsonl": _json_lines, "json": _json_array,
+}  # fmt: skip
 
 
 # -- alarms grouped in time: what lasts for an hour is one event to an operator, not sixty ------------------------
@@ -170,9 +141,9 @@ class ScoreWriter:
     """Turns scored rows into lines: all rows, alarms only, or groups of alarms."""
 
     def __init__(self, shown: str, out: IO[bytes], alert_only: bool, gap: float | None) -> None:
-        self._form, self._out, self._alert_only = FORMS[shown](out), out, alert_only
+        self._shown, self._out, self._alert_only = shown, out, alert_only
         self._groups = None if gap is None else AlarmGroups(gap)
-        self.n_rows = self.n_alarms = self._n_groups = 0
+        self.n_rows = self.n_alarms = self._n_groups = self._n_lines = 0
 
     def write(self, scored: ScoredRows) -> None:
         """Write a block; a row that could not be scored has a line without a score."""
@@ -182,7 +153,7 @@ class ScoreWriter:
             self._group(scored)
         else:
             places = np.flatnonzero(scored.is_alarm) if self._alert_only else np.arange(len(scored.scores))
-            self._form.write(_columns(scored, places))
+            self._write(_columns(scored, places))
         self._out.flush()
 
     def _group(self, scored: ScoredRows) -> None:
@@ -205,14 +176,22 @@ class ScoreWriter:
             who = {"device": first.device} if first.device else {}
             peak = {"peak": worst.score, "p_value": worst.p_value}
             line = {**times, **who, **rows, **peak, "features": worst.features}
-            self._form.write({name: [value] for name, value in line.items()})
+            self._write({name: [value] for name, value in line.items()})
+
+    def _write(self, columns: Columns) -> None:
+        if n_lines := len(columns["features"]):
+            self._out.write(FORMS[self._shown](columns, not self._n_lines))
+            self._n_lines += n_lines
 
     def close(self) -> None:
         """Write groups that are still open, and the end."""
         self._show(self._groups.close() if self._groups is not None else [])
         rate = f" ({self.n_alarms / self.n_rows:.2%})" if self.n_rows else ""
         groups = f" in {self._n_groups} group(s)" if self._groups is not None else ""
-        self._form.close(f"{self.n_rows} row(s), {self.n_alarms} alarm(s){rate}{groups}")
+        if self._shown == "table":
+            self._out.write(f"{self.n_rows} row(s), {self.n_alarms} alarm(s){rate}{groups}\n".encode())
+        if self._shown == "json":
+            self._out.write(b"\n]\n" if self._n_lines else b"[]\n")
         self._out.flush()
 
 
@@ -291,7 +270,7 @@ class ScoreRequest(msgspec.Struct, frozen=True):
     explain_all: bool = False
     fill_missing: bool = False
     encoding: str = ""
-    format: str = "table"  #: one of `score_output.FORMS`
+    format: str = "table"  #: one of `FORMS`
     follow: bool = False  #: whether a capture file is still being written
     raw: str = ""  #: what samples of a receiver on standard input are: cu8, cs8, cs16, cf32
 

@@ -1,6 +1,7 @@
-"""Thresholds in two rounds: counts of all held-back scores, then each device's own threshold.
+"""What raises alarms, in rounds: thresholds from counts of held-back scores, and ranges from extremes of all rows.
 
-One round of counts is enough for everything that the fleet agrees on, so nobody can be lost in the middle of it.
+One round of counts is enough for everything that the fleet agrees on, so nobody can be lost in the middle of it; a
+second one has each device's own threshold.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.contribution import Contribution, Part
+from tolfl.core.contribution import HIGHEST, Contribution, Part
+from tolfl.detect.cell_scaling import Floats, measures_of, transformed
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, Recall, size_of
+from tolfl.detect.detector_stage import DetectorStage, Recall, flat, size_of
+from tolfl.detect.novelty import LONE, OWN_ROWS, Novelty
 from tolfl.detect.thresholds import (
     FEWEST_SCORES,
+    MOST_OWN_LEVELS,
     N_BINS,
     Counts,
     DeviceLimit,
@@ -28,9 +32,10 @@ from tolfl.detect.thresholds import (
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 _COUNT_ROUND = 0  #: then each device's own
-_OWN_LEVELS = 64
 _OWN_NUMBERS = 4  #: before a device's own limit: its scores, those above the fleet's, odd ones, whether it has its own
 _HELD_BACK, _TRAINING = "held-back rows", "training rows"
+MOST_OWN = 64  #: devices of a fleet in which there are ranges of single devices: they travel to all
+_ROWS_PER_ODD = 1000
 
 #: From rows to their scores.
 ScoreRows = Callable[[NDArray[np.floating]], NDArray[np.float32]]
@@ -131,7 +136,7 @@ class ThresholdRounds(DetectorStage):
         """Return counts in bins; then a few numbers for each device."""
         if round_index == _COUNT_ROUND:
             return {key: Shape("sum", "i8", N_BINS) for key in ("held-back", "training")}
-        own = Shape("sum", "f8", _OWN_NUMBERS + len(_FIELDS) + 2 * _OWN_LEVELS)
+        own = Shape("sum", "f8", _OWN_NUMBERS + len(_FIELDS) + 2 * MOST_OWN_LEVELS)
         sizes = {"sizes": Shape("sum", "i8", 2 * self.fleet.n_devices)}
         return {**{f"own/{device}": own for device in range(self.fleet.n_devices)}, **sizes}
 
@@ -150,7 +155,7 @@ _FIELDS = ("value", "n_scores", "n_odd", "n_above", "is_guaranteed", "median", "
 
 def _packed(device: DeviceLimit) -> NDArray[np.float64]:
     """Return a device's own threshold as numbers; levels are filled up with -1."""
-    numbers = np.full(_OWN_NUMBERS + len(_FIELDS) + 2 * _OWN_LEVELS, -1.0)
+    numbers = np.full(_OWN_NUMBERS + len(_FIELDS) + 2 * MOST_OWN_LEVELS, -1.0)
     own = device.own
     numbers[:_OWN_NUMBERS] = device.n_scores, device.n_above, device.n_odd, own is not None
     if own is not None:
@@ -179,3 +184,101 @@ def _unpacked(numbers: NDArray[np.float64], budget: float, is_held_back: bool) -
         n_at_least=tuple(n_at_least[is_level].tolist()),
     )
     return DeviceLimit(n_scores, n_above, n_odd, own)
+
+
+# -- ranges ---------------------------------------------------------------------------------------------------------
+
+
+class NoveltyRounds(DetectorStage):
+    """The ranges of all rows in two rounds: the extremes; then the second ones, and how many values are extreme.
+
+    Any device may be lost in any round.
+    """
+
+    rounds = 2
+    needs = "novelty/unit"
+
+    def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
+        super().__init__(fleet, spec)
+        self.measures = measures_of(fleet.columns)
+        self.has_own = fleet.n_devices <= MOST_OWN
+
+    def part(self, turn: Turn) -> dict[str, Part]:
+        """Return the extremes of a device, or its second ones and its own range."""
+        values = transformed(flat(turn.rows).astype(np.float64), self.measures)
+        if turn.round == 0:
+            low, high = np.fmin.reduce(values, initial=HIGHEST), np.fmax.reduce(values, initial=-HIGHEST)
+            return {"low": turn.total(low, "min"), "high": turn.total(high, "max")}
+        low, high = turn.state["novelty/low"], turn.state["novelty/high"]
+        second_low = np.fmin.reduce(np.where(values > low, values, np.nan), initial=HIGHEST)
+        second_high = np.fmax.reduce(np.where(values < high, values, np.nan), initial=-HIGHEST)
+        counts = np.concatenate([(values == low).sum(axis=0), (values == high).sum(axis=0)])
+        found = {
+            "low": turn.total(second_low, "min"),
+            "high": turn.total(second_high, "max"),
+            "counts": turn.total(counts.astype(np.int64)),
+        }
+        if self.has_own:
+            own = np.zeros((self.fleet.n_devices, 1 + 2 * values.shape[1]))
+            if len(values) >= OWN_ROWS:
+                own[turn.device] = np.concatenate([[1.0], *own_range(values, turn.state["novelty/unit"])])
+            found["own"] = turn.total(own.ravel())
+        return found
+
+    def apply(self, state: State, total: Contribution, closing: Closing) -> State:
+        """Return the state with the extremes, or with ranges that no single value makes."""
+        found = {key: part.vector for key, part in total.parts.items()}
+        if not {"low", "high"} <= found.keys():
+            return state
+        if closing.round == 0 or "novelty/high" not in state:
+            return {**state, "novelty/low": found["low"], "novelty/high": found["high"]}
+        if "counts" not in found:
+            return state
+        reach = LONE * state["novelty/unit"]
+        n_low, n_high = found["counts"].reshape(2, -1)
+        low, high = state["novelty/low"], state["novelty/high"]
+        is_lone_low, is_lone_high = (n_low < 2) & (found["low"] < HIGHEST), (n_high < 2) & (found["high"] > -HIGHEST)
+        low = np.where(is_lone_low, np.maximum(low, found["low"] - reach), low)
+        high = np.where(is_lone_high, np.minimum(high, found["high"] + reach), high)
+        own = {"novelty/own-ranges": found["own"]} if "own" in found else {}
+        return {**state, "novelty/low": low, "novelty/high": high, **own}
+
+    def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
+        """Return extremes, counts, and a place for the range of each device."""
+        n_features = self.fleet.n_features
+        found = {"low": Shape("min", "f8", n_features), "high": Shape("max", "f8", n_features)}
+        if round_index:
+            found["counts"] = Shape("sum", "i8", 2 * n_features)
+            if self.has_own:
+                found["own"] = Shape("sum", "f8", self.fleet.n_devices * (1 + 2 * n_features))
+        return found
+
+    def novelty(self, state: State, names: Sequence[str]) -> Novelty | None:
+        """Return the ranges that a state holds; None: there are none."""
+        if "novelty/high" not in state:
+            return None
+        low, high, own = state["novelty/low"], state["novelty/high"], {}
+        if "novelty/own-ranges" in state:
+            ranges = state["novelty/own-ranges"].reshape(self.fleet.n_devices, -1)
+            own = {
+                name: (one[1 : 1 + len(low)], one[1 + len(low) :])
+                for name, one in zip(names, ranges, strict=True)
+                if one[0] == 1.0
+            }
+            if self.fleet.n_devices == 1 and own:
+                low, high = own[names[0]]
+        return Novelty(self.measures, state["novelty/unit"], low, high, own)
+
+
+def own_range(values: Floats, unit: Floats) -> tuple[Floats, Floats]:
+    """Return the range of one device's transformed rows."""
+    n_odd = len(values) // _ROWS_PER_ODD if len(values) > _ROWS_PER_ODD else 0
+    n = np.isfinite(values).sum(axis=0)
+    ordered = np.sort(np.where(np.isfinite(values), values, np.inf), axis=0)
+    place = np.arange(values.shape[1])
+    low, second_low = (ordered[np.minimum(rank, np.maximum(n - 1, 0)), place] for rank in (n_odd, n_odd + 1))
+    high, second_high = (ordered[np.maximum(n - 1 - rank, 0), place] for rank in (n_odd, n_odd + 1))
+    if not n_odd:
+        low, high = np.maximum(low, second_low - LONE * unit), np.minimum(high, second_high + LONE * unit)
+    is_there = n > 0
+    return np.where(is_there, low, HIGHEST), np.where(is_there, high, -HIGHEST)

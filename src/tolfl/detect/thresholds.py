@@ -39,7 +39,7 @@ _HIGHEST = int(np.float32(2.0**64).view(np.uint32)) >> _SHIFT
 N_BINS = _HIGHEST - _LOWEST + 1
 
 FEWEST_SCORES = 4  #: of fewer, nothing can be said
-_MOST_OWN_LEVELS = 64  #: of a device's own p-values
+MOST_OWN_LEVELS = 64  #: of a device's own p-values
 
 
 def bins_of(scores: ArrayLike) -> NDArray[np.int64]:
@@ -247,7 +247,7 @@ def device_limit(counts: Counts, fleet: Limit, is_held_back: bool = True) -> Dev
     return DeviceLimit(n_scores, n_above, n_odd, None if own.is_extrapolated else thinned(own))
 
 
-def thinned(limit: Limit, most: int = _MOST_OWN_LEVELS) -> Limit:
+def thinned(limit: Limit, most: int = MOST_OWN_LEVELS) -> Limit:
     """Return a limit with fewer levels: exact at the threshold, elsewhere p-values may be a little too high."""
     if len(limit.levels) <= most or limit.is_extrapolated:
         return limit

@@ -68,14 +68,14 @@ class CellStage(DetectorStage):
             return state
         return {key.removeprefix(self.prefix): array for key, array in state.items() if key.startswith(self.prefix)}
 
-    def with_part(self, state: State, **arrays: NDArray[Any]) -> State:
-        """Return the state with further arrays of this pass; `__` stands for a slash."""
-        return {**state, **{self.prefix + name.replace("__", "/"): array for name, array in arrays.items()}}
+    def with_part(self, state: State, arrays: State) -> State:
+        """Return the state with further arrays of this pass."""
+        return {**state, **{self.prefix + name: array for name, array in arrays.items()}}
 
     def with_no_words(self, state: State) -> State:
         """Return the state with no word counted."""
         counts = np.zeros(len(self.words) * N_COUNTS, np.int64)
-        return self.with_part(state, words__columns=self.words, words__counts=counts)
+        return self.with_part(state, {"words/columns": self.words, "words/counts": counts})
 
     def rows_of(self, turn: Turn) -> Rows:
         """Return the rows of a device that train in this pass."""
@@ -168,7 +168,7 @@ class WordCounts(CellStage):
         """Return the state with the counts."""
         if "words" not in total.parts:
             return state
-        return self.with_part(state, words__counts=total.parts["words"].vector)
+        return self.with_part(state, {"words/counts": total.parts["words"].vector})
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the counts alone."""
@@ -191,7 +191,7 @@ class CellScalingRounds(CellStage):
     def start(self, state: State) -> State:
         """Return the state with no bit of a median known."""
         state = state if f"{self.prefix}words/counts" in state else self.with_no_words(state)
-        return self.with_part(state, prefixes=np.zeros(self.fleet.n_features, np.int64))
+        return self.with_part(state, {"prefixes": np.zeros(self.fleet.n_features, np.int64)})
 
     def is_ready(self, state: State, round_index: int) -> bool:  # noqa: ARG002
         """Return whether columns of words, if any, have been counted."""
@@ -245,19 +245,21 @@ class CellScalingRounds(CellStage):
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
         """Return the state with more bits of the medians, or with the scaling."""
         found = {key: part.vector for key, part in total.parts.items()}
-        part, n_features = self.part_of(state), self.fleet.n_features
         if closing.round < _MEDIAN_ROUNDS:
-            prefixes = part["prefixes"] << _BITS_PER_ROUND
-            if "medians" in found:
-                counts = found["medians"].reshape(n_features, 2 + _BINS)
-                prefixes += _median_bins(counts)
-            if closing.round + 1 < _MEDIAN_ROUNDS:
-                return self.with_part(state, prefixes=prefixes)
-            median = from_keys(prefixes.astype(np.uint32)).astype(np.float64)
-            known = {key: one for key, one in state.items() if key != f"{self.prefix}prefixes"}
-            return self.with_part(known, scaling__median=np.where(np.isfinite(median), median, 0.0))
-        if not {"counts", "logs", "low", "high", "sizes"} <= found.keys():
-            return state
+            return self._with_bits(state, found.get("medians"), closing.round + 1 == _MEDIAN_ROUNDS)
+        return self._with_spread(state, found) if {"counts", "logs", "low", "high", "sizes"} <= found.keys() else state
+
+    def _with_bits(self, state: State, counts: NDArray[np.int64] | None, are_last: bool) -> State:
+        prefixes = self.part_of(state)["prefixes"] << _BITS_PER_ROUND
+        if counts is not None:
+            prefixes += _median_bins(counts.reshape(-1, 2 + _BINS))
+        if not are_last:
+            return self.with_part(state, {"prefixes": prefixes})
+        median = from_keys(prefixes.astype(np.uint32)).astype(np.float64)
+        known = {key: one for key, one in state.items() if key != f"{self.prefix}prefixes"}
+        return self.with_part(known, {"scaling/median": np.where(np.isfinite(median), median, 0.0)})
+
+    def _with_spread(self, state: State, found: State) -> State:
         n, moved = found["counts"].reshape(2, -1)
         geometric = exp(found["logs"] / _LOG_GRID / np.maximum(moved, 1))
         spread = np.where(moved > 0, SIGMA * geometric * np.sqrt(moved / np.maximum(n, 1)), 0.0)
@@ -268,16 +270,16 @@ class CellScalingRounds(CellStage):
         if self.measures is not None:
             spread = np.maximum(spread, noise_of(self.measures))
             unit = units_of(self.measures, geometric, moved / np.maximum(n, 1))
-            measured = {f"{self.prefix}scaling/measures": self.measures, f"{self.prefix}novelty/unit": unit}
-        median = np.where(is_one & is_there, found["low"], part["scaling/median"])
-        return self.with_part(
-            {**state, "sizes": found["sizes"], **measured},
-            scaling__median=median,
-            scaling__spread=spread,
-            scaling__low=np.where(is_there, found["low"], median),
-            scaling__high=np.where(is_there, found["high"], median),
-            scaling__n=n.max(keepdims=True),
-        )
+            measured = {"scaling/measures": self.measures, "novelty/unit": unit}
+        median = np.where(is_one & is_there, found["low"], self.part_of(state)["scaling/median"])
+        scaling = {
+            "scaling/median": median,
+            "scaling/spread": spread,
+            "scaling/low": np.where(is_there, found["low"], median),
+            "scaling/high": np.where(is_there, found["high"], median),
+            "scaling/n": n.max(keepdims=True),
+        }
+        return self.with_part({**state, "sizes": found["sizes"]}, {**measured, **scaling})
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return counts for medians, or sums and extremes for each column."""
@@ -328,9 +330,8 @@ class CellRounds(CellStage):
         part = self.part_of(state)
         if "scaling/n" not in part or "prior/counts" in state:
             return state
-        return self.with_part(
-            state, cells__centres=np.zeros(self.fleet.n_features, np.float32), cells__counts=part["scaling/n"].copy()
-        )
+        centre = np.zeros(self.fleet.n_features, np.float32)
+        return self.with_part(state, {"cells/centres": centre, "cells/counts": part["scaling/n"].copy()})
 
     def splits(self, round_index: int) -> bool:
         """Return whether cells are split after a round."""
@@ -373,7 +374,8 @@ class CellRounds(CellStage):
             n_wanted = min(self.most, max(1, int(part["scaling/n"][0]) // ROWS_PER_CELL))
             centres, counts = split_cells(centres, counts, sums, n_wanted)
         # On their grid, centres lose nothing in single precision.
-        return self.with_part(state, cells__centres=centres.ravel().astype(np.float32), cells__counts=counts)
+        centres = centres.ravel().astype(np.float32)
+        return self.with_part(state, {"cells/centres": centres, "cells/counts": counts})
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:
         """Return counts and sums for each cell; before a split, squares too."""
@@ -439,14 +441,14 @@ class ScatterRound(CellStage):
             scatter, n = (scatter + before, n + n_before) if is_new else (before, n_before)
         is_constant = part["scaling/spread"] == 0
         root = root_of(full(scatter, n_features), n, is_constant)
-        return self.with_part(
-            state,
-            cells__centres=centres[kept].ravel().astype(np.float32),
-            cells__counts=counts[kept],
-            scatter=scatter,
-            scatter__n=np.array([n]),
-            root=root[np.triu_indices(n_features)].astype(np.float32),
-        )
+        model = {
+            "cells/centres": centres[kept].ravel().astype(np.float32),
+            "cells/counts": counts[kept],
+            "scatter": scatter,
+            "scatter/n": np.array([n]),
+            "root": root[np.triu_indices(n_features)].astype(np.float32),
+        }
+        return self.with_part(state, model)
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the upper half of the products, and one count for each cell."""
@@ -479,7 +481,7 @@ class CutRound(CellStage):
             return state
         counts = np.cumsum(total.parts["scores"].vector)
         rank = int(np.ceil((1 - self.spec.trim) * counts[-1]))
-        return self.with_part(state, cut=np.array([top_of(int(np.searchsorted(counts, rank)))], np.float32))
+        return self.with_part(state, {"cut": np.array([top_of(int(np.searchsorted(counts, rank)))], np.float32)})
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the counts alone."""

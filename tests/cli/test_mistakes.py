@@ -97,6 +97,8 @@ MISTAKES = [
     (f"compare {SIX} --out used --resume", 2, "give --out and --resume alone"),
     ("reproduce tables", 2, "unknown experiment 'tables'; choose one of: clean, client, server"),
     ("reproduce clean --data mars", 2, "unknown data set of this experiment 'mars'"),
+    ("reproduce all --quick --data comms-ml,mars", 2, "unknown data set of this experiment 'mars'"),
+    ("reproduce communication --page empty.csv", 2, "--page goes with render, once results are stored"),
     (
         "reproduce liars --data cifar-10",
         2,

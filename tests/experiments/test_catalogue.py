@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,11 @@ def test_every_row_names_its_specification_and_stored_rows_give_the_same_report(
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        ("summary.json", '"messages"', '"parcels"', "another version of tolfl, without 'messages'; delete it"),
+        ("summary.json", '"messages"', '"parcels"', r"another version of tolfl \(KeyError\('messages'\)\); delete it"),
         ("summary.json", "{", "", "cannot be read .* delete it to compute it again"),
+        ("summary.json", '"bytes": ', '"bytes": "many", "n": ', "is damaged, or of another version of tolfl"),
+        ("summary.json", '"scheme"', '"repetitions": [1, 2], "scheme"', "has 2 of 1 repetitions; delete it"),
+        ("summary.json", '"scheme"', '"repetitions": 3, "scheme"', "cannot be read .* delete it"),
         ("spec.toml", "rounds =", "epochs =", "cannot be read .*unknown key 'epochs'.* delete it"),
         ("records.jsonl", '"kind":"run_started"', '"kind":"begun"', "records.jsonl.*begun"),
     ],
@@ -87,6 +91,33 @@ def test_a_cache_of_another_version_is_one_sentence_and_stays(
         (folder / name).write_text(before)
 
 
+@pytest.mark.parametrize("n_lines", [0, 1, 5])
+def test_records_that_were_cut_off_are_named_and_never_counted(n_lines: int, store_of_one: Path) -> None:
+    (path,) = store_of_one.glob("blobs-sbt-*/records.jsonl")
+    before = path.read_text()
+    path.write_text("".join(before.splitlines(keepends=True)[:n_lines]))
+    try:
+        with pytest.raises(TolFLError, match="lacks the end of its run; delete it to compute it again"):
+            computed("communication", store_of_one)
+    finally:
+        path.write_text(before)
+
+
+def test_a_mistake_in_an_experiments_own_rows_is_not_blamed_on_the_cache(tmp_path: Path) -> None:
+    broken = replace(EXPERIMENTS["communication"], rows=lambda job, repetitions: [{}["nothing"]])
+    with pytest.raises(KeyError, match="nothing"):
+        list(RunningExperiment(broken, Options(broken.data, cache=tmp_path)))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_data_sets_that_are_asked_for_are_run_quick_or_not(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for data in experiment.data:
+        for quick in (False, True):
+            jobs = experiment.jobs(Options([data], quick), [])
+            assert {job.spec.data for job in jobs} == {data}
+
+
 @pytest.fixture(scope="module")
 def stored(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
@@ -105,6 +136,7 @@ def edited(stored: Path, folder: Path, old: str, new: str) -> Path:
     ("old", "new", "words"),
     [
         ('"rows": 5', '"rows": ', "holds no results that can be read"),
+        ('"machine"', '"motor"', "holds no results that can be read .'machine'."),
         ('"schema": 2', '"schema": 1', "has schema 1; this version reads 2, so compute it again"),
         ('"rounds":5', '"rounds":6', "was edited by hand: job .* has not the specification it names"),
         ('"job":"', '"job":"0', "was edited by hand: job 0.* has not the specification it names"),
@@ -112,7 +144,7 @@ def edited(stored: Path, folder: Path, old: str, new: str) -> Path:
         ('"n_devices":10,', "", "was edited by hand: its rows are not those that were computed"),
         ('"bytes":3576960.0', '"bytes":3576961.0', "was edited by hand: its rows are not those that were computed"),
     ],
-    ids=["torn", "schema", "specification", "job", "unknown-field", "column", "number"],
+    ids=["torn", "origin", "schema", "specification", "job", "unknown-field", "column", "number"],
 )
 def test_a_results_file_that_was_edited_is_named_and_left_as_it_is(
     stored: Path, tmp_path: Path, old: str, new: str, words: str

@@ -295,6 +295,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if experiment == "render":
         _render(folder, page or [])
         return
+    if page:
+        raise SpecError("--page goes with render, once results are stored: tolfl reproduce render --out ... --page ...")
     from tolfl.cli.progress import follow
     from tolfl.experiments.catalogue import RunningExperiment, chosen_experiments
     from tolfl.experiments.experiment import Options
@@ -330,16 +332,10 @@ def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Exper
     """Return the data sets of each experiment; of `all`, those that have none of the named ones are left out."""
     from tolfl.experiments.paper.setups import available_data
 
-    found: dict[Experiment, list[str]] = {}
-    not_there: dict[str, str] = {}
-    for one in chosen:
-        named = data
-        if data != "all" and len(chosen) > 1:
-            named = ",".join(name for name in data.split(",") if name.strip() in one.data)
-        names, missing = available_data(named, one.data, data_dir)
-        not_there |= missing
-        if names:
-            found[one] = names
+    known = dict.fromkeys(name for one in chosen for name in one.data)
+    names, not_there = available_data(data, list(known), data_dir)
+    of_each = {one: [name for name in one.data if name in names] for one in chosen}
+    found = {one: own for one, own in of_each.items() if own}
     for name, why in not_there.items():
         typer.echo(f"tolfl: without {name}: {why}", err=True)
     if not found:

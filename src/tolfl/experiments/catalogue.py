@@ -71,26 +71,27 @@ class RunningExperiment:
         while new := [job for job in self._jobs() if (job.key, job.label) not in known]:
             known |= {(job.key, job.label) for job in new}
             self._sweep = sweep = Sweep(new, self.options.cache)
+            stored = {job.key for job in new if sweep.is_finished(job)}
             executor, _, address = self.options.executor.partition(":")
             yield from compute_on_ray(sweep, address) if executor == "ray" else sweep
             self.computing_s += sweep.computing_s
             for job in new:
-                self._add(job, sweep)
+                self._add(job, sweep, job.key in stored)
         self.seconds = time.perf_counter() - started
 
     def _jobs(self) -> list[Job]:
         jobs = self.experiment.jobs(self.options, self.rows)
         return [Job(job.label, located(job.spec, self.options.data_dir), job.tags, job.folder) for job in jobs]
 
-    def _add(self, job: Job, sweep: Sweep) -> None:
+    def _add(self, job: Job, sweep: Sweep, is_stored: bool) -> None:
         repetitions = sweep.results[job.key]
         try:
             self.rows += self.experiment.rows(job, repetitions)
-        except KeyError as error:  # a summary in the cache that lacks a number
-            if sweep.store is None:
+        except (LookupError, TypeError, ValueError, StopIteration) as error:
+            if sweep.store is None or not is_stored:
                 raise
-            problem = f"was computed by another version of tolfl, without {error}; delete it to compute it again"
-            raise RunDirectoryError(sweep.store / job.name, problem) from None
+            problem = f"is damaged, or of another version of tolfl ({error!r}); delete it to compute it again"
+            raise RunDirectoryError(sweep.store / job.name, problem) from error
         for one in repetitions:
             self.specs[one.key] = job.spec if one.key == job.key else one.spec
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Raise it when rows change their meaning.
 SCHEMA = 2
+#: What every results file says of where its rows come from.
+_NEEDED = ("command", "is_quick", "seconds_computing", "machine", "specs")
 _BLOCK = re.compile(r"(<!-- results: (?P<name>[a-z-]+) (?P<what>[a-z0-9]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -207,7 +209,7 @@ def read_results(path: Path) -> dict[str, Any]:
     """Return a results file: its rows, and where they come from; one that does not fit together is refused."""
     try:
         content: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-        rows, schema = content["rows"], content["schema"]
+        rows, schema, *_ = [content[name] for name in ("rows", "schema", *_NEEDED)]
     except (OSError, msgspec.DecodeError, KeyError, TypeError) as error:
         raise RunDirectoryError(path, f"holds no results that can be read ({error})") from None
     if schema != SCHEMA:

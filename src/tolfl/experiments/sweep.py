@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 from filelock import BaseFileLock, FileLock, Timeout
 
-from tolfl.core.errors import DivergedError, RunDirectoryError, SpecError
-from tolfl.core.records import AnyRecord
+from tolfl.core.errors import DivergedError, RunDirectoryError
+from tolfl.core.records import AnyRecord, RunEnded, Scored
 from tolfl.core.spec import LinkModel, RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.learners.layouts import failure_plan, is_plain
@@ -113,7 +113,12 @@ class Repetition:
     @cached_property
     def records(self) -> Sequence[AnyRecord]:
         """What happened, in order."""
-        return read_records(self._records) if isinstance(self._records, Path) else self._records
+        if not isinstance(self._records, Path):
+            return self._records
+        found = read_records(self._records)
+        if not found or not isinstance(found[-1], RunEnded | Scored):
+            raise RunDirectoryError(self._records, "lacks the end of its run; delete it to compute it again")
+        return found
 
 
 class Sweep:
@@ -289,9 +294,12 @@ def read_finished(store: Path, job: Job) -> list[Repetition] | None:
         if spec_hash(RunSpec.from_file(folder / "spec.toml")) != job.key:
             return None
         summary: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-        summaries = summary.get("repetitions") or [summary]
-    except (OSError, msgspec.DecodeError, AttributeError, SpecError) as error:
+        summaries = list(summary.get("repetitions") or [summary])
+    except (OSError, msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:
         raise RunDirectoryError(folder, f"cannot be read ({error}); delete it to compute it again") from None
+    if len(summaries) != job.spec.repetitions:
+        problem = f"has {len(summaries)} of {job.spec.repetitions} repetitions; delete it to compute it again"
+        raise RunDirectoryError(folder, problem)
     return [
         Repetition(job.spec.repetition(index), job.key, found, _folder(folder, job.spec, index) or ())
         for index, found in enumerate(summaries)

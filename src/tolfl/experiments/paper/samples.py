@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
-from tolfl.core.spec import DatasetSpec, RunSpec
+from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
 from tolfl.datasets.public_files import CLASS_NAMES
 from tolfl.datasets.scaling import Moments, Scaler
@@ -54,12 +53,9 @@ _SHOWN_READINGS = 50  #: more would be a thicket
 
 
 def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
-    """Return one job per data set; quick: a hundred windows per region of Comms-ML, and no pictures."""
-    generated = RunSpec().comms_ml
-    if options.quick:
-        generated = msgspec.structs.replace(generated, windows_per_region=_QUICK_WINDOWS)
-    names = ["comms-ml"] if options.quick else options.data
-    return [Job(name, RunSpec(scheme="mean-vector", data=name, comms_ml=generated)) for name in names]
+    """Return one job per data set; quick: a hundred windows per region of Comms-ML."""
+    generated = CommsMLSettings(windows_per_region=_QUICK_WINDOWS) if options.quick else CommsMLSettings()
+    return [Job(name, RunSpec(scheme="mean-vector", data=name, comms_ml=generated)) for name in options.data]
 
 
 def sample_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any]]:

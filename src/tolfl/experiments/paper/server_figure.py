@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, draw_band, new_figure
 from tolfl.core.records import Evaluated
-from tolfl.core.spec import BlobsSpec, DatasetSpec, RunSpec
+from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.result_rows import Row, mean_sd, named, where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_QUICK = RunSpec(data="blobs", rounds=20, repetitions=2, blobs=BlobsSpec(samples_per_device=60))
 #: 1,000 pictures keep it to minutes. The paper says "MNIST" in its text and Fashion-MNIST in its tables: both.
 _FEW = DatasetSpec(max_train=1000, max_test=1000)
 _SPECS = {
@@ -35,6 +34,10 @@ _SPECS = {
     "mnist": RunSpec(data="mnist", rounds=100, repetitions=5, dataset=_FEW),
 }
 
+_QUICK: dict[str, Any] = {
+    **{"rounds": 20, "repetitions": 2, "comms_ml": CommsMLSettings(windows_per_region=100)},
+    "dataset": DatasetSpec(max_train=300, max_test=300),
+}
 #: Scheme and what follows the loss of the server; the paper's own curves first.
 CURVES = (("fl", "isolate"), ("sbt", "elect"), ("tol-fl", "elect"), ("tol-fl", "drop"), ("fl", "freeze"))
 _NAMES = {
@@ -57,7 +60,8 @@ _STYLES = {
 def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
     """Return every curve of every data set; rounds before the failure are trained once."""
     found = []
-    for spec in [_QUICK] if options.quick else [_SPECS[name] for name in options.data]:
+    for name in options.data:
+        spec = msgspec.structs.replace(_SPECS[name], **_QUICK if options.quick else {})
         for scheme, policy in CURVES:
             # Slow to detect a failure: else the survivors drop the server's last model while it is on its way.
             fields: dict[str, Any] = {"fail": f"device:0@{spec.rounds // 2}", "timing": "wireless", "evaluate_every": 1}

@@ -20,7 +20,7 @@ import numpy as np
 
 from tolfl.core.plot_style import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw_band, new_figure
 from tolfl.core.records import Evaluated, RoundClosed
-from tolfl.core.spec import BlobsSpec, DatasetSpec, LinkModel, RunSpec
+from tolfl.core.spec import CommsMLSettings, DatasetSpec, LinkModel, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.result_rows import Row, mean_sd, named, scheme_label, where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
@@ -35,7 +35,7 @@ _UPLINKS = ("serial", "parallel")
 #: ten times as slow, training dominates.
 _SECONDS_PER_SAMPLE = (LinkModel().seconds_per_sample, 10 * LinkModel().seconds_per_sample)
 _SPEC = RunSpec(rounds=100, repetitions=5, evaluate_every=1)
-_QUICK = RunSpec(data="blobs", rounds=30, repetitions=2, evaluate_every=1, blobs=BlobsSpec(samples_per_device=60))
+_QUICK = RunSpec(rounds=30, repetitions=2, evaluate_every=1, comms_ml=CommsMLSettings(windows_per_region=100))
 #: As many samples as the devices of one region each have: four, three and three devices share a region's samples.
 _DEALT_OUT = DatasetSpec(partition="iid", sizes=(540.0,) * 4 + (720.0,) * 6)
 WITHIN = 1.05  #: the paper's 5 %

@@ -104,7 +104,9 @@ def test_records_that_were_cut_off_are_named_and_never_counted(n_lines: int, sto
 
 
 def test_a_mistake_in_an_experiments_own_rows_is_not_blamed_on_the_cache(tmp_path: Path) -> None:
-    broken = replace(EXPERIMENTS["communication"], rows=lambda job, repetitions: [{}["nothing"]])
+    broken = replace(
+        EXPERIMENTS["communication"], rows=lambda job, repetitions: [dict[str, dict[str, object]]()["nothing"]]
+    )
     with pytest.raises(KeyError, match="nothing"):
         list(RunningExperiment(broken, Options(broken.data, cache=tmp_path)))
 

@@ -20,7 +20,17 @@ from tolfl.core.spec import RunSpec
 from tolfl.experiments.comparison import COMPARED_POLICIES, alone_job, scheme_jobs
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.setups import SETUPS
-from tolfl.experiments.result_rows import Method, Row, by_split, mean_spreads, named, plain_rows, rows_of, where
+from tolfl.experiments.result_rows import (
+    Method,
+    Row,
+    by_split,
+    mean_spreads,
+    models_in_use,
+    named,
+    plain_rows,
+    rows_of,
+    where,
+)
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.significance import differences, interval
 from tolfl.experiments.sweep import Job, Repetition
@@ -264,7 +274,10 @@ def _table(variation: Variation, rows: Sequence[Row]) -> Table:
     """Return one line per value, one column per method; of one value, one line per method."""
     methods, values = shown_methods(rows), named(rows, "varied")
     if len(values) == 1:
-        of_methods = [(method.label, mean_spreads(by_split(rows, method)), _in_use(rows, method)) for method in methods]
+        of_methods = [
+            (m.label, mean_spreads(by_split(rows, m)), models_in_use(where(rows, scheme=m.scheme, policy=m.policy)))
+            for m in methods
+        ]
         one_value = ("method", f"{variation.setting}: {values[0]}", "models in use")
         return Table(variation.title, one_value, tuple(of_methods), _NOTES)
     lines: list[tuple[str, ...]] = [
@@ -275,12 +288,6 @@ def _table(variation: Variation, rows: Sequence[Row]) -> Table:
         lines.append(("mean", *(mean_spreads(by_split(whole, method)) for method in methods)))
     columns = (variation.setting, *(method.label for method in methods))
     return Table(variation.title, columns, tuple(lines), _NOTES)
-
-
-def _in_use(rows: Sequence[Row], method: Method) -> str:
-    own = where(rows, scheme=method.scheme, policy=method.policy)
-    used = [row["clusters_in_use"] for row in own if row["clusters_in_use"] is not None]
-    return f"{'-'.join(map(str, sorted({min(used), max(used)})))} of {own[0]['clusters']}" if used else "1"
 
 
 def _verdicts(variation: Variation, rows: Sequence[Row]) -> list[Verdict]:

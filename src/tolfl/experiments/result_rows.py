@@ -126,3 +126,17 @@ def mean_spreads(units: Units) -> str:
     over_seeds = f"/{statistics.fmean(inside) ** 0.5:.3f}" if inside else ""
     spread = f" ±{over_splits}{over_seeds}" if over_splits != "-" or over_seeds else ""
     return f"{statistics.fmean(means):.3f}{spread}"
+
+
+def models_in_use(rows: Sequence[Row]) -> str:
+    """Return how many models of how many were in use in the last round, as text; a dash where there is no run.
+
+    >>> models_in_use([{"clusters_in_use": used, "clusters": 3} for used in (1, 2)])
+    '1 to 2 of 3; one model in 1 of 2 runs'
+    """
+    finished = [row for row in rows if row["clusters"] is not None]
+    used = [row["clusters_in_use"] for row in finished if row["clusters_in_use"] is not None]
+    if not used:
+        return "1" if finished else "-"
+    ones = f"; one model in {used.count(1)} of {len(used)} runs" if 1 in used else ""
+    return f"{' to '.join(map(str, sorted({min(used), max(used)})))} of {finished[0]['clusters']}{ones}"

@@ -20,7 +20,17 @@ from tolfl.experiments.comparison import alone_job, scheme_jobs
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published_auroc
 from tolfl.experiments.paper.setups import SETUPS
-from tolfl.experiments.result_rows import Method, Row, Units, by_split, mean_spreads, plain_rows, rows_of, where
+from tolfl.experiments.result_rows import (
+    Method,
+    Row,
+    Units,
+    by_split,
+    mean_spreads,
+    models_in_use,
+    plain_rows,
+    rows_of,
+    where,
+)
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.significance import differences, holm, interval, sign_flip_p
 from tolfl.experiments.sweep import Job, Repetition
@@ -127,19 +137,12 @@ def _cell(scenario: str, units: Units, data: str, method: Method) -> str:
 
 
 def _models_in_use(rows: Sequence[Row], names: Sequence[str]) -> Table:
-    lines = []
-    for scheme in _CLUSTERED:
-        cells = []
-        for name in names:
-            own = where(rows, scheme=scheme, data=name)
-            used = [row["clusters_in_use"] for row in own if row["clusters_in_use"] is not None]
-            few = f"{min(used)}" if used and min(used) == max(used) else f"{min(used)} to {max(used)}" if used else "-"
-            ones = f"; one model in {used.count(1)} of {len(used)} runs" if 1 in used else ""
-            cells.append(f"{few} of {own[0]['clusters']}{ones}" if used else "-")
-        lines.append((scheme, *cells))
+    lines = tuple(
+        (scheme, *(models_in_use(where(rows, scheme=scheme, data=name)) for name in names)) for scheme in _CLUSTERED
+    )
     notes = ("With one model in use, a scheme of several models is federated averaging by another name.",)
     columns = ("method", *(SETUPS[name].title for name in names))
-    return Table("Models in use in the last round", columns, tuple(lines), notes)
+    return Table("Models in use in the last round", columns, lines, notes)
 
 
 def _in_detail(scenario: str, rows: Sequence[Row], data: str) -> Table:

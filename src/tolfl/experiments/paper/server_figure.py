@@ -38,22 +38,13 @@ _QUICK: dict[str, Any] = {
     **{"rounds": 20, "repetitions": 2, "comms_ml": CommsMLSettings(windows_per_region=100)},
     "dataset": DatasetSpec(max_train=300, max_test=300),
 }
-#: Scheme and what follows the loss of the server; the paper's own curves first.
-CURVES = (("fl", "isolate"), ("sbt", "elect"), ("tol-fl", "elect"), ("tol-fl", "drop"), ("fl", "freeze"))
-_NAMES = {
-    ("fl", "isolate"): "FL, each device alone",
-    ("sbt", "elect"): "SBT",
-    ("tol-fl", "elect"): "Tol-FL, elect",
-    ("tol-fl", "drop"): "Tol-FL, drop",
-    ("fl", "freeze"): "FL, training stops",
-}
-#: Colour, line, width; the paper's own curves are the thick ones.
-_STYLES = {
-    ("fl", "isolate"): (VERMILION, "-", 2.0),
-    ("sbt", "elect"): (GREEN, "-", 2.0),
-    ("tol-fl", "elect"): (BLUE, "--", 1.3),
-    ("tol-fl", "drop"): (PURPLE, "-.", 1.3),
-    ("fl", "freeze"): (ORANGE, ":", 1.4),
+#: Scheme and what follows the server's loss: name, colour, line and width; the paper's own curves first, and thick.
+CURVES = {
+    ("fl", "isolate"): ("FL, each device alone", VERMILION, "-", 2.0),
+    ("sbt", "elect"): ("SBT", GREEN, "-", 2.0),
+    ("tol-fl", "elect"): ("Tol-FL, elect", BLUE, "--", 1.3),
+    ("tol-fl", "drop"): ("Tol-FL, drop", PURPLE, "-.", 1.3),
+    ("fl", "freeze"): ("FL, training stops", ORANGE, ":", 1.4),
 }
 
 
@@ -117,29 +108,29 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
     )
 
 
-def _curves(rows: Sequence[Row], curve: tuple[str, str]) -> list[list[float]]:
-    """Return a curve's losses, seed by seed."""
-    return [row["losses"] for row in where(rows, scheme=curve[0], policy=curve[1])]
+def _curve(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:
+    """Return a curve's rows, one per seed."""
+    return where(rows, scheme=curve[0], policy=curve[1])
 
 
-def _ends(rows: Sequence[Row], curve: tuple[str, str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _ends(rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a curve's losses at the failure and in the end, one per seed."""
-    at_failure, curves = rows[0]["failed_after"] - 1, _curves(rows, curve)
-    return np.array([losses[at_failure] for losses in curves]), np.array([losses[-1] for losses in curves])
+    ends = np.array([(row["losses"][row["failed_after"] - 1], row["losses"][-1]) for row in rows])
+    return ends[:, 0], ends[:, 1]
 
 
 def _table(rows: Sequence[Row]) -> Table:
     shown = []
     for name in named(rows, "data"):
         of_data = where(rows, data=name)
-        _, sbt = _ends(of_data, ("sbt", "elect"))
-        for curve in CURVES:
-            at_failure, last = _ends(of_data, curve)
-            own = where(of_data, scheme=curve[0], policy=curve[1])
+        _, sbt = _ends(_curve(of_data, ("sbt", "elect")))
+        for curve, (label, *_) in CURVES.items():
+            own = _curve(of_data, curve)
+            at_failure, last = _ends(own)
             by_device = [loss for row in own for loss in row["last_losses_by_device"].values()]
             extremes = f"{min(by_device):.3f} to {max(by_device):.3f}"
             layout = f" (k = {of_data[0]['k']})" if curve[0] == "tol-fl" else ""
-            cells = (name, _NAMES[curve] + layout, mean_sd(at_failure), mean_sd(last), extremes)
+            cells = (name, label + layout, mean_sd(at_failure), mean_sd(last), extremes)
             shown.append((*cells, mean_sd(last - sbt, "+.3f")))
     first = rows[0]
     n_seeds = len({row["seed"] for row in rows})
@@ -154,7 +145,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
     name = rows[0]["data"]
-    (_, alone), (before, sbt), (_, elect), (_, drop), (_, frozen) = (_ends(rows, curve) for curve in CURVES)
+    (_, alone), (before, sbt), (_, elect), (_, drop), (_, frozen) = (_ends(_curve(rows, curve)) for curve in CURVES)
     largest = float(np.abs(elect - sbt).max())
     return [
         _below(f"{name}: together (SBT) the loss ends below that of devices alone", sbt - alone),
@@ -194,14 +185,15 @@ def _plot(rows: Sequence[Row]) -> Figure:
 
 def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     failed_after, rounds = rows[0]["failed_after"], rows[0]["rounds"]
-    shared = [losses[:failed_after] for losses in _curves(rows, CURVES[0])]
+    shared = [row["losses"][:failed_after] for row in _curve(rows, ("fl", "isolate"))]
     draw_band(axes, range(1, failed_after + 1), shared, "0.35", "before: the same for all", width=1.4)
-    for curve in CURVES:
-        colour, line, width = _STYLES[curve]
-        curves = [_padded(losses, rounds)[failed_after - 1 :] for losses in _curves(rows, curve)]
+    for curve, (label, colour, line, width) in CURVES.items():
+        # A model that nobody trains stays what it is.
+        padded = [[*row["losses"], *[row["losses"][-1]] * (rounds - len(row["losses"]))] for row in _curve(rows, curve)]
+        later = [losses[failed_after - 1 :] for losses in padded]
         # Five bands on one spot cannot be told apart; the table has the spread of the thin lines.
-        is_paper = curve in CURVES[:2]
-        draw_band(axes, range(failed_after, rounds + 1), curves, colour, _NAMES[curve], line, width, is_paper)
+        has_band = width > 1.5
+        draw_band(axes, range(failed_after, rounds + 1), later, colour, label, line, width, has_band)
     axes.axvline(failed_after, color="0.5", linestyle=":", linewidth=1)
     axes.annotate(
         "server lost ", (failed_after, 0.98), xycoords=axes.get_xaxis_transform(), ha="right", va="top", fontsize=8
@@ -209,14 +201,9 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xlabel("rounds done", fontsize=9)
     axes.locator_params(axis="x", integer=True)
     # The first rounds may be so far up that nothing else can be seen; they are not what the figure is about.
-    later = [loss for row in rows for loss in row["losses"][failed_after // 5 :]]
-    axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(later)))
+    shown = [loss for row in rows for loss in row["losses"][failed_after // 5 :]]
+    axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(shown)))
     bare(axes)
-
-
-def _padded(losses: Sequence[float], rounds: int) -> list[float]:
-    """Return a curve to the end: a model that nobody trains stays what it is."""
-    return [*losses, *[losses[-1]] * (rounds - len(losses))]
 
 
 EXPERIMENT = Experiment(

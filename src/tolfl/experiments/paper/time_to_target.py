@@ -11,8 +11,11 @@ as in the paper's text, and as many samples each, dealt out at random.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,37 +98,29 @@ def timing_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, A
 
 # -- what the rows say ----------------------------------------------------------------------------------------------
 
-
-def _losses(rows: Sequence[Row], training: str) -> list[list[float]]:
-    """Return the loss of each round of a training, seed by seed."""
-    return [row["losses"] for row in where(rows, kind="loss", training=training)]
+_Losses = dict[str, list[list[float]]]  #: by training: of each seed, by round
+_Needed = dict[str, list[int | None]]  #: by training: rounds until the target, of each seed that gets there
 
 
-def _clocks(rows: Sequence[Row], **values: object) -> list[Row]:
-    """Return when the rounds of layouts are closed, under some conditions."""
-    return where(rows, kind="time", **values)
+def _losses(rows: Sequence[Row]) -> _Losses:
+    trainings = where(rows, kind="loss")
+    return {name: [row["losses"] for row in where(trainings, training=name)] for name in named(trainings, "training")}
 
 
-def _averagings(rows: Sequence[Row]) -> list[str]:
-    """Return the trainings of FL, SBT and Tol-FL."""
-    return [name for name in named(where(rows, kind="loss"), "training") if name != BATCH]
-
-
-def _targets(rows: Sequence[Row]) -> list[float]:
+def _targets(losses: _Losses) -> list[float]:
     """Return 5 % above the least loss of batch, seed by seed."""
-    return [WITHIN * min(losses) for losses in _losses(rows, BATCH)]
+    return [WITHIN * min(of_seed) for of_seed in losses[BATCH]]
 
 
-def _rounds_to_target(rows: Sequence[Row], training: str) -> list[int | None]:
-    """Return how many rounds it takes each seed; None where it does not get there."""
-    pairs = zip(_losses(rows, training), _targets(rows), strict=True)
-    return [first_within(losses, target) for losses, target in pairs]
+def _needed(losses: _Losses) -> _Needed:
+    targets = _targets(losses)
+    return {name: list(map(first_within, of_seeds, targets)) for name, of_seeds in losses.items()}
 
 
-def _seconds_to_target(rows: Sequence[Row], clock: Row, averaging: str) -> list[float]:
+def _seconds_to_target(clock: Row, needed: _Needed, averaging: str) -> list[float]:
     """Return the virtual time of a layout until the target, over the seeds that reach it."""
-    needed = _rounds_to_target(rows, _training_of(clock, averaging))
-    return [clock["times_s"][rounds - 1] for rounds in needed if rounds is not None]
+    rounds = needed[_training_of(clock, averaging)]
+    return [clock["times_s"][number - 1] for number in rounds if number is not None]
 
 
 def _training_of(clock: Row, averaging: str) -> str:
@@ -153,27 +148,37 @@ def round_s(clock: Row) -> float:
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    averagings = _averagings(rows)
+    losses, clocks = _losses(rows), where(rows, kind="time")
+    needed, averagings = _needed(losses), [name for name in losses if name != BATCH]
+    tables = [_rounds(losses, needed, rows[0]["n_samples"]), _seconds(clocks, needed, averagings)]
+    speeds = named(clocks, "seconds_per_sample")
+    verdicts = [_gets_there(losses, needed, averaging) for averaging in averagings]
+    verdicts += [_order(where(clocks, uplink=uplink, seconds_per_sample=speeds[0])) for uplink in _UPLINKS]
+    verdicts += [
+        _faster_than_batch(where(clocks, seconds_per_sample=speed), needed, averaging, len(losses[BATCH][0]))
+        for averaging in averagings
+        for speed in speeds
+    ]
+    data = rows[0]["data"]
     figures = {
-        "timing": lambda: _plot(rows, averagings[0]),
-        "timing-at-random": lambda: _plot(rows, averagings[1]),
+        name: partial(_plot, clocks, losses, averaging, f"{data}, {_placing(averaging)}")
+        for name, averaging in zip(("timing", "timing-at-random"), averagings, strict=True)
     }
-    title = f"Timing: until the loss is within 5 % of batch's, {rows[0]['data']}"
-    return ExperimentReport("timing", title, rows, [_rounds(rows), _seconds(rows)], _verdicts(rows), figures)
+    title = f"Timing: until the loss is within 5 % of batch's, {data}"
+    return ExperimentReport("timing", title, rows, tables, verdicts, figures)
 
 
-def _rounds(rows: Sequence[Row]) -> Table:
-    batch = _losses(rows, BATCH)
+def _rounds(losses: _Losses, needed: _Needed, n_samples: int) -> Table:
+    batch = losses[BATCH]
     n_rounds, lines = len(batch[0]), []
-    for name in (BATCH, *_averagings(rows)):
-        needed = _rounds_to_target(rows, name)
-        n_reached = sum(rounds is not None for rounds in needed)
-        taken = mean_sd(needed, ".1f") if n_reached else f"not reached in {n_rounds}"
-        last = mean_sd([losses[-1] for losses in _losses(rows, name)])
-        lines.append((name, f"{n_reached} of {len(needed)}", taken, last))
-    lately = [1 - losses[-1] / losses[-1 - n_rounds // 10] for losses in batch]
+    for name, rounds in needed.items():
+        n_reached = sum(number is not None for number in rounds)
+        taken = mean_sd(rounds, ".1f") if n_reached else f"not reached in {n_rounds}"
+        last = mean_sd([of_seed[-1] for of_seed in losses[name]])
+        lines.append((name, f"{n_reached} of {len(rounds)}", taken, last))
+    lately = [1 - of_seed[-1] / of_seed[-1 - n_rounds // 10] for of_seed in batch]
     notes = (
-        f"Loss: mean of J over all {rows[0]['n_samples']:,} typical training samples, dropout off; mean and standard "
+        f"Loss: mean of J over all {n_samples:,} typical training samples, dropout off; mean and standard "
         f"deviation over {len(batch)} seeds.",
         f"The target is 1.05 times the least loss of batch within {n_rounds} rounds, seed by seed; over the last "
         f"tenth of them it still fell by {100 * float(np.mean(lately)):.1f} %.",
@@ -183,14 +188,13 @@ def _rounds(rows: Sequence[Row]) -> Table:
     return Table("Rounds until the loss is within 5 % of batch's", columns, tuple(lines), notes)
 
 
-def _seconds(rows: Sequence[Row]) -> Table:
-    averagings, lines = _averagings(rows), []
-    clocks = sorted(_clocks(rows), key=lambda clock: (clock["seconds_per_sample"], _UPLINKS.index(clock["uplink"])))
-    for clock in clocks:
+def _seconds(clocks: Sequence[Row], needed: _Needed, averagings: Sequence[str]) -> Table:
+    lines = []
+    for clock in sorted(clocks, key=lambda clock: (clock["seconds_per_sample"], _UPLINKS.index(clock["uplink"]))):
         is_batch = clock["scheme"] == BATCH
         if is_batch and clock["uplink"] != _UPLINKS[0]:
             continue  # it sends nothing: the same again
-        until = [mean_sd(_seconds_to_target(rows, clock, averaging), ".1f") for averaging in averagings]
+        until = [mean_sd(_seconds_to_target(clock, needed, averaging), ".1f") for averaging in averagings]
         how = (f"{1000 * clock['seconds_per_sample']:g}", "-" if is_batch else clock["uplink"])
         lines.append((*how, scheme_label(clock), f"{round_s(clock):.3f}", *until))
     notes = (
@@ -210,21 +214,13 @@ def _placing(averaging: str) -> str:
     return averaging.removeprefix("averaging, ")
 
 
-def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    averagings, speeds = _averagings(rows), named(_clocks(rows), "seconds_per_sample")
-    verdicts = [_gets_there(rows, averaging) for averaging in averagings]
-    verdicts += [_order(_clocks(rows, uplink=uplink, seconds_per_sample=speeds[0])) for uplink in _UPLINKS]
-    verdicts += [_faster_than_batch(rows, averaging, speed) for averaging in averagings for speed in speeds]
-    return verdicts
-
-
-def _gets_there(rows: Sequence[Row], averaging: str) -> Verdict:
-    needed, n_rounds = _rounds_to_target(rows, averaging), len(_losses(rows, BATCH)[0])
-    n_reached = sum(rounds is not None for rounds in needed)
-    ends = [float(np.mean([losses[-1] for losses in _losses(rows, name)])) for name in (averaging, BATCH)]
+def _gets_there(losses: _Losses, needed: _Needed, averaging: str) -> Verdict:
+    rounds = needed[averaging]
+    n_reached = sum(number is not None for number in rounds)
+    end, batch = (float(np.mean([of_seed[-1] for of_seed in losses[name]])) for name in (averaging, BATCH))
     claim = f"FL, SBT and Tol-FL come within 5 % of batch ({_placing(averaging)})"
-    seeds = f"{n_reached} of {len(needed)} seeds within {n_rounds} rounds"
-    return Verdict(claim, n_reached == len(needed), f"{seeds}; loss in the end {ends[0]:.2f}, batch {ends[1]:.2f}")
+    seeds = f"{n_reached} of {len(rounds)} seeds within {len(losses[BATCH][0])} rounds"
+    return Verdict(claim, n_reached == len(rounds), f"{seeds}; loss in the end {end:.2f}, batch {batch:.2f}")
 
 
 def _order(clocks: Sequence[Row]) -> Verdict:
@@ -236,44 +232,42 @@ def _order(clocks: Sequence[Row]) -> Verdict:
     return Verdict(f"FL is fastest, Tol-FL between, SBT slowest ({clocks[0]['uplink']} uplinks)", is_so, evidence)
 
 
-def _faster_than_batch(rows: Sequence[Row], averaging: str, per_sample: float) -> Verdict:
+def _faster_than_batch(clocks: Sequence[Row], needed: _Needed, averaging: str, n_rounds: int) -> Verdict:
     """Compare means of seconds; where a seed does not get there, nothing can be said of its time."""
-    claim = f"Each takes less time than batch (training {1000 * per_sample:g} ms per sample; {_placing(averaging)})"
-    if None in _rounds_to_target(rows, averaging):
-        n_rounds = len(_losses(rows, BATCH)[0])
+    how = f"training {1000 * clocks[0]['seconds_per_sample']:g} ms per sample; {_placing(averaging)}"
+    claim = f"Each takes less time than batch ({how})"
+    if None in needed[averaging]:
         return Verdict(claim, None, f"not every seed gets within 5 % in {n_rounds} rounds")
-    means = {
-        f"{scheme_label(clock)}, {clock['uplink']}": statistics.fmean(_seconds_to_target(rows, clock, averaging))
-        for clock in _clocks(rows, seconds_per_sample=per_sample)
-    }
-    batch = max(mean for label, mean in means.items() if label.startswith(BATCH))
-    others = {label: mean for label, mean in means.items() if not label.startswith(BATCH)}
-    slowest, fastest = max(others, key=others.__getitem__), min(others, key=others.__getitem__)
-    evidence = f"batch {batch:.1f} s; {fastest} {others[fastest]:.1f} s, {slowest} {others[slowest]:.1f} s"
-    return Verdict(claim, others[slowest] < batch, evidence)
+    means = [
+        (statistics.fmean(_seconds_to_target(clock, needed, averaging)), clock["scheme"] == BATCH, clock)
+        for clock in clocks
+    ]
+    batch = max(mean for mean, is_batch, _ in means if is_batch)
+    others = [(mean, f"{scheme_label(clock)}, {clock['uplink']}") for mean, is_batch, clock in means if not is_batch]
+    slowest, fastest = max(others, key=itemgetter(0)), min(others, key=itemgetter(0))
+    evidence = f"batch {batch:.1f} s; {fastest[1]} {fastest[0]:.1f} s, {slowest[1]} {slowest[0]:.1f} s"
+    return Verdict(claim, slowest[0] < batch, evidence)
 
 
-def _plot(rows: Sequence[Row], averaging: str) -> Figure:
+def _plot(clocks: Sequence[Row], losses: _Losses, averaging: str, title: str) -> Figure:
     """Return the loss over virtual time, a panel for every uplink and speed of training."""
-    speeds = named(_clocks(rows), "seconds_per_sample")
+    speeds, target = named(clocks, "seconds_per_sample"), float(np.mean(_targets(losses)))
     figure = new_figure(7, 2.3 * len(speeds) + 0.5)
     grid = figure.subplots(len(speeds), len(_UPLINKS), sharey=True, sharex="row", squeeze=False)
-    for axes_row, per_sample in zip(grid, speeds, strict=True):
-        for axes, uplink in zip(axes_row, _UPLINKS, strict=True):
-            for clock in _clocks(rows, uplink=uplink, seconds_per_sample=per_sample):
-                label = scheme_label(clock)
-                colour, line = _STYLES.get(label, (SKY, "-"))
-                curves = _losses(rows, _training_of(clock, averaging))
-                draw_band(axes, clock["times_s"], curves, colour, label, line)
-            target = float(np.mean(_targets(rows)))
-            axes.axhline(target, color="0.4", linewidth=0.9, label="batch's least + 5 %")
-            axes.set_xscale("log")
-            axes.set_title(f"{uplink} uplinks, training {1000 * per_sample:g} ms per sample", fontsize=8.5)
-            bare(axes)
-        axes_row[0].set_ylabel("loss J, mean", fontsize=9)
+    for axes, (per_sample, uplink) in zip(grid.flat, itertools.product(speeds, _UPLINKS), strict=True):
+        for clock in where(clocks, uplink=uplink, seconds_per_sample=per_sample):
+            label = scheme_label(clock)
+            colour, line = _STYLES.get(label, (SKY, "-"))
+            draw_band(axes, clock["times_s"], losses[_training_of(clock, averaging)], colour, label, line)
+        axes.axhline(target, color="0.4", linewidth=0.9, label="batch's least + 5 %")
+        axes.set_xscale("log")
+        axes.set_title(f"{uplink} uplinks, training {1000 * per_sample:g} ms per sample", fontsize=8.5)
+        bare(axes)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("loss J, mean", fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("virtual time (s)", fontsize=9)
-    figure.suptitle(f"{rows[0]['data']}, {_placing(averaging)}", fontsize=9.5)
+    figure.suptitle(title, fontsize=9.5)
     marks, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(marks, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8, columnspacing=1.2)
     return figure

@@ -269,3 +269,14 @@ def test_repetitions_go_round_the_declared_splits() -> None:
     assert all(one.repetitions == one.splits == 1 for one in pictures)
     generated = repetitions_of(RunSpec(data="comms-ml", repetitions=3, splits=3))
     assert [(one.comms_ml.seed, one.dataset.declared) for one in generated] == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_job_goes_on_where_its_data_have_been_moved_since(tmp_path: Path) -> None:
+    here = changed(dataset=msgspec.structs.replace(SPEC.dataset, dir="old/place"), checkpoint_every=1)
+    for place, _ in enumerate(started := Sweep([Job("one", here)], tmp_path)):
+        if place == 3:
+            started.save_checkpoints()
+            break
+    there = msgspec.structs.replace(here, dataset=msgspec.structs.replace(SPEC.dataset, dir="new/place"))
+
+    assert len(list(Sweep([Job("one", there)], tmp_path))) == SPEC.rounds - 4

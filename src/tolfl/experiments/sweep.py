@@ -203,7 +203,8 @@ class Sweep:
         usable = [rounds for rounds in self._prefixes if rounds <= job.shared_rounds]
         known = self._prefixes[max(usable)] if usable else None
         folder = None if self.store is None else self.store / job.name
-        self._runs = runs = Runs(job.spec, datasets, self._model, folder, resume=True, known=known)
+        spec = job.spec if folder is None else _as_started(folder, job)
+        self._runs = runs = Runs(spec, datasets, self._model, folder, resume=True, known=known)
         for progress in runs:
             if progress.rounds_done in wanted - set(self._prefixes) and progress.rounds_done <= job.shared_rounds:
                 self._keep_prefix(job, progress.rounds_done, runs.checkpoints())
@@ -304,6 +305,13 @@ def read_finished(store: Path, job: Job) -> list[Repetition] | None:
         Repetition(job.spec.repetition(index), job.key, found, _folder(folder, job.spec, index) or ())
         for index, found in enumerate(summaries)
     ]
+
+
+def _as_started(folder: Path, job: Job) -> RunSpec:
+    """Return a job's specification as an earlier attempt wrote it: its data may have lain elsewhere then."""
+    path = folder / "spec.toml"
+    stored = RunSpec.from_file(path) if path.is_file() else job.spec
+    return stored if spec_hash(stored) == job.key else job.spec
 
 
 def _folder(folder: Path | None, spec: RunSpec, index: int) -> Path | None:

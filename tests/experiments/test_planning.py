@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -222,7 +223,10 @@ def test_pilot_runs_give_what_whole_runs_of_every_layout_give() -> None:
     sweep = Sweep(pilot_jobs(SMALL, layouts))
     list(sweep)
     aurocs = pilot_rows(sweep)
+    together = statistics.fmean(row["auroc_all_models"] for row in where(aurocs, policy="isolate"))
+    notes = make_plan(SMALL, FailureRates(), aurocs, (1, 2, 4), [12] * 4, 6).notes
 
+    assert any(note.endswith(f"sample by sample, are worth {together:.3f}") for note in notes)
     for layout, scenario in itertools.product(layouts, SCENARIOS):
         fail = "" if scenario == "none" else f"{scenario}@2"
         if scenario == "client" and layout.clusters == 4:

@@ -301,10 +301,7 @@ def check_plan(spec: RunSpec, clusters: Sequence[int], deadline_s: float | None)
     if deadline_s is not None and not (deadline_s > 0 and math.isfinite(deadline_s)):
         raise SpecError(f"deadline {deadline_s:g} s; use a number above 0")
     for k in clusters:
-        if k > spec.devices:
-            raise SpecError(f"{k} clusters for {spec.devices} devices; use at most {spec.devices}")
-        if k < 1:
-            raise SpecError(f"{k} clusters; at least 1 is needed")
+        msgspec.structs.replace(spec, clusters=k).check()
 
 
 def make_plan(
@@ -472,6 +469,12 @@ def _notes(
         yield (
             f"more than one failure (probability up to {several:.2g}; {most:.2g} failures on average) is counted as "
             "one, of a head if there is a head among them: an optimistic reading"
+        )
+    isolated = where(aurocs, scenario="server", policy="isolate")
+    if together := [row["auroc_all_models"] for row in isolated if row.get("auroc_all_models") is not None]:
+        yield (
+            "fl (isolate), head lost: the mean over devices of the model that each has; all of their models together, "
+            f"the least of their scores sample by sample, are worth {statistics.fmean(together):.3f}"
         )
     users: dict[str, dict[str, None]] = {}
     for row in rows:

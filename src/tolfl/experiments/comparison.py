@@ -48,6 +48,13 @@ SCORES = {
     "auroc_chosen": "the single model that held-back typical samples would choose",
     "auroc_all_models": "all models together: each sample gets the least of their scores",
 }
+#: score, marker, colour, how far below its line, and how the legend calls it
+_MARKS = (
+    ("auroc", "o", BLUE, 0.0, "mean over devices"),
+    ("auroc_best", "^", ORANGE, 0.18, "best single model (oracle)"),
+    ("auroc_chosen", "s", GREEN, -0.18, "model chosen without labels"),
+    ("auroc_all_models", "D", VERMILION, 0.0, "all models together"),
+)
 _COUNTS = ("devices_in_last_round", "devices_lost_with_head", "clusters_in_use", "bytes", "stall_s", "train_loss")
 _STARTED_WITH = "compare.toml"
 
@@ -240,8 +247,42 @@ class Comparison(msgspec.Struct, frozen=True):
         return (row["label"], mean_sd(row["auroc"]["values"]), *others, gap, *left)
 
     def plot(self) -> Figure:
-        """Return a figure: one line per row, its scores as points with their spread over seeds."""
-        return _plot(self)
+        """Return a figure: one line per row, its scores as points, bars are standard deviations over seeds."""
+        figure = new_figure(7.5, 1.6 + 0.34 * len(self.rows))
+        axes = figure.subplots()
+        for score, marker, colour, shift, label in _MARKS:
+            points = [(place + shift, row[score]) for place, row in enumerate(self.rows) if _has(row, score)]
+            if points:
+                axes.errorbar(
+                    [found["mean"] for _, found in points],
+                    [place for place, _ in points],
+                    xerr=[found["std"] or 0.0 for _, found in points],
+                    fmt=marker,
+                    color=colour,
+                    markersize=6,
+                    elinewidth=1.2,
+                    label=label,
+                )
+        if self.reference and (mean := self[self.reference]["auroc"]["mean"]) is not None:
+            axes.axvline(mean, color=BLUE, linewidth=0.8, linestyle=":")
+        axes.set_yticks(range(len(self.rows)), [row["label"] for row in self.rows])
+        axes.invert_yaxis()
+        axes.set(xlabel="AUROC on the test set")
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        axes.set_title("\n".join(filter(None, [self._finding, self.title])), fontsize=10, loc="left")
+        if axes.containers:  # else there is no test set, and no score to show
+            figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+        return figure
+
+    @property
+    def _finding(self) -> str:
+        """What Tol-FL and FL come to, in one line; nothing where one of them is not compared."""
+        shown = [row for row in self.rows if row["label"] == self.reference]
+        shown += [row for row in self.rows if row["scheme"] == "fl" and row["label"] != "fl (alone)"]
+        ends = [f"{row['label']}: {row['auroc']['mean']:.3f}" for row in shown if row["auroc"]["mean"] is not None]
+        return ", ".join(ends) if len(shown) > 1 else ""
 
 
 def compared(spec: RunSpec, sweep: Sweep) -> Comparison:
@@ -251,18 +292,17 @@ def compared(spec: RunSpec, sweep: Sweep) -> Comparison:
     """
     summaries = {job.label: [one.summary or {} for one in sweep.results[job.key]] for job in sweep.jobs}
     reference = next((job.label for job in sweep.jobs if job.spec.scheme == "tol-fl"), None)
-    theirs = _values(summaries[reference], "auroc") if reference else None
+    theirs = [one.get("auroc") for one in summaries[reference]] if reference else None
     rows = []
     for job in sweep.jobs:
         own = summaries[job.label]
-        scores = {name: _values(own, name) for name in SCORES}
-        counts = {name: over_seeds(_values(own, name))["mean"] for name in _COUNTS}
-        rows.append(_row(job.label, job.spec.scheme, job.spec.on_head_failure, scores, theirs) | counts)
+        names = {"label": job.label, "scheme": job.spec.scheme, "policy": job.spec.on_head_failure, "is_plain": False}
+        counts = {name: over_seeds([one.get(name) for one in own])["mean"] for name in _COUNTS}
+        rows.append(names | _scores(own, list(SCORES), theirs) | counts)
     baselines = [one.get("baselines", {}) for one in summaries[sweep.jobs[0].label]]
-    rows += [
-        _row(f"{name} (plain)", name, "", {"auroc": _values(baselines, name)}, theirs, is_plain=True)
-        for name in dict.fromkeys(name for of_seed in baselines for name in of_seed)
-    ]
+    for name in dict.fromkeys(name for of_seed in baselines for name in of_seed):
+        names = {"label": f"{name} (plain)", "scheme": name, "policy": "", "is_plain": True}
+        rows.append(names | _scores([{"auroc": of_seed.get(name)} for of_seed in baselines], ["auroc"], theirs))
     found = [one for of_job in summaries.values() for one in of_job]
     result = Comparison(
         data=next((one["data"] for one in found if one), spec.data),
@@ -280,25 +320,16 @@ def compared(spec: RunSpec, sweep: Sweep) -> Comparison:
     return result
 
 
-def _values(summaries: Sequence[Mapping[str, Any]], name: str) -> list[float | None]:
-    return [summary.get(name) for summary in summaries]
-
-
-def _row(
-    label: str,
-    scheme: str,
-    policy: str,
-    scores: Mapping[str, Sequence[float | None]],
-    reference: Sequence[float | None] | None,
-    is_plain: bool = False,
+def _scores(
+    summaries: Sequence[Mapping[str, Any]], names: Sequence[str], reference: Sequence[float | None] | None
 ) -> dict[str, Any]:
-    """Return a row with its scores and their differences to the reference's AUROC, seed by seed."""
-    gaps = {}
-    for name, values in scores.items() if reference else ():
-        pairs = zip(values, reference or (), strict=True)
-        gaps[name] = over_seeds([None if a is None or b is None else a - b for a, b in pairs])
-    names = {"label": label, "scheme": scheme, "policy": policy, "is_plain": is_plain}
-    return {**names, **{name: over_seeds(values) for name, values in scores.items()}, "difference_to_reference": gaps}
+    """Return scores and their differences to the reference's AUROC, seed by seed."""
+    values = {name: [one.get(name) for one in summaries] for name in names}
+    gaps = {
+        name: over_seeds([None if a is None or b is None else a - b for a, b in zip(own, reference or (), strict=True)])
+        for name, own in (values.items() if reference else ())
+    }
+    return {**{name: over_seeds(own) for name, own in values.items()}, "difference_to_reference": gaps}
 
 
 def over_seeds(values: Sequence[float | None]) -> dict[str, Any]:
@@ -312,58 +343,7 @@ def over_seeds(values: Sequence[float | None]) -> dict[str, Any]:
     return {"mean": mean, "std": statistics.stdev(known) if len(known) > 1 else None, "values": list(values)}
 
 
-# -- the figure ----------------------------------------------------------------------------------------------------
-
-#: score, marker, colour, how far below its line, and how the legend calls it
-_MARKS = (
-    ("auroc", "o", BLUE, 0.0, "mean over devices"),
-    ("auroc_best", "^", ORANGE, 0.18, "best single model (oracle)"),
-    ("auroc_chosen", "s", GREEN, -0.18, "model chosen without labels"),
-    ("auroc_all_models", "D", VERMILION, 0.0, "all models together"),
-)
-
-
-def _plot(comparison: Comparison) -> Figure:
-    """Return one line per row with its scores; bars are standard deviations over seeds."""
-    rows = comparison.rows
-    figure = new_figure(7.5, 1.6 + 0.34 * len(rows))
-    axes = figure.subplots()
-    for score, marker, colour, shift, label in _MARKS:
-        points = [(place + shift, row[score]) for place, row in enumerate(rows) if _has(row, score)]
-        if points:
-            axes.errorbar(
-                [found["mean"] for _, found in points],
-                [place for place, _ in points],
-                xerr=[found["std"] or 0.0 for _, found in points],
-                fmt=marker,
-                color=colour,
-                markersize=6,
-                elinewidth=1.2,
-                label=label,
-            )
-    if comparison.reference and (mean := comparison[comparison.reference]["auroc"]["mean"]) is not None:
-        axes.axvline(mean, color=BLUE, linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-    axes.invert_yaxis()
-    axes.set(xlabel="AUROC on the test set")
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title("\n".join(filter(None, [_finding(comparison), comparison.title])), fontsize=10, loc="left")
-    if axes.containers:  # else there is no test set, and no score to show
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    return figure
-
-
 def _has(row: Mapping[str, Any], score: str) -> bool:
     """Return whether a row has a score of its own; with one model all of them are one number, but for its last bits."""
     mean = row.get(score, {}).get("mean")
     return mean is not None and (score == "auroc" or not math.isclose(mean, row["auroc"]["mean"]))
-
-
-def _finding(comparison: Comparison) -> str:
-    """Return what Tol-FL and FL come to, in one line; nothing where one of them is not compared."""
-    shown = [row for row in comparison.rows if row["label"] == comparison.reference]
-    shown += [row for row in comparison.rows if row["scheme"] == "fl" and row["label"] != "fl (alone)"]
-    ends = [f"{row['label']}: {row['auroc']['mean']:.3f}" for row in shown if row["auroc"]["mean"] is not None]
-    return ", ".join(ends) if len(shown) > 1 else ""

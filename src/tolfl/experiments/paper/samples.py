@@ -6,8 +6,10 @@ is where typical and anomalous ones differ. Its jobs are the plain baseline that
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +48,11 @@ _LABELS = {
     "unique_sources": "different sources",
     "unique_destinations": "different destinations",
 }
-_TYPICAL_COLOURS, _ANOMALOUS_COLOURS = (BLUE, GREEN, SKY, BLACK), (VERMILION, ORANGE, PURPLE, BLACK)
-_TYPICAL_MARKS, _ANOMALOUS_MARKS = "os^v", "DPX*"
+#: Colour and mark of the typical classes, and of the anomalous ones.
+_STYLES = {
+    False: ((BLUE, "o"), (GREEN, "s"), (SKY, "^"), (BLACK, "v")),
+    True: ((VERMILION, "D"), (ORANGE, "P"), (PURPLE, "X"), (BLACK, "*")),
+}
 _PER_LINE = 10  #: pictures
 _SHOWN_READINGS = 50  #: more would be a thicket
 
@@ -222,12 +227,15 @@ def _plot_features(rows: Sequence[Row]) -> Figure:
     below.sharex(above)
     below.sharey(above)
     n_statistics = _n_statistics(rows[0])
-    for row, colour, mark, line, shift in _styles(rows):
-        label = f"{row['class']} (anomalous)" if row["is_anomalous"] else row["class"]
-        points, places = row["scaled_means"][:n_statistics], np.arange(n_statistics) + shift
-        left.plot(points, places, mark, color=colour, markersize=4, linestyle="none", label=label)
+    styles = {is_anomalous: itertools.cycle(own) for is_anomalous, own in _STYLES.items()}
+    for number, row in enumerate(sorted(rows, key=itemgetter("is_anomalous"))):
+        colour, mark = next(styles[row["is_anomalous"]])
+        axes, line, what = (below, "--", " (anomalous)") if row["is_anomalous"] else (above, "-", "")
+        points = row["scaled_means"][:n_statistics]
+        places = np.arange(n_statistics) + (number + 0.5) / len(rows) * 0.7 - 0.35
+        left.plot(points, places, mark, color=colour, markersize=4, linestyle="none", label=row["class"] + what)
         readings = row["means"][n_statistics : n_statistics + _SHOWN_READINGS]
-        (below if row["is_anomalous"] else above).plot(readings, color=colour, linestyle=line, linewidth=1.2)
+        axes.plot(readings, color=colour, linestyle=line, linewidth=1.2)
     left.set_yticks(range(n_statistics), [_LABELS[name] for name in rows[0]["feature_names"][:n_statistics]])
     left.invert_yaxis()
     left.set_xlabel("mean, scaled: 0 to 1 is the typical range", fontsize=8)
@@ -244,21 +252,6 @@ def _plot_features(rows: Sequence[Row]) -> Figure:
     figure.suptitle(f"{rows[0]['data']}: feature means by class", fontsize=10)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
-
-
-def _styles(rows: Sequence[Row]) -> list[tuple[Row, str, str, str, float]]:
-    """Return each row with its colour, mark, line and place beside the others; anomalous ones are dashed."""
-    styled: list[tuple[Row, str, str, str, float]] = []
-    for is_anomalous, colours, marks in (
-        (False, _TYPICAL_COLOURS, _TYPICAL_MARKS),
-        (True, _ANOMALOUS_COLOURS, _ANOMALOUS_MARKS),
-    ):
-        alike = [row for row in rows if row["is_anomalous"] == is_anomalous]
-        for number, row in enumerate(alike):
-            shift = (len(styled) + 0.5) / len(rows) * 0.7 - 0.35
-            line = "--" if is_anomalous else "-"
-            styled.append((row, colours[number % 4], marks[number % 4], line, shift))
-    return styled
 
 
 def _plot_pictures(rows: Sequence[Row]) -> Figure:

@@ -101,6 +101,7 @@ def test_the_page_has_the_failures_of_the_report(run: Path) -> None:
     assert history["columns"] == report["failure_columns"]
     assert [[text for text, _ in one["cells"]] for one in history["incidents"]] == report["failure_rows"]
     assert [one["stall_s"] for one in history["incidents"]] == [0.5]
+    assert [one["failures"] for one in history["incidents"]] == [[[[0], "dead", 2.25, 4.6]]]
 
 
 def test_two_runs_in_one_file_are_one_sentence_on_the_page(tmp_path: Path) -> None:

@@ -109,6 +109,59 @@ def test_a_device_that_thaws_in_time_costs_no_samples() -> None:
     assert samples_lost(FailureHistory.of(lines).incidents[0]) == "0 of 190"
 
 
+def in_halves() -> list[AnyRecord]:
+    """Return what four devices write between which a link is cut that no record tells of; each half trains on."""
+    both = {
+        (0, 1): [("a1", 1, 2.1), ("a2", 2, 3.1), ("a3", 3, 4.1)],
+        (2, 3): [("b1", 1, 2.2), ("b2", 2, 3.2), ("b3", 3, 4.2)],
+    }
+    lines: list[AnyRecord] = [started(), closed(0, 1.0, (0, 1, 2, 3))]
+    lines += [failed(1.5, 2, 1, "found dead: silent for 2 s", by=0), failed(1.5, 3, 1, "found dead: silent", by=0)]
+    lines += [failed(1.6, 0, 1, "found dead: silent for 2 s", by=3), failed(1.6, 1, 1, "found dead: silent", by=3)]
+    for half, rounds in both.items():
+        parent = "0-(0, 1, 2, 3)"
+        for name, index, time_s in rounds:
+            one = closed(index, time_s, half, half[:1], stall_s=0.5 if index == 1 else 0.0)
+            work = str(one.version).partition(".")[0]
+            lines.append(msgspec.structs.replace(one, version=f"{work}.{index + 1}.0.{name}", parent=parent))
+            parent = name
+    return sorted(lines, key=lambda line: line.time_s)
+
+
+def test_two_halves_that_find_each_other_dead_go_on_and_nobody_is_dead() -> None:
+    history = FailureHistory.of(in_halves())
+
+    (incident,) = history.incidents
+    assert (history.dead, history.stall_s) == (set(), 0.5)
+    assert samples_lost(incident) == "70 of 190: 2 models go on apart, the largest with 120"
+    assert [history.away_by(one) for one in incident.failures] == [[], [], [], []]
+
+
+def test_halves_that_train_together_again_are_back() -> None:
+    again = msgspec.structs.replace(closed(4, 6.0, (0, 1, 2, 3)), parent="a3")
+    history = FailureHistory.of([*in_halves(), again])
+
+    assert {one.back_in_round for one in history.incidents[0].failures} == {4}
+    later = FailureHistory.of([*in_halves(), again, failed(7.0, 3, 5, "found dead: silent", by=0)])
+    assert later.dead == {3}
+
+
+def test_whoever_is_left_in_the_end_is_not_dead() -> None:
+    lines: list[AnyRecord] = [started(), failed(3.0, 2, 0, "found dead: silent", by=0), closed(0, 4.0, (0, 1, 3))]
+    end = RunEnded(time_s=5.0, reason="over", survivors=(0, 1, 2, 3))
+
+    assert FailureHistory.of(lines).dead == {2}
+    assert FailureHistory.of([*lines, end]).dead == set()
+    assert last_states(FailureHistory.of([*lines, end]))[2].state == "out"
+
+
+def test_several_with_one_fate_are_named_in_the_plural() -> None:
+    lines: list[AnyRecord] = [started(), failed(3.0, 1, 0, "found dead: silent for 2 s", by=0)]
+    lines.append(failed(3.0, 3, 0, "found dead: silent for 2 s", by=0))
+
+    assert what_failed(FailureHistory.of(lines).incidents[0]) == "devices 1 and 3 are silent (for 2 s)"
+
+
 def test_of_a_device_that_is_only_found_nobody_knows_when_it_fell_silent() -> None:
     lines: list[AnyRecord] = [started(), failed(3.0, 2, 0, "found dead: silent", by=0), taken_over(3.1, 3, 2, 1)]
     (incident,) = FailureHistory.of(lines).incidents

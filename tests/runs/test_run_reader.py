@@ -290,7 +290,7 @@ def test_who_failed_while_a_device_was_away_is_missing_in_its_folder(tmp_path: P
     (incident,) = FailureHistory.of(read_run(write(tmp_path, [*lines, gone, end])).records).incidents
 
     assert what_failed(incident) == (
-        "device 0, head of cluster 0, stopped, and was started again later; "
+        "device 0, head of cluster 0, stopped, and started again later; "
         "device 1 is missing after a gap in these records"
     )
     assert (who_came_back(incident), samples_lost(incident)) == ("device 0, round 9", "100 of 300")

@@ -128,7 +128,7 @@ def _encoded_failures(history: FailureHistory, timing: str) -> bytes:
         {
             "time_s": one.time_s,
             "round": one.round,
-            "devices": one.devices,
+            "failures": [(history.away_by(each), each.status, each.time_s, each.back_s) for each in one.failures],
             "stall_s": one.stall_s,
             "stalled_until_s": one.stalled_until_s,
             "is_inferred": all(failure.is_inferred for failure in one.failures),

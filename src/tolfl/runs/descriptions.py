@@ -25,7 +25,7 @@ from tolfl.core.records import (
     round_name,
 )
 from tolfl.core.spec import Timing
-from tolfl.runs.failure_history import ENDS, FOUND, NO_STALL_S, RESTARTED, DeviceFailure, Incident
+from tolfl.runs.failure_history import ENDS, FOUND, NO_STALL_S, RESTARTED, DeviceFailure, Incident, sides_of
 
 _N_NAMED = 8  #: more devices than this are counted, not named
 
@@ -120,12 +120,11 @@ def _described_cut(what: str) -> str:
     >>> _described_cut("cut 3 | 0,1,2"), _described_cut("healed 3,4 | 0")
     ('device 3 cut off from devices 0, 1 and 2', 'devices 3 and 4 connected again with device 0')
     """
-    verb, _, sides = what.partition(" ")
-    parts = [[part.strip() for part in side.split(",")] for side in sides.split("|")]
-    if len(parts) != 2 or verb not in {"cut", "healed"} or not all(one.isdecimal() for side in parts for one in side):
+    sides, is_cut = sides_of(what), what.startswith("cut ")
+    if sides is None or not (is_cut or what.startswith("healed ")):
         return what
-    one, other = (device_list([int(part) for part in side]) for side in parts)
-    return f"{one} {'cut off from' if verb == 'cut' else 'connected again with'} {other}"
+    one, other = map(device_list, sides)
+    return f"{one} {'cut off from' if is_cut else 'connected again with'} {other}"
 
 
 def tone(record: AnyRecord) -> str:
@@ -156,6 +155,8 @@ def _fate(what: str, hit: Sequence[DeviceFailure]) -> str:
         return _described_cut(what)
     led = sorted(one.head_of for one in hit if one.head_of is not None)
     said = failure_words(what)
+    if len(ids) > 1 and said.startswith("is "):
+        said = f"are {said.removeprefix('is ')}"
     if not led:
         return f"{device_list(ids)} {said}"
     if len(ids) == 1:

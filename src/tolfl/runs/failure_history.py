@@ -32,7 +32,7 @@ FOUND = "found dead"  #: how records begin that say that a peer took a device fo
 ENDS = ("healed", "thawed", "came back")  #: how records begin that say that a failure is over
 MISSED = f"{FOUND}: missing from the round"  #: nobody says more: a round was closed without its samples
 AFTER_GAP = f"{FOUND}: missing after a gap in these records"  #: whose writer was away itself
-RESTARTED = f"{FOUND}: stopped, and was started again later"  #: its own folder tells no more
+RESTARTED = f"{FOUND}: stopped, and started again later"  #: its own folder tells no more
 _UNEXPLAINED = {MISSED, AFTER_GAP, RESTARTED}  #: what others say of it tells more
 
 
@@ -51,11 +51,19 @@ class DeviceFailure:
     back_s: float | None = None
     head_of: int | None = None  #: the cluster that it led
     was_put_after: bool = False  #: the round in which others found it dead still has its samples
+    is_elsewhere: bool = False  #: who found it dead was cut off from it: it goes on in another model
 
     @property
     def name(self) -> str:
         """What failed."""
         return "the link" if self.device is None else f"device {self.device}"
+
+    @property
+    def status(self) -> str:
+        """What its devices are until they are back: dead, frozen, cut or unreachable."""
+        if self.device is None:
+            return "cut"
+        return "unreachable" if self.is_only_found else "frozen" if self.what.startswith("frozen") else "dead"
 
     @property
     def is_only_found(self) -> bool:
@@ -113,8 +121,8 @@ class Incident:
         return max(0, self.samples_before - self.samples_after)
 
     def _away_in(self, round_index: int) -> set[int]:
-        backs = {one.device: one.back_in_round for one in self.failures if one.device is not None}
-        return {device for device, back in backs.items() if back is None or back > round_index}
+        away = [one for one in self.failures if one.back_in_round is None or one.back_in_round > round_index]
+        return {one.device for one in away if one.device is not None and not one.is_elsewhere}
 
     def see_round(self, line: RoundClosed) -> None:
         """Take in a round that was closed since: with those who failed it came late, and is one before."""
@@ -146,6 +154,7 @@ class FailureHistory:
         self._cluster_of: dict[int, int] = {}
         self.started: RunStarted | None = None
         self.last_rounds: list[RoundClosed] = []  #: lines that closed the last round; several, where some train apart
+        self._left: set[int] = set()  #: who was left in the end
         self.has_stopped = False  #: it ended before all rounds were done
         self._inside: dict[str, tuple[int, ...]] = {}  #: by history: whose samples are in its last round
         self._together: RoundClosed | None = None  #: the last round of those who train together
@@ -188,9 +197,18 @@ class FailureHistory:
         return self._away(is_frozen=True) - self.dead
 
     def _away(self, is_frozen: bool) -> set[int]:
-        failures = [one for incident in self.incidents for one in incident.failures if one.back_in_round is None]
-        alike = [one for one in failures if one.what.startswith("frozen") == is_frozen]
+        every = [one for incident in self.incidents for one in incident.failures]
+        failures = [one for one in every if one.back_in_round is None and not one.is_elsewhere]
+        failures = [one for one in failures if not (one.is_only_found and one.device in self._left)]
+        alike = [one for one in failures if (one.status == "frozen") == is_frozen]
         return {one.device for one in alike if one.device is not None}
+
+    def away_by(self, failure: DeviceFailure) -> list[int]:
+        """Return the devices that a failure takes away: of a cut the smaller side, if the two are the whole fleet."""
+        if failure.device is not None:
+            return [failure.device] * (not failure.is_elsewhere)
+        one, other = sides_of(failure.what) or ([], [])
+        return min(one, other, key=len) if len(one) + len(other) >= len(self._cluster_of) else []
 
     def _add(self, record: AnyRecord) -> None:
         match record:
@@ -209,6 +227,7 @@ class FailureHistory:
             case RosterChanged() if record.parent in self._inside:
                 self._inside[history_of(record)] = self._inside[record.parent]
             case RunEnded():
+                self._left = {*record.survivors} if record.device is None else set()
                 self.has_stopped |= not record.reason.startswith("over")
 
     @property
@@ -228,7 +247,8 @@ class FailureHistory:
         self._inside[history_of(line)] = line.included
         for incident in self.incidents:
             incident.see_round(line)
-        round_index, stalls = line.round or 0, (self.incidents or [self._before_all])[-1].stalls
+        round_index, whose = line.round or 0, self.incidents or [self._before_all]
+        stalls = next((one.stalls for one in whose if round_index in one.stalls), whose[-1].stalls)
         if line.stall_s > max(NO_STALL_S, stalls[round_index].stall_s if round_index in stalls else 0.0):
             stalls[round_index] = line
         if round_index >= self._rounds_closed:
@@ -278,8 +298,10 @@ class FailureHistory:
                 failure.round, failure.was_put_after = failure.round + 1, True
                 for incident in self.incidents:
                     incident.round = min(one.round for one in incident.failures)
-            elif failure.round < round_index and (before is None or device not in before):
-                self._end(device, line.round, line.time_s)
+            elif failure.round < round_index + failure.was_put_after:
+                if before is None or device not in before or failure.found_by in line.included:
+                    self._end(device, line.round, line.time_s)
+                failure.is_elsewhere = failure.is_only_found and failure.back_in_round is None
 
     def _fail(self, line: FailureHappened) -> None:
         what, device = line.what, line.device
@@ -341,6 +363,19 @@ class FailureHistory:
 
 def _sides(what: str) -> str:
     return what.partition(" ")[2]
+
+
+def sides_of(what: str) -> tuple[list[int], list[int]] | None:
+    """Return the devices on the two sides of a cut; None, where a record does not say them.
+
+    >>> sides_of("cut 3 | 0,1,2"), sides_of("cut off")
+    (([3], [0, 1, 2]), None)
+    """
+    parts = [[part.strip() for part in side.split(",")] for side in _sides(what).split("|")]
+    if len(parts) != 2 or not all(one.isdecimal() for side in parts for one in side):
+        return None
+    one, other = ([int(part) for part in side] for side in parts)
+    return one, other
 
 
 def _is_known_late(incident: Incident, line: RoundClosed) -> bool:

@@ -234,7 +234,6 @@ function glyph(status, s) {
     cut: `M${-s} 0H${-s * 0.3}M${s * 0.3} 0H${s}M${-s * 0.3} ${-s}V${s}M${s * 0.3} ${-s}V${s}`,
     unreachable: `M${-s} 0H${-s * 0.4}M${s * 0.4} 0H${s}`,
     returning: `M${s * 0.9} 0A${s * 0.9} ${s * 0.9} 0 1 1 0 ${-s * 0.9}M0 ${-s * 1.4}L${s * 0.5} ${-s * 0.9}L0 ${-s * 0.4}`,
-    left: `M${-s} 0H${s}`,
   };
   return status in paths ? svg("path", { class: "glyph", d: paths[status], "stroke-width": Math.max(1, s * 0.35) }) : null;
 }

@@ -54,7 +54,7 @@ export function ranges(ids) {
 
 const STATUS_WORDS = {
   alive: "training", dead: "dead", frozen: "frozen", cut: "cut off", unreachable: "does not answer",
-  returning: "coming back", left: "has left",
+  returning: "coming back",
 };
 
 export function statusOf(device) {

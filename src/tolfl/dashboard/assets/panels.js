@@ -233,7 +233,7 @@ export class Buttons {
 
   show(device, isLive) {
     this.device = device;
-    const isUp = !["dead", "left"].includes(device.status);
+    const isUp = device.status !== "dead";
     this.hint.textContent = !this.token ? "To kill devices here, open the address with the token that the terminal shows."
       : isLive ? "" : "Go to Live to strike a device.";
     ACTIONS.forEach(([, , isMeant], i) => {

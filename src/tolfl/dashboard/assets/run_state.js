@@ -22,21 +22,6 @@ export function stageOf(started, round) {
   return found;
 }
 
-const idsIn = (text) => text.split(",").map((part) => Number.parseInt(part, 10)).filter(Number.isInteger);
-
-/** The two sides of "cut 8,9 | 0,1,2". */
-function sidesOf(what) {
-  const [one = [], other = []] = what.replace(/^\w+\s+/, "").split("|").map(idsIn);
-  return [one, other];
-}
-
-/** Who is cut off by it: the smaller side, if the two are all there are; else each still reaches somebody. */
-function cutOff(what, nDevices) {
-  const [one, other] = sidesOf(what);
-  if (one.length + other.length < nDevices) return [];
-  return one.length <= other.length ? one : other;
-}
-
 export class Run {
   constructor(index, name, hasControls) {
     Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0, problem: "", quietS: 0 });
@@ -109,16 +94,22 @@ export class Run {
     const count = this.countAt(seconds);
     if (!this._states.has(count)) {
       if (this._states.size > 8) this._states.clear();
-      this._states.set(count, stateAfter(this.ordered.slice(0, count), this.started));
-      this.showFailures(this._states.get(count), this.startS + seconds + 1e-9);
+      this._states.set(count, this.stateAfter(this.ordered.slice(0, count), this.startS + seconds + 1e-9));
     }
     return this._states.get(count);
   }
 
-  showFailures(state, untilS) {
+  stateAfter(lines, untilS) {
     const incidents = this.history.incidents.filter((one) => one.time_s <= untilS);
     const stalled = incidents.filter((one) => one.stalled_until_s !== null && one.stalled_until_s <= untilS);
-    Object.assign(state, { incidents, untilS, stallS: stalled.reduce((sum, one) => sum + one.stall_s, 0) });
+    const state = { ...freshState(this.started), incidents, untilS, stallS: stalled.reduce((sum, one) => sum + one.stall_s, 0) };
+    for (const line of lines) read(state, line);
+    settleFailures(state);
+    followHeaviest(state);
+    settleHeads(state);
+    settleDevices(state);
+    settleBranches(state);
+    return state;
   }
 }
 
@@ -135,19 +126,9 @@ function freshState(started) {
   };
 }
 
-function stateAfter(lines, started) {
-  const state = freshState(started);
-  for (const line of lines) hear(state, line);
-  followHeaviest(state);
-  settleHeads(state);
-  settleDevices(state);
-  settleBranches(state);
-  return state;
-}
-
 const historyOf = (line) => versionOf(line.version).history;
 
-function hear(state, line) {
+function read(state, line) {
   switch (line.kind) {
     case "round_closed": {
       state.all.push(line);
@@ -157,9 +138,7 @@ function hear(state, line) {
       break;
     }
     case "roster": state.parents.set(historyOf(line), line); break;
-    case "failure": fail(state, line); break;
     case "takeover": state.takeovers.push(line); break;
-    case "join": away(state, line.device, "alive", line.time_s); break;
     case "evaluation": if (line.auroc !== null) state.evaluations.push(line); break;
     case "traffic": count(state, line); break;
     case "run_ended": state.ended = line; break;
@@ -168,25 +147,12 @@ function hear(state, line) {
   }
 }
 
-function away(state, id, status, sinceS) {
-  const device = state.devices.get(id);
-  if (device) Object.assign(device, { status, sinceS, wasAway: true });
-}
-
-function fail(state, line) {
-  const known = state.devices.get(line.device);
-  const what = line.what;
-  if (what.startsWith("died")) away(state, line.device, "dead", line.time_s);
-  else if (what.startsWith("found dead")) {
-    if (state.devices.get(line.by)?.status === "cut") return; // whoever is cut off takes all others for dead
-    if (known?.status === "alive") away(state, line.device, "unreachable", line.time_s);
-  } else if (what.startsWith("came back")) away(state, line.device, "returning", line.time_s);
-  else if (what.startsWith("frozen")) away(state, line.device, "frozen", line.time_s);
-  else if (what.startsWith("thawed")) away(state, line.device, "returning", line.time_s);
-  else if (what.startsWith("left")) away(state, line.device, "left", line.time_s);
-  else if (/^(cut|healed)\b/.test(what)) {
-    const status = what.startsWith("cut") ? "cut" : "returning";
-    for (const id of cutOff(what, state.devices.size)) if (state.devices.get(id)?.status !== "dead") away(state, id, status, line.time_s);
+/** What the history of the run says of each device at a moment; who is back is away until a round has its samples. */
+function settleFailures(state) {
+  for (const [ids, status, fromS, backS] of state.incidents.flatMap((one) => one.failures)) {
+    const isBack = backS !== null && backS <= state.untilS;
+    if (fromS > state.untilS) continue;
+    for (const id of ids) Object.assign(state.devices.get(id) ?? {}, { status: isBack ? "returning" : status, sinceS: isBack ? backS : fromS, wasAway: true });
   }
 }
 
@@ -236,28 +202,13 @@ function settleHeads(state) {
   for (const id of heads) if (state.devices.has(id)) state.devices.get(id).isHead = true;
 }
 
-/** Whom rounds call failed and nothing else tells of: one device may know of a failure from its rounds alone. */
-function settleUnheard(state) {
-  const gone = new Map(); // and when a round first said so
-  for (const round of state.rounds) {
-    for (const [id, why] of Object.entries(round.missing)) if (why === "failed" && !gone.has(Number(id))) gone.set(Number(id), round.time_s);
-    if (gone.size) round.included.forEach((id) => gone.delete(id));
-  }
-  for (const [id, sinceS] of gone) {
-    const device = state.devices.get(id);
-    if (device?.status === "alive" && !(device.wasAway && device.sinceS >= sinceS)) Object.assign(device, { status: "unreachable", sinceS });
-  }
-}
-
 function settleDevices(state) {
   if (!state.current) return;
-  settleUnheard(state);
   for (const id of state.current.included) {
     const device = state.devices.get(id);
     if (!device) continue;
     device.isIn = true;
-    const isHeardOf = state.current.time_s > device.sinceS;
-    if (isHeardOf && ["unreachable", "returning"].includes(device.status)) device.status = "alive";
+    if (device.status === "returning" && state.current.time_s >= device.sinceS) device.status = "alive";
   }
   for (const [id, why] of Object.entries(state.current.missing)) {
     const device = state.devices.get(Number(id));

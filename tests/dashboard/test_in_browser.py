@@ -168,9 +168,9 @@ def test_the_folder_of_one_device_shows_the_whole_fleet(browser: Browser, opened
     facts = browser.text(".facts")
     assert "Rounds done\n3" in facts
     assert "Training now\n3 of 4" in facts
-    assert "Loss\n0.125" in facts
+    assert "Loss of this device\n0.125" in facts
     assert "Stalled by failures\n0.50 s" in facts
-    assert "does not answer" in device(browser, 0)
+    assert "found dead" in device(browser, 0)
     assert "device 1 for 0 in cluster 0" in browser.text("#details")
 
 
@@ -199,7 +199,7 @@ def test_a_second_failure_of_a_device_that_only_rounds_tell_of_counts(
     browser.until_loaded()
 
     assert browser.text(".headline").startswith("3 of 4 devices")
-    assert "does not answer" in device(browser, 1)
+    assert "found dead" in device(browser, 1)
     assert browser.text(".log").count("device 1 is missing from the round") == 2
 
 

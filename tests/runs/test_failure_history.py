@@ -159,7 +159,9 @@ def test_several_with_one_fate_are_named_in_the_plural() -> None:
     lines: list[AnyRecord] = [started(), failed(3.0, 1, 0, "found dead: silent for 2 s", by=0)]
     lines.append(failed(3.0, 3, 0, "found dead: silent for 2 s", by=0))
 
-    assert what_failed(FailureHistory.of(lines).incidents[0]) == "devices 1 and 3 are silent (for 2 s)"
+    (incident,) = FailureHistory.of(lines).incidents
+    assert what_failed(incident) == "devices 1 and 3 are silent (for 2 s)"
+    assert who_noticed(incident) == "when they fell silent is not known, by device 0 (silent for 2 s)"
 
 
 def test_of_a_device_that_is_only_found_nobody_knows_when_it_fell_silent() -> None:
@@ -234,6 +236,12 @@ def test_the_fleet_before_and_after_a_take_over() -> None:
     assert [device for device, state in after.items() if state.is_head] == [1, 2]
     assert [device for device, state in after.items() if state.is_new] == [1]
     assert after[0].state == "dead"
+
+
+def test_a_fleet_that_left_in_good_order_is_drawn_as_its_last_round_was() -> None:
+    lines = [*lost_head()[:-1], RunEnded(time_s=3.6, reason="left", survivors=(1, 2, 3))]
+
+    assert last_states(FailureHistory.of(lines)) == last_states(FailureHistory.of(lost_head()))
 
 
 def test_those_who_cannot_go_on_stand_aside() -> None:

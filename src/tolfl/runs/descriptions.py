@@ -176,6 +176,11 @@ def short_label(incident: Incident) -> str:
 def who_noticed(incident: Incident, simulated_timing: str = "") -> str:
     """Say how long it took until somebody noticed, and who did; in a simulation its timing says how long."""
     found = [one for one in incident.failures if one.found_by is not None]
+    if len(found) > 1 and all(one.found_after_s is None for one in found):
+        by = device_list(sorted({one.found_by for one in found if one.found_by is not None}))
+        return (
+            f"when they fell silent is not known, by {by} ({', '.join(dict.fromkeys(one.found_how for one in found))})"
+        )
     if found:
         return _listed(dict.fromkeys(_finding(one, len(incident.failures) > 1) for one in found[:_N_NAMED]), len(found))
     if simulated_timing and incident.devices:

@@ -228,7 +228,7 @@ class FailureHistory:
                 self._inside[history_of(record)] = self._inside[record.parent]
             case RunEnded():
                 self._left = {*record.survivors} if record.device is None else set()
-                self.has_stopped |= not record.reason.startswith("over")
+                self.has_stopped |= not record.reason.startswith(("over", "left"))
 
     @property
     def _rounds_closed(self) -> int:

@@ -152,7 +152,7 @@ def _leads(run: RunFolder, histories: Sequence[FailureHistory], failure_free: Ru
     else:
         n_lost = sum(len(history.dead) for history in histories)
         stall_s = sum(history.stall_s for history in histories)
-        lost = f"{n_lost} device{'s' * (n_lost != 1)} did not return"
+        lost = f"{n_lost} device{'s' * (n_lost != 1)} did not return" if n_lost else "all devices returned"
         leads = [f"{n_incidents} incidents; {lost}; {seconds(stall_s)} stalled in all."]
     pairs = _auroc_pairs(run, failure_free)
     if pairs:

@@ -53,7 +53,7 @@ export function ranges(ids) {
 }
 
 const STATUS_WORDS = {
-  alive: "training", dead: "dead", frozen: "frozen", cut: "cut off", unreachable: "does not answer",
+  alive: "training", dead: "dead", frozen: "frozen", cut: "cut off", unreachable: "found dead",
   returning: "coming back",
 };
 

@@ -33,7 +33,7 @@ export function facts(state) {
     ...(started?.stages?.length ? [fact("Stage", current ? stageWords(started, current.round) : started.stages[0][0])] : []),
     fact("Rounds done", `${current ? current.round + 1 : 0}${roundsIn(started)}`),
     fact(state.ended ? "Devices left" : "Training now", `${living} of ${state.devices.size}`),
-    ...(hasLoss(state) ? [fact("Loss", number(lossOf(current)))] : []),
+    ...(hasLoss(state) ? [fact(current?.loss === null ? "Loss of this device" : "Loss", number(lossOf(current)))] : []),
     ...(lastAuroc == null ? [] : [fact("AUROC", number(lastAuroc, 3))]),
     ...metricNames(state).map((name) => fact(name, number(state.rounds.findLast((one) => name in (one.metrics ?? {}))?.metrics[name]))),
     fact("Stalled by failures", seconds(state.stallS)));
@@ -166,9 +166,11 @@ export function traffic(state) {
   const expected = (totals.messages.unicast ?? 0) * size;
   const ratio = expected ? `, ${((100 * totals.bytes) / expected).toFixed(1)} % of messages × model size` : "";
   const control = state.control.messages ? ` Small messages besides: ${number(state.control.messages, 9)}, ${bytes(state.control.bytes)}.` : "";
-  const waits = isCounted ? "" : " The other ways to count come when the run is over.";
+  const waits = isCounted || state.ended ? "" : " The other ways to count come when the run is over.";
+  const isPart = !isCounted && state.senders.size < state.devices.size;
+  const whose = isPart ? `As far as the records of device ${ranges(state.senders)} tell: round` : "Round";
   return element("div", {},
-    element("p", {}, `Round ${last.round} moved ${bytes(cost.bytes)} of models; the run ${bytes(totals.bytes)}${ratio}.${control}${waits}`),
+    element("p", {}, `${whose} ${last.round} moved ${bytes(cost.bytes)} of models; the run ${bytes(totals.bytes)}${ratio}.${control}${waits}`),
     table(["way to count", "messages, round", "as bytes", "messages, run"], rows, "No message so far."));
 }
 

@@ -121,7 +121,7 @@ function freshState(started) {
   })));
   return {
     started, clusters, devices, rounds: [], others: [], evaluations: [], heaviest: null, current: null, heads: [],
-    takeovers: [], alarms: [], traffic: new Map(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
+    takeovers: [], alarms: [], traffic: new Map(), senders: new Set(), control: { messages: 0, bytes: 0 }, ended: null, scores: null,
     all: [], parents: new Map(), branches: [],
   };
 }
@@ -168,6 +168,7 @@ function count(state, line) {
   const sum = state.traffic.get(line.history) ?? { messages: 0, bytes: 0 };
   for (const [, , bytes] of line.sent) { sum.messages += 1; sum.bytes += bytes; }
   state.traffic.set(line.history, sum);
+  state.senders.add(line.device);
   state.control.messages += line.control_messages;
   state.control.bytes += line.control_bytes;
 }

@@ -50,7 +50,10 @@ def test_words_flags_dates_holes_and_devices_are_taken_from_a_frame(detector: Fe
     assert detector.detector_.features.n == 3 + 33
 
 
-def test_the_columns_to_learn_from_can_be_chosen_as_on_the_command_line() -> None:
+def test_the_columns_to_learn_from_can_be_chosen_as_on_the_command_line(caplog: pytest.LogCaptureFixture) -> None:
+    FederatedDetector().fit(frame(), devices="site")
+    assert "day (dates or times); to choose yourself: columns=['warm', 'flow', ...]" in caplog.text
+
     chosen = FederatedDetector(columns=["serial", "warm"]).fit(frame(), devices="site")
     fewer = FederatedDetector(ignore=["mode"]).fit(frame(), devices="site")
 

@@ -42,7 +42,11 @@ def test_a_flood_in_a_constant_column_is_novel_and_says_what_is_usual(tmp_path: 
     flood = np.array([[64, 10, -60]], np.float32)
 
     assert detector.verdicts(flood).tolist() == [True]
-    assert str(detector.novelty.top(detector.features, flood, 1)[0][0]) == "deauthentications 64, usual 0 to 0"
+    explained = detector.explain(flood[0])
+    assert str(explained) == "deauthentications 64, usual 0 to 0"
+    assert explained.is_alarm
+    assert explained.novelty == detector.novelty.scores(flood)[0]
+    assert "; novelty" in explained.plot().axes[0].get_title()
 
 
 def test_the_estimator_and_score_call_the_same_windows_alarms() -> None:
@@ -53,6 +57,7 @@ def test_the_estimator_and_score_call_the_same_windows_alarms() -> None:
     verdicts = FederatedDetector.from_detector(few).predict(table)
 
     assert (verdicts == np.where(scored.is_alarm, -1, 1)).all()
+    assert [few.explain(row).is_alarm for row in given[::5]] == scored.is_alarm[::5].tolist()
     assert scored.is_alarm.any()
     assert scored.is_notice.any()
 

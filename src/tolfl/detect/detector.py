@@ -153,18 +153,23 @@ class Detector:
     # -- explaining ---------------------------------------------------------------------------------------------
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
-        """Return why one row scores as it does; with its device, by the threshold that its verdict goes by."""
+        """Return why one row scores as it does, or is novel; with its device, by what its verdict goes by."""
         if np.ndim(x) == 1:  # type: ignore[arg-type]
             x = x.to_frame().T if hasattr(x, "to_frame") else np.asarray(x)[None, :]  # a row of a frame has names
         rows, _ = self.rows(x)
         if len(rows) != 1:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
         names = None if device is None else np.array([str(device)])
-        score = float(self.scores_of(rows, names)[0])
-        (shares,) = top_shares(self.features, rows, *self.taken_apart(rows, names), self.features.n)
+        scores = self.scores_of(rows, names)
+        (is_alarm,), _, (novelty,) = self.alarms_of(rows, scores, names)
+        if self.novelty is not None and novelty > LIMIT:
+            (shares,) = self.novelty.top(self.features, rows, self.features.n, names)
+        else:
+            (shares,) = top_shares(self.features, rows, *self.taken_apart(rows, names), self.features.n)
         limit = self.thresholds.limit_for(None if device is None else str(device))
-        p_value = float(limit.p_values([score])[0])
-        return Explanation(score, limit.value, p_value, shares)
+        (p_value,) = limit.p_values(scores).tolist()
+        novel = None if np.isnan(novelty) else float(novelty)
+        return Explanation(float(scores[0]), limit.value, p_value, shares, bool(is_alarm), novel)
 
     # -- devices ------------------------------------------------------------------------------------------------
 

@@ -319,7 +319,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             [block], Roles(device=role), columns=self.columns or (), ignore=self.ignore or (), fill_missing=True
         )
         self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
-        if note := note_of(self._schema):
+        if note := note_of(self._schema, is_command=False):
             _LOG.warning("%s", note)
         self.n_features_in_ = block.table.num_columns - bool(role)
         self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)

@@ -155,12 +155,9 @@ class Explanation(msgspec.Struct, frozen=True):
     score: float
     threshold: float  #: that the row's verdict goes by: its device's own, or the fleet's
     p_value: float
-    features: tuple[FeatureShare, ...]  #: the largest share first
-
-    @property
-    def is_alarm(self) -> bool:
-        """Whether the score is above the threshold."""
-        return self.score > self.threshold
+    features: tuple[FeatureShare, ...]  #: the largest share first; of the novelty, where that is above its limit
+    is_alarm: bool  #: as `predict` has it: by the score, or by novelty
+    novelty: float | None = None  #: None: the detector has none
 
     def plot(self, n_features: int = 15) -> Figure:
         """Return a figure of the features that matter most."""
@@ -174,8 +171,10 @@ class Explanation(msgspec.Struct, frozen=True):
         ]
         axis.bar_label(bars, labels, fontsize=8, padding=3)
         axis.set(xlim=(0.0, 1.35 * max((one.share for one in shown), default=1.0) or 1.0), xlabel="share of the score")
-        verdict = "above" if self.is_alarm else "not above"
-        axis.set_title(f"score {self.score:.4g}, {verdict} {self.threshold:.4g}; p = {self.p_value:.3g}", fontsize=10)
+        verdict = "above" if self.score > self.threshold else "not above"
+        novelty = "" if self.novelty is None else f"; novelty {self.novelty:.3g}"
+        title = f"score {self.score:.4g}, {verdict} {self.threshold:.4g}; p = {self.p_value:.3g}{novelty}"
+        axis.set_title(title, fontsize=10)
         return figure
 
     def __str__(self) -> str:

@@ -128,15 +128,16 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return rows_of(self, block)
 
 
-def note_of(schema: Schema) -> str:
+def note_of(schema: Schema, is_command: bool = True) -> str:
     """Return one line about what is not learned from, and how to learn from it; nothing if there is nothing to say."""
     found = {name: why for name, why in schema.left_out.items() if why != "as asked"}
     if not found:
         return ""
     shown = ", ".join(f"{name} ({why})" for name, why in list(found.items())[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    kept = ",".join(column.name for column in schema.columns[:2])
-    return f"not learned from: {shown}{more}; to choose yourself: --columns {kept},..."
+    kept = [column.name for column in schema.columns[:2]]
+    how = f"--columns {','.join(kept)},..." if is_command else f"columns=[{', '.join(map(repr, kept))}, ...]"
+    return f"not learned from: {shown}{more}; to choose yourself: {how}"
 
 
 def word_column(feature: str) -> str | None:

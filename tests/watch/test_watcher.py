@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from tests.net.fleet_processes import wait_until
 from tests.net.nodes import free_addresses
 from tests.signals.capture_files import WLAN, C, D, Frame, beacon, ethernet, ipv4, pcap
 from tests.watch.alarms import lines_of
+from tolfl.cli.fleet_commands import _watching
 from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.features import Features
@@ -90,6 +93,31 @@ def test_rows_are_kept_before_an_alarm_after_them_is_stored(tmp_path: Path, mode
 
     assert kept_at_alarms
     assert all(kept_at_alarms)
+
+
+def test_sigterm_before_the_device_listens_keeps_every_row_once(tmp_path: Path, model: Path) -> None:
+    now, state = tmp_path / "now.pcap", tmp_path / "state"
+    state.mkdir()
+    (state / "detector.tolfl").write_bytes(model.read_bytes())
+    (tmp_path / "spec.toml").write_text(RunSpec(devices=2, clusters=1).to_toml())
+    watch = WatchConfig(source=str(now), follow=True)
+    spec = str(tmp_path / "spec.toml")
+    config = NodeConfig(device=0, listen="127.0.0.1:1", state=str(state), spec=spec, insecure=True, watch=watch)
+    frames = [*seconds(100, 20, 20), *seconds(120, 3, 400), *seconds(123, 20, 20)]
+    kept = []
+    for n_more in (0, 5, 10):
+        now.write_bytes(pcap([*frames, *seconds(143, n_more, 20)]))
+        with pytest.raises(SystemExit), _watching(config, False, lambda _: None) as (watching, _):  # noqa: PT012
+            assert watching is not None
+            watcher = watching.watcher
+            wait_until(lambda: watcher.n_known + watcher.n_rows == 42 + n_more, "the last whole window")  # noqa: B023
+            os.kill(os.getpid(), signal.SIGTERM)
+        found = kept_rows(state)
+        assert found is not None
+        kept.append((len(found[1]), found[2]))
+
+    # 20 windows before the flood and 11 behind its group; 3 of the flood and 9 more until its group is over.
+    assert kept == [(30, 12), (35, 12), (40, 12)]
 
 
 def test_a_clock_that_is_set_back_is_said_and_watching_goes_on(

@@ -125,7 +125,7 @@ class AlarmQueue:
             database.execute("DELETE FROM event WHERE number = ?", (number,))
 
     def memory(self, source: str) -> Memory:
-        """Return what the groups of a source remembered at their last event."""
+        """Return what the groups of a source remembered at their last event, or when watching was stopped."""
         with self._open() as database:
             found = database.execute("SELECT body FROM memory WHERE source=?", (source,)).fetchone()
         return Memory() if found is None else msgspec.json.decode(found[0], type=Memory)

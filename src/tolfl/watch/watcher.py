@@ -179,6 +179,8 @@ class Watcher:
                     # Calm rows are kept by now: a kill before the events are stored has the whole block scored again.
                     self._put(groups, events)
                 if self._closing.is_set():
+                    # With or without an event: rows that are kept must not be kept again after the next start.
+                    self.queue.put([], self.source, groups.memory)
                     return False
                 if self._detector is not in_use:
                     in_use = self._detector

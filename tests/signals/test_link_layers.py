@@ -139,6 +139,14 @@ def test_cooked_packets_without_ip_come_from_nobody(tmp_path: Path) -> None:
     assert summary.unparsed == {"without IP": 1}
 
 
+def test_a_vlan_tag_in_a_cooked_packet_is_part_of_its_length(tmp_path: Path) -> None:
+    front = struct.pack(">HHH8sHHH", 0, 1, 6, A, 0x8100, 7, 0x0800)
+    found, summary = heard(tmp_path, [front + ipv4(TCP, bytes(20))], COOKED)
+
+    assert (found["wire_bytes"].tolist(), found["protocol"].tolist()) == ([18 + 40], [TCP])
+    assert summary.sentence == ""
+
+
 def test_an_unknown_link_type_is_counted_by_its_number(tmp_path: Path) -> None:
     found, summary = heard(tmp_path, [bytes(60), bytes(60)], 195)
 

@@ -8,6 +8,7 @@ capture has no link header, the 14 bytes of Ethernet's are counted in its place.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,18 +36,30 @@ _EXTENSIONS = (0, 43, _FRAGMENT, _AUTHENTICATION, 60)  #: headers of IPv6 betwee
 _MOST_EXTENSIONS = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
-_ETHERNET, _ETHERNET_BYTES = 1, 14
+_ETHERNET_BYTES = 14
 _TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)  #: VLAN, and VLAN in VLAN under its several numbers
 _MOST_TAGS = 4
-#: Links without a pair of hardware addresses: bytes ahead of the IP packet, and where they say what it is (None: its
-#: own first byte does). Raw IP, BSD's loopback (the family in front has no one byte order), Linux' cooked captures.
-_BARE: dict[int, tuple[int, int | None]] = {
-    **dict.fromkeys((12, 14, 101, 228, 229), (0, None)),
-    **dict.fromkeys((0, 108), (4, None)),
-    113: (16, 14),
-    276: (20, 0),
+
+
+class _Link(NamedTuple):
+    """What is ahead of the IP packet."""
+
+    n_bytes: int  #: without VLAN tags
+    kind_at: int | None = None  #: where it says, in Ethernet's numbers, what comes; None: the packet's first byte does
+    destination_at: int | None = None  #: a hardware address; None: there is no pair of them
+    source_at: int = 0
+
+
+#: By their numbers at tcpdump.org. Ethernet; raw IP; BSD's loopback (the family in front has no one byte order); Linux'
+#: cooked captures.
+_LINKS = {
+    1: _Link(_ETHERNET_BYTES, 12, destination_at=0, source_at=6),
+    **dict.fromkeys((12, 14, 101, 228, 229), _Link(0)),
+    **dict.fromkeys((0, 108), _Link(4)),
+    113: _Link(16, 14),
+    276: _Link(20, 0),
 }
-LINKS = (_ETHERNET, *_BARE)  #: link types that are read here, as tcpdump.org numbers them
+LINKS = tuple(_LINKS)  #: link types that are read here
 #: Link types that are not understood, by the names that people know.
 _NAMES = {
     119: "802.11 with a Prism header",
@@ -101,11 +114,11 @@ def packets_in(records: RecordBlock, summary: CaptureSummary) -> Packets:
     is_there = np.zeros(len(found), np.bool_)
     for link in np.unique(records.rows["link"]).tolist():
         is_own = records.rows["link"] == link
-        if link not in LINKS:
+        if link not in _LINKS:
             summary.left_out[f"of {link_name(link)}"] += int(is_own.sum())
             continue
         part = found.compress(is_own)
-        is_whole, unread = _read_link(link, replace(records, rows=records.rows.compress(is_own)), part)
+        is_whole, unread = _read_link(_LINKS[link], replace(records, rows=records.rows.compress(is_own)), part)
         found[is_own], is_there[is_own] = part, is_whole
         counts = np.bincount(unread[is_whole], minlength=len(_REASONS)).tolist()
         summary.unparsed.update({why: count for why, count in zip(_REASONS[1:], counts[1:], strict=True) if count})
@@ -114,42 +127,39 @@ def packets_in(records: RecordBlock, summary: CaptureSummary) -> Packets:
     return found.compress(is_there)
 
 
-def _read_link(link: int, records: RecordBlock, found: Packets) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
+def _read_link(link: _Link, records: RecordBlock, found: Packets) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
     """Fill in packets of one link type; return which are captured up to their addresses, and why some are not read."""
     numbers, rows = Numbers(records.data), records.rows
     at, captured, original = rows["start"], rows["captured"], rows["original"]
-    if link == _ETHERNET:
-        header, kind = _past_tags(numbers, at, captured)
+    header = np.full(len(at), link.n_bytes)
+    if link.kind_at is not None:
+        kind = numbers.at(at + link.kind_at, 2)
+        _skip_tags(numbers, at, captured, header, kind)
     else:
-        front, kind_at = _BARE[link]
-        header = np.full(len(at), front)
-        version = numbers.data.take(at + front, mode="clip") >> 4
-        of_version = np.select([version == 4, version == 6], [_IPV4, _IPV6], 0)
-        kind = of_version if kind_at is None else numbers.at(at + kind_at, 2)
+        version = numbers.data.take(at + link.n_bytes, mode="clip") >> 4
+        kind = np.select([version == 4, version == 6], [_IPV4, _IPV6], 0)
     ip_bytes, unread = _read_ip(numbers, at + header, at + captured, kind, found)
     by_header = header + ip_bytes  # where the packet says its length and it fits; else all there was
-    wire_bytes = np.where((ip_bytes >= 20) & (by_header <= original), by_header, original)
-    if link == _ETHERNET:
-        found["source"], found["destination"] = numbers.at(at + 6, 6), numbers.at(at, 6)
-        found["wire_bytes"] = wire_bytes
-        return captured >= _ETHERNET_BYTES, unread
+    found["wire_bytes"] = np.where((ip_bytes >= 20) & (by_header <= original), by_header, original)
+    if link.destination_at is not None:
+        found["source"], found["destination"] = (
+            numbers.at(at + one, 6) for one in (link.source_at, link.destination_at)
+        )
+        return captured >= link.n_bytes, unread
     for address, ip in (("source", "from_ip"), ("destination", "to_ip")):
         found[address] = np.where(unread == _READ, found[ip], NOBODY)
-    found["wire_bytes"] = wire_bytes - front + _ETHERNET_BYTES
-    return captured > front, unread
+    found["wire_bytes"] += _ETHERNET_BYTES - link.n_bytes
+    return captured > link.n_bytes, unread
 
 
-def _past_tags(numbers: Numbers, at: Int64, captured: Int64) -> tuple[Int64, Int64]:
-    """Return the length of each Ethernet header, VLAN tags included, and the type behind them."""
-    kind = numbers.at(at + 12, 2)
-    header = np.full(len(at), _ETHERNET_BYTES)
+def _skip_tags(numbers: Numbers, at: Int64, captured: Int64, header: Int64, kind: Int64) -> None:
+    """Move on to the end of each header, VLAN tags included, and to the type behind them."""
     for _ in range(_MOST_TAGS):
         is_tagged = np.isin(kind, _TAGS) & (header + 4 <= captured)
         if not is_tagged.any():
             break
         header[is_tagged] += 4
         kind[is_tagged] = numbers.at((at + header - 2)[is_tagged], 2)
-    return header, kind
 
 
 def _read_ip(numbers: Numbers, at: Int64, end: Int64, kind: Int64, found: Packets) -> tuple[Int64, NDArray[np.uint8]]:

@@ -16,17 +16,13 @@ from tolfl.signals.traffic import (
     PeriodicHawkes,
     Traffic,
     Transmissions,
-    base_hz,
-    mean_rate_hz,
-    scaled,
-    transmissions,
 )
 
 SOURCES: list[Traffic] = [Bursty(), Hawkes(0.3), PeriodicHawkes()]
 
 
 def drawn(traffic: Traffic, seed: int = 0, duration_s: float = WEEK_S) -> Transmissions:
-    return transmissions(traffic, np.random.default_rng(seed), duration_s)
+    return traffic.transmissions(np.random.default_rng(seed), duration_s)
 
 
 def silences(sent: Transmissions) -> NDArray[np.float64]:
@@ -86,7 +82,7 @@ def test_the_base_rate_peaks_at_18_and_rests_at_6() -> None:
     source = PeriodicHawkes()
     hours = np.linspace(0.0, 23 * 3600.0, 24)
     monday, saturday, later = (
-        np.array([base_hz(source, time_s) for time_s in hours + shift]) for shift in (0.0, 5 * DAY_S, WEEK_S)
+        np.array([source.base_hz(time_s) for time_s in hours + shift]) for shift in (0.0, 5 * DAY_S, WEEK_S)
     )
 
     assert (int(monday.argmax()), int(monday.argmin())) == (18, 6)
@@ -147,7 +143,7 @@ def test_blocks_have_the_law_of_a_simulation_packet_by_packet() -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_node_sends_one_packet_at_a_time(source: Traffic) -> None:
-    assert silences(drawn(scaled(source, 20), duration_s=DAY_S)).min() > -1e-9
+    assert silences(drawn(source.scaled(20), duration_s=DAY_S)).min() > -1e-9
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -162,14 +158,14 @@ def test_a_longer_simulation_starts_with_the_shorter_one(source: Traffic) -> Non
 
 @pytest.mark.parametrize("source", [Bursty(), Hawkes(0.3)])
 def test_a_busier_source_sends_as_much_more_as_it_says(source: Traffic) -> None:
-    once, often = (len(drawn(scaled(source, factor)).start_s) for factor in (1.0, 4.0))
+    once, often = (len(drawn(source.scaled(factor)).start_s) for factor in (1.0, 4.0))
 
     assert often / once == pytest.approx(4.0, rel=0.03)
 
 
 @pytest.mark.parametrize("source", [Bursty(), Bursty((1.0, 10.0)), Hawkes(0.3)])
 def test_the_mean_rate_is_the_mean_rate(source: Traffic) -> None:
-    assert len(drawn(source).start_s) / WEEK_S == pytest.approx(mean_rate_hz(source), rel=0.02)
+    assert len(drawn(source).start_s) / WEEK_S == pytest.approx(source.mean_rate_hz, rel=0.02)
 
 
 @pytest.mark.parametrize("source", [*SOURCES, Hawkes(1e-9)])

@@ -347,31 +347,30 @@ class CaptureWindows:
         over = over.take(np.argsort(over["time_ns"], kind="stable"))
         if self.is_wlan:
             for start in range(first, end, _WINDOWS_AT_ONCE):
-                yield self._wlan_rows(over, start, min(start + _WINDOWS_AT_ONCE, end), cut)
+                yield self._rows(over, start, min(start + _WINDOWS_AT_ONCE, end), cut)
         elif len(over):
-            yield self._rows(over, cut)
+            yield self._rows(over, first, end, cut)
 
-    def _wlan_rows(self, over: Captured, first: int, end: int, cut: int | None) -> SignalRows:
-        number = (over["time_ns"] - self._start_ns) // self._step_ns
-        is_here = (number >= first) & (number < end)
-        numbers = np.arange(first, end)
-        features, which, keys = self._wlan.rows(
-            over[is_here], number[is_here] - first, self._start_ns + numbers * self._step_ns
-        )
-        start_ns = self._start_ns + numbers[which] * self._step_ns
-        is_partial = np.isin(numbers[which], [one for one in (self._partial, cut) if one is not None])
-        return SignalRows(self._names, start_ns // NS + start_ns % NS / NS, features, is_partial, tuple(keys))
-
-    def _rows(self, over: Captured, cut: int | None) -> SignalRows:
-        number = (over["time_ns"] - self._start_ns) // self._step_ns
-        first = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
-        starts_ns = self._start_ns + number * self._step_ns
+    def _rows(self, over: Captured, first: int, end: int, cut: int | None) -> SignalRows:
+        """Return the windows from `first` to before `end`; of other captures than 802.11, those with a packet."""
+        number, keys = (over["time_ns"] - self._start_ns) // self._step_ns, list[str]()
+        if self.is_wlan:
+            numbers = np.arange(first, end)
+            is_here = (number >= first) & (number < end)
+            starts_ns = self._start_ns + numbers * self._step_ns
+            features, which, keys = self._wlan.rows(over[is_here], number[is_here] - first, starts_ns)
+            numbers = numbers[which]
+        else:
+            begins = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
+            numbers = number[begins]
+            # Times since the beginning of each window: how packets were batched does not show in the last bit.
+            since_s = (over["time_ns"] - self._start_ns - number * self._step_ns) / NS
+            features = packet_rows(Windows(over, since_s, begins, np.zeros(len(begins))))
         # In two parts: nanoseconds since 1970 have more digits than a float.
-        start_s = (starts_ns // NS + starts_ns % NS / NS)[first]
-        # Times since the beginning of each window: how packets were batched does not show in the last bit.
-        windows = Windows(over, (over["time_ns"] - starts_ns) / NS, first, start_s)
-        is_partial = np.isin(number[first], [one for one in (self._partial, cut) if one is not None])
-        return SignalRows(self._names, start_s, packet_rows(windows), is_partial)
+        start_ns = self._start_ns + numbers * self._step_ns
+        start_s = start_ns // NS + start_ns % NS / NS
+        is_partial = np.isin(numbers, [one for one in (self._partial, cut) if one is not None])
+        return SignalRows(self._names, start_s, features, is_partial, tuple(keys))
 
 
 def check_grid(grid: WindowGrid) -> None:

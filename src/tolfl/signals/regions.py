@@ -16,16 +16,7 @@ import numpy as np
 from tolfl.core.errors import SpecError
 from tolfl.signals.draws import Scenario, Use, stream
 from tolfl.signals.packets import HEADER_BYTES, PACKET, UDP, Packets, WindowGrid
-from tolfl.signals.traffic import (
-    Bursty,
-    Hawkes,
-    PeriodicHawkes,
-    Traffic,
-    Transmissions,
-    mean_rate_hz,
-    scaled,
-    transmissions,
-)
+from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Traffic, Transmissions
 
 _MOST_PACKETS = 5e7  #: about 2 GB; more is a slip of the pen in a configuration
 
@@ -53,7 +44,7 @@ class Region:
         nodes = tuple(
             node
             if node.address == self.router or node.traffic is None
-            else replace(node, traffic=scaled(node.traffic, factor))
+            else replace(node, traffic=node.traffic.scaled(factor))
             for node in self.nodes
         )
         return replace(self, nodes=nodes)
@@ -74,8 +65,8 @@ def simulate(
     """
     _check_size(region, duration_s)
     sent = {
-        index: transmissions(
-            node.traffic, stream(seed, Use.TRAFFIC, region=region.number, node=index, scenario=scenario), duration_s
+        index: node.traffic.transmissions(
+            stream(seed, Use.TRAFFIC, region=region.number, node=index, scenario=scenario), duration_s
         )
         for index, node in enumerate(region.nodes)
         if node.traffic is not None
@@ -105,7 +96,7 @@ def _inside(sent: Transmissions, grid: WindowGrid, start_s: float) -> Transmissi
 
 
 def _check_size(region: Region, duration_s: float) -> None:
-    expected = duration_s * sum(mean_rate_hz(node.traffic) for node in region.nodes if node.traffic is not None)
+    expected = duration_s * sum(node.traffic.mean_rate_hz for node in region.nodes if node.traffic is not None)
     if expected > _MOST_PACKETS:
         raise SpecError(
             f"region {region.number} asks for about {expected:.2g} packets; simulate a shorter time or rarer traffic"

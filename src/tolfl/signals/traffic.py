@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,53 @@ BLOCK_S = 600.0
 _BURSTS_AT_ONCE, _FIRST_AT_ONCE, _BLOCKS_AT_ONCE = 4096, 8192, 256
 
 
+class Transmissions(NamedTuple):
+    """Start times, ascending, and payloads of what one node sends."""
+
+    start_s: Float
+    payload_bytes: NDArray[np.int32]
+
+
 @dataclass(frozen=True, slots=True)
 class Bursty:
-    """Bursts of 1 to `longest_burst` packets, all lengths alike; the gaps between and inside bursts are uniform."""
+    """Bursts of 1 to `longest_burst` packets, all lengths alike; the gaps between and inside bursts are uniform.
+
+    >>> sent = Bursty().transmissions(np.random.default_rng(0), 3600.0)
+    >>> bool((np.diff(sent.start_s) > 0).all()), int(sent.payload_bytes.min()) >= 1
+    (True, True)
+    """
 
     inter_s: tuple[float, float] = (1.0, 120.0)
     intra_s: tuple[float, float] = (0.01, 0.07)
     longest_burst: int = 5
     payload_bytes: tuple[int, int] = (1, 1500)
+
+    def transmissions(self, rng: np.random.Generator, duration_s: float) -> Transmissions:
+        """Draw what a node sends from time 0 until `duration_s`."""
+        sent: list[Transmissions] = []
+        now = 0.0
+        while now < duration_s:
+            lengths = rng.integers(1, self.longest_burst + 1, _BURSTS_AT_ONCE)
+            n_packets = int(lengths.sum())
+            gaps = rng.uniform(*self.intra_s, n_packets)
+            gaps[np.cumsum(lengths) - lengths] = rng.uniform(*self.inter_s, _BURSTS_AT_ONCE)
+            payload = _payloads(self.payload_bytes, rng, n_packets)
+            air_s = _air_s(payload)
+            ends = now + np.cumsum(gaps + air_s)
+            sent.append(Transmissions(ends - air_s, payload))
+            now = float(ends[-1])
+        return _until(duration_s, sent)
+
+    def scaled(self, factor: float) -> Bursty:
+        """Return the same source, `factor` times as busy: shorter gaps between bursts."""
+        return replace(self, inter_s=(self.inter_s[0] / factor, self.inter_s[1] / factor))
+
+    @property
+    def mean_rate_hz(self) -> float:
+        """How many packets per second to expect."""
+        per_burst = (1 + self.longest_burst) / 2
+        between = sum(self.inter_s) / 2 + (per_burst - 1) * sum(self.intra_s) / 2
+        return per_burst / (between + per_burst * 8 * sum(self.payload_bytes) / 2 / AIR_RATE_BPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +89,36 @@ class Hawkes:
 
     base_hz: float = 0.05
     payload_bytes: tuple[int, int] = (1, 1500)
+
+    def transmissions(self, rng: np.random.Generator, duration_s: float) -> Transmissions:
+        """Draw it as a branching process, which has the same law (Hawkes and Oakes 1974).
+
+        Piece by piece of time, so that the arrays stay in the processor's cache; who is born after the end of a piece
+        has children in the next one.
+        """
+        piece_s = _FIRST_AT_ONCE / self.base_hz
+        sent: list[Transmissions] = []
+        waiting, free_s, begin_s = np.empty(0), 0.0, 0.0
+        while begin_s < duration_s:
+            end_s = begin_s + piece_s
+            first = rng.uniform(begin_s, end_s, rng.poisson(self.base_hz * piece_s))
+            born, waiting = _with_descendants(np.concatenate([waiting, first]), rng, end_s)
+            payload = _payloads(self.payload_bytes, rng, len(born))
+            starts = _one_at_a_time(born, _air_s(payload), free_s)
+            if len(starts):
+                free_s = float(starts[-1] + 8.0 * payload[-1] / AIR_RATE_BPS)
+            sent.append(Transmissions(starts, payload))
+            begin_s = end_s
+        return _until(duration_s, sent)
+
+    def scaled(self, factor: float) -> Hawkes:
+        """Return the same source, `factor` times as busy."""
+        return replace(self, base_hz=self.base_hz * factor)
+
+    @property
+    def mean_rate_hz(self) -> float:
+        """How many packets per second to expect."""
+        return self.base_hz / (1 - MEAN_CHILDREN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,114 +129,51 @@ class PeriodicHawkes:
     scale: float = 1.0  #: multiplies the base rate; the published process has 1
     payload_bytes: tuple[int, int] = (1, 1500)
 
+    def base_hz(self, time_s: float) -> float:
+        """Return the base rate: 0.021 to 0.061 per second on weekdays, less at weekends."""
+        swing = self.weekend_factor if time_s % WEEK_S >= 5 * DAY_S else 1.0
+        rate = 0.021 + 0.02 * swing * (1.0 + math.sin(math.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
+        return self.scale * rate
+
+    @property
+    def highest_base_hz(self) -> float:
+        """The base rate at its highest."""
+        return self.scale * (0.021 + 0.04 * max(1.0, self.weekend_factor))
+
+    def transmissions(self, rng: np.random.Generator, duration_s: float) -> Transmissions:
+        """Draw block after block: one starts where the one before ended.
+
+        Many blocks get their candidates at once: clusters at the highest base rate, of which each keeps its share.
+        """
+        sent: list[Transmissions] = []
+        now = 0.0
+        while now < duration_s:
+            offsets, marks, bounds = _clusters(self.highest_base_hz, _BLOCKS_AT_ONCE, rng)
+            payload = _payloads(self.payload_bytes, rng, len(offsets))
+            air_s = _air_s(payload)
+            for begin, end in pairwise(bounds):
+                if now >= duration_s:
+                    break
+                rows = begin + np.flatnonzero(marks[begin:end] < self.base_hz(now))
+                if not len(rows):
+                    now += BLOCK_S
+                    continue
+                starts = _one_at_a_time(now + offsets[rows], air_s[rows])
+                sent.append(Transmissions(starts, payload[rows]))
+                now = float(starts[-1] + air_s[rows[-1]])
+        return _until(duration_s, sent)
+
+    def scaled(self, factor: float) -> PeriodicHawkes:
+        """Return the same source, `factor` times as busy."""
+        return replace(self, scale=self.scale * factor)
+
+    @property
+    def mean_rate_hz(self) -> float:
+        """How many packets per second to expect at its busiest."""
+        return self.highest_base_hz / (1 - MEAN_CHILDREN)
+
 
 Traffic = Bursty | Hawkes | PeriodicHawkes
-
-
-class Transmissions(NamedTuple):
-    """Start times, ascending, and payloads of what one node sends."""
-
-    start_s: Float
-    payload_bytes: NDArray[np.int32]
-
-
-def transmissions(traffic: Traffic, rng: np.random.Generator, duration_s: float) -> Transmissions:
-    """Draw what a node sends from time 0 until `duration_s`.
-
-    >>> sent = transmissions(Bursty(), np.random.default_rng(0), 3600.0)
-    >>> bool((np.diff(sent.start_s) > 0).all()), int(sent.payload_bytes.min()) >= 1
-    (True, True)
-    """
-    match traffic:
-        case Bursty():
-            return bursty(traffic, rng, duration_s)
-        case Hawkes():
-            return hawkes(traffic, rng, duration_s)
-        case PeriodicHawkes():
-            return periodic_hawkes(traffic, rng, duration_s)
-        case _:
-            assert_never(traffic)
-
-
-def bursty(source: Bursty, rng: np.random.Generator, duration_s: float) -> Transmissions:
-    """Draw bursts until `duration_s`."""
-    sent: list[Transmissions] = []
-    now = 0.0
-    while now < duration_s:
-        lengths = rng.integers(1, source.longest_burst + 1, _BURSTS_AT_ONCE)
-        n_packets = int(lengths.sum())
-        gaps = rng.uniform(*source.intra_s, n_packets)
-        gaps[np.cumsum(lengths) - lengths] = rng.uniform(*source.inter_s, _BURSTS_AT_ONCE)
-        payload = _payloads(source.payload_bytes, rng, n_packets)
-        air_s = _air_s(payload)
-        ends = now + np.cumsum(gaps + air_s)
-        sent.append(Transmissions(ends - air_s, payload))
-        now = float(ends[-1])
-    return _until(duration_s, sent)
-
-
-def hawkes(source: Hawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
-    """Draw a Hawkes process until `duration_s`."""
-    return _branching(source.base_hz, source.payload_bytes, rng, duration_s)
-
-
-def base_hz(source: PeriodicHawkes, time_s: float) -> float:
-    """Return the base rate: 0.021 to 0.061 per second on weekdays, less at weekends."""
-    swing = source.weekend_factor if time_s % WEEK_S >= 5 * DAY_S else 1.0
-    rate = 0.021 + 0.02 * swing * (1.0 + math.sin(math.pi * (2.0 * (time_s % DAY_S) / DAY_S - 1.0)))
-    return source.scale * rate
-
-
-def scaled(traffic: Traffic, factor: float) -> Traffic:
-    """Return the same source, `factor` times as busy: shorter gaps between bursts, or a higher base rate."""
-    match traffic:
-        case Bursty():
-            return replace(traffic, inter_s=(traffic.inter_s[0] / factor, traffic.inter_s[1] / factor))
-        case Hawkes():
-            return replace(traffic, base_hz=traffic.base_hz * factor)
-        case PeriodicHawkes():
-            return replace(traffic, scale=traffic.scale * factor)
-        case _:
-            assert_never(traffic)
-
-
-def mean_rate_hz(traffic: Traffic) -> float:
-    """Return how many packets per second to expect (of a periodic source: at its busiest)."""
-    match traffic:
-        case Bursty():
-            per_burst = (1 + traffic.longest_burst) / 2
-            between = sum(traffic.inter_s) / 2 + (per_burst - 1) * sum(traffic.intra_s) / 2
-            return per_burst / (between + per_burst * 8 * sum(traffic.payload_bytes) / 2 / AIR_RATE_BPS)
-        case Hawkes():
-            return traffic.base_hz / (1 - MEAN_CHILDREN)
-        case PeriodicHawkes():
-            return _highest_base_hz(traffic) / (1 - MEAN_CHILDREN)
-        case _:
-            assert_never(traffic)
-
-
-def _branching(
-    base_hz: float, payload_bytes: tuple[int, int], rng: np.random.Generator, duration_s: float
-) -> Transmissions:
-    """Draw a Hawkes process as a branching process, which has the same law (Hawkes and Oakes 1974).
-
-    Piece by piece of time, so that the arrays stay in the processor's cache; who is born after the end of a piece has
-    children in the next one.
-    """
-    piece_s = _FIRST_AT_ONCE / base_hz
-    sent: list[Transmissions] = []
-    waiting, free_s, begin_s = np.empty(0), 0.0, 0.0
-    while begin_s < duration_s:
-        end_s = begin_s + piece_s
-        first = rng.uniform(begin_s, end_s, rng.poisson(base_hz * piece_s))
-        born, waiting = _with_descendants(np.concatenate([waiting, first]), rng, end_s)
-        payload = _payloads(payload_bytes, rng, len(born))
-        starts = _one_at_a_time(born, _air_s(payload), free_s)
-        if len(starts):
-            free_s = float(starts[-1] + 8.0 * payload[-1] / AIR_RATE_BPS)
-        sent.append(Transmissions(starts, payload))
-        begin_s = end_s
-    return _until(duration_s, sent)
 
 
 def _with_descendants(first: Float, rng: np.random.Generator, end_s: float) -> tuple[Float, Float]:
@@ -191,31 +197,6 @@ def _one_at_a_time(arrivals: Float, air_s: Float, free_s: float = 0.0) -> Float:
     return before + np.maximum(np.maximum.accumulate(arrivals - before), free_s)
 
 
-def periodic_hawkes(source: PeriodicHawkes, rng: np.random.Generator, duration_s: float) -> Transmissions:
-    """Draw a Hawkes process with daily and weekly rhythm, block after block: one starts where the one before ended.
-
-    Many blocks get their candidates at once: clusters at the highest base rate, of which each block keeps its share.
-    """
-    highest = _highest_base_hz(source)
-    sent: list[Transmissions] = []
-    now = 0.0
-    while now < duration_s:
-        offsets, marks, bounds = _clusters(highest, _BLOCKS_AT_ONCE, rng)
-        payload = _payloads(source.payload_bytes, rng, len(offsets))
-        air_s = _air_s(payload)
-        for begin, end in pairwise(bounds):
-            if now >= duration_s:
-                break
-            rows = begin + np.flatnonzero(marks[begin:end] < base_hz(source, now))
-            if not len(rows):
-                now += BLOCK_S
-                continue
-            starts = _one_at_a_time(now + offsets[rows], air_s[rows])
-            sent.append(Transmissions(starts, payload[rows]))
-            now = float(starts[-1] + air_s[rows[-1]])
-    return _until(duration_s, sent)
-
-
 def _clusters(highest_hz: float, n_blocks: int, rng: np.random.Generator) -> tuple[Float, Float, list[int]]:
     """Return offsets inside their block, ascending, the mark of their first ancestor, and where each block begins."""
     n_first = rng.poisson(highest_hz * BLOCK_S * n_blocks)
@@ -233,10 +214,6 @@ def _clusters(highest_hz: float, n_blocks: int, rng: np.random.Generator) -> tup
     order = np.lexsort((offset, block))
     bounds = np.searchsorted(block[order], np.arange(n_blocks + 1))
     return offset[order], mark[order], bounds.tolist()
-
-
-def _highest_base_hz(source: PeriodicHawkes) -> float:
-    return source.scale * (0.021 + 0.04 * max(1.0, source.weekend_factor))
 
 
 def _payloads(between: tuple[int, int], rng: np.random.Generator, n_packets: int) -> NDArray[np.int32]:

@@ -13,9 +13,12 @@ import socket
 import ssl
 import sys
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -38,23 +41,22 @@ class SinkError(Exception):
     """An event was not taken; it is tried again."""
 
 
-class Sink(Protocol):
+class Sink(ABC):
     """One place that alarms go to."""
 
     name: str
-    is_acknowledged: bool  #: False: events are counted as sent before they are
+    is_acknowledged = True  #: False: events are counted as sent before they are
 
+    @abstractmethod
     def send(self, events: list[AlarmEvent]) -> None:
         """Send, and return when all have arrived."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (most hold nothing)
         """Let go of files and connections."""
 
 
-class JSONFile:
+class JSONFile(Sink):
     """One object per line, on disk before it counts; or on standard output (`-`)."""
-
-    is_acknowledged = True
 
     def __init__(self, path: str) -> None:
         self.name, self._path = f"json {path}", path
@@ -92,11 +94,8 @@ class JSONFile:
         except OSError as error:
             raise SinkError(f"{self._path} cannot be written ({error.strerror})") from None
 
-    def close(self) -> None:
-        """Nothing is held."""
 
-
-class Syslog:
+class Syslog(Sink):
     """RFC 5424 over UDP, TCP (RFC 6587, with lengths) or a Unix socket."""
 
     is_acknowledged = False  # nothing is acknowledged
@@ -139,10 +138,8 @@ class Syslog:
             self._socket = None
 
 
-class Webhook:
+class Webhook(Sink):
     """An HTTP(S) POST for each event; `Idempotency-Key` is its id."""
-
-    is_acknowledged = True
 
     def __init__(self, address: str) -> None:
         self.name, self._url = f"webhook {_without_password(address)}", urlsplit(address)
@@ -177,14 +174,9 @@ class Webhook:
         finally:
             connection.close()
 
-    def close(self) -> None:
-        """Nothing is held."""
 
-
-class MQTT:
+class MQTT(Sink):
     """QoS 1 to `tolfl/DEVICE/alarm`, done at the PUBACK; `tolfl/DEVICE/status` is retained, and the last will."""
-
-    is_acknowledged = True
 
     def __init__(self, address: str, device: str) -> None:
         self.name, self._url = f"mqtt {_without_password(address)}", urlsplit(address)
@@ -244,16 +236,10 @@ class MQTT:
 
 def sinks_of(json: str = "", syslog: str = "", mqtt: str = "", webhook: str = "", device: str = "") -> list[Sink]:
     """Return the sinks that have an address."""
-    sinks: list[Sink] = []
-    if json:
-        sinks.append(JSONFile(json))
-    if syslog:
-        sinks.append(Syslog(syslog))
-    if mqtt:
-        sinks.append(MQTT(mqtt, device))
-    if webhook:
-        sinks.append(Webhook(webhook))
-    return sinks
+    found: tuple[tuple[Callable[[str], Sink], str], ...] = (
+        (JSONFile, json), (Syslog, syslog), (partial(MQTT, device=device), mqtt), (Webhook, webhook),
+    )  # fmt: skip
+    return [kind(address) for kind, address in found if address]
 
 
 class Delivery(threading.Thread):

@@ -163,7 +163,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Tables, captures, recordings": [
         ("tables.block_reader", "MAX_COLUMNS", "columns of a table"),
-        ("tables.block_reader", "_BLOCK_BYTES", "bytes of a table that are read at once"),
+        ("tables.block_reader", "BLOCK_BYTES", "bytes of a table that are read at once"),
         ("signals.pcap", "_LONGEST_BYTES", ""),
         ("signals.pcap", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
         ("signals.capture_rows", "LATENESS_S", ""),

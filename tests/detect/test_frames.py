@@ -13,7 +13,7 @@ import pytest
 import tolfl
 from tolfl.core.errors import DataError
 from tolfl.detect import FederatedDetector
-from tolfl.tables.values import plain
+from tolfl.tables.arrow_values import plain
 
 N = 120
 

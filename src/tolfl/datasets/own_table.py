@@ -7,27 +7,24 @@ A column of numbers is one feature of its name (`temperature`), a column of word
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, DataFileError, SpecError, did_you_mean
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.federated import TYPICAL, FederatedDataset, RawData, Samples
 from tolfl.datasets.split import choose, mask_of
-from tolfl.tables import Roles, Schema
-from tolfl.tables.array_files import ArrayRows, array_rows, open_arrays, settle_arrays
-from tolfl.tables.folders import by_device, device_files, kind_of, owner_of
-from tolfl.tables.schema import name_and_unit, note_of, word_column
-
-if TYPE_CHECKING:
-    from tolfl.tables import Reading, Rows
+from tolfl.tables import Block, Reading, Roles, Schema, blocks, settle
+from tolfl.tables.folders import by_device, device_files, kind_of
+from tolfl.tables.schema import note_of, word_column
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,26 +35,25 @@ def read_table(source: str, spec: DatasetSpec) -> RawData:
     Without a label column all rows are class "typical". Missing values are 0 in `samples` and marked in `missing`.
     """
     check_roles(source, roles_of(spec))
-    files, kind = _files(source)
-    if kind == "arrays":
-        return _of_arrays(source, files, spec)
-    if kind == "captures":
-        return _chosen(_windows(source, files, spec), spec)
-    from tolfl.tables import blocks, settle  # noqa: PLC0415  (pyarrow is an extra)
-
-    how = _reading_of(spec)
-    # Windows of recordings are few, and long to compute.
-    once = list(blocks(source, how)) if kind in {"recordings", "raw samples"} else None
-    schema = settle(
-        once or blocks(source, how),
-        roles_of(spec),
-        columns=spec.columns,
-        ignore=spec.ignore,
-        encoding=spec.encoding,
-    )
-    raw = _samples(source, schema, [schema.rows(block) for block in once or blocks(source, how)])
+    found, networks = _blocks(source, spec)
+    schema = settle(found(), roles_of(spec), columns=spec.columns, ignore=spec.ignore, encoding=spec.encoding)
+    raw = _samples(source, schema, found())
     _say_once(raw.name, note_of(schema))
-    return raw
+    return replace(raw, networks=networks)
+
+
+def _blocks(source: str, spec: DatasetSpec) -> tuple[Callable[[], Iterable[Block]], NDArray[np.uint64] | None]:
+    """Return what gives the rows of a source, as often as it is called, and the networks in captures."""
+    path = Path(source).expanduser()
+    files = device_files(path) if path.is_dir() else [path]
+    kind = kind_of(files[0])
+    if kind == "captures" and path.exists():
+        windows, networks = _windows(by_device(files), path.is_dir(), spec)
+        return lambda: windows, networks
+    if kind in {"", "tables"}:
+        return lambda: blocks(source, _reading_of(spec)), None
+    once = list(blocks(source, _reading_of(spec)))  # long to compute, or in memory anyway
+    return lambda: once, None
 
 
 @lru_cache(maxsize=100)
@@ -69,20 +65,14 @@ def _say_once(name: str, note: str) -> None:
 
 def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     """Return the typical rows of a device's table, its columns found by name; what does not fit is one sentence."""
-    own = spec.dataset
-    files, kind = _files(spec.data) if columns else ([], "")
-    if kind == "arrays":
-        raw = _of_arrays(spec.data, files, own, columns)
-    elif kind == "captures":
-        raw = _with_features(raw, [_place_of(column, raw.names, raw.name) for column in columns])
-    elif columns:
-        from tolfl.tables import blocks  # noqa: PLC0415  (pyarrow is an extra)
-
+    if columns:
         assert raw.schema is not None
         # What a table says of itself counts first; what it leaves open is as its fleet writes it.
         schema = Schema.of_fleet(columns, {**(agreed_form(spec) or {}), **raw.schema.form})
         _check_words(schema, raw.schema, raw.name)
-        raw = _samples(spec.data, schema, [schema.rows(block) for block in blocks(spec.data, _reading_of(own))])
+        if schema != raw.schema:
+            found, networks = _blocks(spec.data, spec.dataset)
+            raw = replace(_samples(spec.data, schema, found()), networks=networks)
     typical, _ = choose(raw, spec.dataset)
     rows = np.flatnonzero(mask_of(raw.labels, typical))
     if not len(rows):
@@ -181,8 +171,6 @@ def grid_of_spec(spec: DatasetSpec) -> tuple[float, float]:
 
 def _reading_of(spec: DatasetSpec) -> Reading:
     """Return how a table, a capture or a recording is read."""
-    from tolfl.tables import Reading  # noqa: PLC0415  (pyarrow is an extra)
-
     if not (spec.rate or spec.centre):
         return Reading(spec.encoding, grid_of_spec(spec), spec.per)
     from tolfl.signals.receiver import Tuning, hertz  # noqa: PLC0415  (tables do without)
@@ -209,42 +197,22 @@ def check_roles(source: str, roles: Roles) -> None:
         raise DataError(f"{captures[0]}: a capture has no device column; put one capture per device into a folder")
 
 
-def _files(source: str) -> tuple[list[Path], str]:
-    """Return the files of a source and of which kind they are; none: it is not there, or it is a pipe."""
-    path = Path(source).expanduser()
-    if not path.exists():
-        return [], ""
-    files = device_files(path) if path.is_dir() else [path]
-    return files, kind_of(files[0])
-
-
-def _of_arrays(source: str, files: list[Path], spec: DatasetSpec, features: Sequence[str] = ()) -> RawData:
-    """Return the rows of NumPy files, by a schema of their own or with the features that a fleet has agreed on."""
-    path = Path(source).expanduser()
-    named = [(owner_of(file) if path.is_dir() else "", open_arrays(file)) for file in files]
-    settled = settle_arrays(named, roles_of(spec), spec.columns, spec.ignore)
-    schema = msgspec.structs.replace(settled, encoding=spec.encoding)
-    if features:
-        schema = Schema.from_features(features, settled.roles)
-    else:
-        _say_once(path.name, note_of(schema))
-    return _raw(path, schema, [array_rows(file, schema, device) for device, file in named])
-
-
-def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
-    """Return the windows of captures: numbers throughout, so that a device needs no reader of tables for its own."""
+def _windows(
+    captures: Sequence[tuple[str, list[Path]]], is_folder: bool, spec: DatasetSpec
+) -> tuple[list[Block], NDArray[np.uint64] | None]:
+    """Return the whole windows of captures, a block for each device, and the networks in them."""
     from tolfl.signals.capture_rows import window_rows  # noqa: PLC0415  (as above)
     from tolfl.signals.known_networks import networks_in  # noqa: PLC0415  (as above)
     from tolfl.signals.packets import WindowGrid  # noqa: PLC0415  (as above)
     from tolfl.signals.pcap import CaptureSummary  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.signal_rows import SignalRows  # noqa: PLC0415  (as above)
     from tolfl.signals.wlan_features import bursts_in  # noqa: PLC0415  (tables do without)
+    from tolfl.tables.signal_blocks import block_of  # noqa: PLC0415  (as above)
 
-    path = Path(source).expanduser()
-    is_folder, windows = path.is_dir(), WindowGrid(*grid_of_spec(spec))
-    parts: list[ArrayRows] = []
-    names: list[tuple[str, ...]] = []
-    networks: list[np.ndarray] = []
-    for device, own in by_device(files):
+    windows = WindowGrid(*grid_of_spec(spec))
+    made: list[Block] = []
+    networks: list[NDArray[np.uint64]] = []
+    for device, own in captures:
         summary = CaptureSummary()
         seen = networks_in(own, windows)
         networks += [] if seen is None else [seen.all]
@@ -266,60 +234,18 @@ def _windows(source: str, files: list[Path], spec: DatasetSpec) -> RawData:
                 own[0],
                 f"there is no whole window of {windows.duration_s:g} s to use; give a longer capture, or --window",
             )
-        names.append(found[0].names)
-        owners = np.full(int(is_kept.sum()), device) if is_folder else None
-        parts.append(ArrayRows(features[is_kept].astype(np.float32), owners, None, starts_s[is_kept]))
-    if other := next((one for one in names if one != names[0]), None):
-        raise DataError(
-            f"{source}: captures of 802.11 and of other links are mixed ({names[0][0]}, {other[0]}); separate them"
-        )
-    windows_of_all = _raw(path, Schema.from_features(names[0], Roles(time="time")), parts)
-    return replace(windows_of_all, networks=np.unique(np.concatenate(networks)) if networks else None)
+        rows = SignalRows(found[0].names, starts_s[is_kept], features[is_kept])
+        made.append(block_of(rows, str(own[0]), device if is_folder else "", windows.duration_s, summary))
+    return made, np.unique(np.concatenate(networks)) if networks else None
 
 
-def _chosen(windows: RawData, spec: DatasetSpec) -> RawData:
-    """Return windows with the features that a specification names, their units or not; all, if it names none."""
-    names = windows.names
-    written = {name_and_unit(name)[0]: name for name in names} | {name: name for name in names}
-    for asked, what in ((spec.columns, "--columns"), (spec.ignore, "--ignore")):
-        if unknown := [name for name in asked if name not in written]:
-            near = did_you_mean(unknown[0], written)
-            raise DataError(
-                f"{windows.name}: there is no column {unknown[0]!r} of {what}; the columns are {', '.join(names)}{near}"
-            )
-    left_out = [written[name] for name in spec.ignore]
-    kept = [written[name] for name in spec.columns] or [name for name in names if name not in left_out]
-    if not kept:
-        raise DataError(f"{windows.name}: no column is left to learn from; name fewer in --ignore")
-    chosen = _with_features(windows, [names.index(name) for name in kept])
-    assert chosen.schema is not None
-    return replace(
-        chosen, schema=msgspec.structs.replace(chosen.schema, left_out=dict.fromkeys(spec.ignore, "as asked"))
-    )
-
-
-def _with_features(windows: RawData, places: Sequence[int]) -> RawData:
-    """Return windows with some of their features."""
-    names = tuple(windows.names[place] for place in places)
-    assert windows.schema is not None
-    return replace(
-        windows,
-        samples=windows.samples[:, places],
-        missing=None if windows.missing is None else windows.missing[:, places],
-        feature_names=names,
-        schema=Schema.from_features(names, windows.schema.roles),
-    )
-
-
-def _samples(source: str, schema: Schema, parts: list[Rows]) -> RawData:
+def _samples(source: str, schema: Schema, found: Iterable[Block]) -> RawData:
+    parts = [schema.rows(block) for block in found]
     for part in parts:
         if part.errors:
             row = min(part.errors)
             raise part.block.error(row, f"{part.errors[row]}; correct it, or leave the row out")
-    return _raw(Path(source).expanduser(), schema, parts)
-
-
-def _raw(path: Path, schema: Schema, parts: Sequence[Rows | ArrayRows]) -> RawData:
+    path = Path(source).expanduser()
     values = parts[0].values if len(parts) == 1 else np.concatenate([part.values for part in parts])
     missing = np.isnan(values)
     values[missing] = 0.0

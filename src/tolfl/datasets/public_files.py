@@ -223,7 +223,7 @@ def read_wsn_ds(path: Path) -> RawData:
     import pyarrow as pa  # noqa: PLC0415  (an extra)
 
     from tolfl.tables import Block, blocks, settle  # noqa: PLC0415  (as above)
-    from tolfl.tables.values import numbers, plain  # noqa: PLC0415  (as above)
+    from tolfl.tables.arrow_values import numbers, plain  # noqa: PLC0415  (as above)
 
     if path.is_dir():
         path = file_in(path, PUBLIC_SETS["wsn-ds"].files[0])

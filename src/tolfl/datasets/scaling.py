@@ -25,7 +25,7 @@ Kind = Literal["min-max", "standard", "none"]
 class Moments:
     """What a device tells of its samples: per feature how many values there are, their sums, extremes.
 
-    Merging is associative and commutative, so it goes up a cluster and along the chain like everything else.
+    The order of merging changes at most the last bits: these are floats.
     """
 
     counts: Floats

@@ -199,7 +199,7 @@ def _columns(scored: ScoredRows, places: NDArray[np.int64]) -> Columns:
     rows = scored.rows
     columns: Columns = {"row": rows.numbers[places].tolist()}
     if rows.time_texts is not None:
-        columns["time"] = rows.time_texts.take(places).to_pylist()
+        columns["time"] = [rows.time_texts[place] for place in places]
     if rows.devices is not None:
         columns["device"] = rows.devices[places].tolist()
     scores, p_values = scored.scores[places], scored.p_values[places]
@@ -220,7 +220,7 @@ def _of_windows(scored: ScoredRows, places: NDArray[np.int64]) -> Columns:
     """Return what windows of captures have beside: network or channel, whether they are whole, how novel they are."""
     block, columns = scored.rows.block, Columns()
     if "key" in block.beside:
-        columns["key"] = block.table["key"].take(places).to_pylist()
+        columns["key"] = block.table["key"].take(places).tolist()
     if block.is_partial is not None:
         columns["partial"] = block.is_partial[places].tolist()
     if np.isfinite(scored.novelty).any():
@@ -230,7 +230,7 @@ def _of_windows(scored: ScoredRows, places: NDArray[np.int64]) -> Columns:
 
 def _alarm(scored: ScoredRows, place: int, when: float, device: str) -> Alarm:
     rows = scored.rows
-    text = "" if rows.time_texts is None else rows.time_texts[place].as_py() or ""
+    text = "" if rows.time_texts is None else rows.time_texts[place] or ""
     score, p_value = float(scored.scores[place]), float(scored.p_values[place])
     return Alarm(device, when, int(rows.numbers[place]), score, p_value, scored.top.get(place, ()), text)
 

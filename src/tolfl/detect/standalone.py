@@ -28,7 +28,7 @@ from tolfl.detect.standalone import main
 sys.exit(main())
 """
 _LOADED = """import sys
-import tolfl.detect.standalone, tolfl.tables.signal_blocks
+import tolfl.detect.standalone, tolfl.tables.signal_blocks, tolfl.tables.table_files, tolfl.tables.arrow_values
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "tolfl"))
 """
 

@@ -10,38 +10,25 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, did_you_mean
-from tolfl.tables.array_files import KEPT_ROWS, LEAST_ROWS, NEARLY_ALL, not_a_measurement
 from tolfl.tables.block_reader import Block, Errors, check_names
 from tolfl.tables.schema import N_HASHES, Column, Roles, Schema, name_and_unit
-from tolfl.tables.values import (
-    COMMA_NUMBER,
-    GROUPED_NUMBER,
-    POINT_NUMBER,
-    Floats,
-    are_times,
-    cast,
-    count,
-    hashed,
-    is_number,
-    is_text,
-    names,
-    numbers,
-    order_of_dates,
-    plain,
-    seconds,
-    without_signs,
-    words,
-)
+from tolfl.tables.values import Floats, Values, as_arrow, kind_of_values, names, numbers, seconds, value_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Floats32 = NDArray[np.float32]
 
+_KEPT_ROWS = 20_000  #: what looks like an identifier, a counter or a clock is looked for in so many
+_LEAST_ROWS = 50  #: fewer rows tell nothing of a column's nature
+_NEARLY_ALL = 0.95
 _KEPT_VALUES = 20_000_000  #: of all columns, in which identifiers, counters and clocks are looked for
 _LOG = logging.getLogger(__name__)
 
@@ -62,7 +49,6 @@ class _Seen:
     n_times: int = 0
     n_day_first: int = 0  #: dates with the day before the month for certain
     n_month_first: int = 0
-    n_rows: int = 0
     kind: str = ""  #: a type that is neither number nor word
     odd: tuple[Block, int, str] | None = None  #: the first value that is no number, and where it is
     words: set[str] = field(default_factory=set)
@@ -70,20 +56,17 @@ class _Seen:
     values: list[Floats] = field(default_factory=list)  #: of the first rows
     n_kept: int = 0
 
-    def add(self, block: Block, array: pa.Array, most_kept: int) -> None:
-        self.n_rows += len(array)
-        kind = array.type
-        if pa.types.is_null(kind):
-            self._keep(np.full(len(array), np.nan), most_kept)
-        elif pa.types.is_temporal(kind):
-            n_values = len(array) - array.null_count
+    def add(self, block: Block, values: Values, most_kept: int) -> None:
+        kind = kind_of_values(values)
+        if kind in {"numbers", "nothing"}:
+            self._add_numbers(numbers(values)[0], most_kept)
+        elif kind == "text":
+            self._add_text(block, as_arrow(values), most_kept)
+        elif kind == "times":
+            n_values = len(values) - as_arrow(values).null_count
             self.n_values, self.n_times = self.n_values + n_values, self.n_times + n_values
-        elif is_number(kind):
-            self._add_numbers(numbers(array)[0], most_kept)
-        elif is_text(kind):
-            self._add_text(block, array, most_kept)
         else:
-            self.kind = str(kind)
+            self.kind = kind
 
     def _add_numbers(self, values: Floats, most_kept: int) -> None:
         n_values = int(np.count_nonzero(~np.isnan(values)))
@@ -94,6 +77,21 @@ class _Seen:
         self._keep(values, most_kept)
 
     def _add_text(self, block: Block, array: pa.Array, most_kept: int) -> None:
+        import pyarrow as pa  # noqa: PLC0415  (an extra)
+        import pyarrow.compute as pc  # noqa: PLC0415  (as above)
+
+        from tolfl.tables.arrow_values import (  # noqa: PLC0415  (as above)
+            COMMA_NUMBER,
+            GROUPED_NUMBER,
+            POINT_NUMBER,
+            are_times,
+            cast,
+            count,
+            order_of_dates,
+            without_signs,
+            words,
+        )
+
         try:
             values = cast(array, pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
@@ -119,7 +117,7 @@ class _Seen:
         if self.odd is None and is_bad.any():
             row = int(np.argmax(is_bad))
             self.odd = (block, row, all_text[row].as_py())
-        if self.n_words < KEPT_ROWS:
+        if self.n_words < _KEPT_ROWS:
             self.words.update(pc.unique(text).to_pylist())
             self.n_words += len(text)
         self._keep(values, most_kept)
@@ -130,7 +128,55 @@ class _Seen:
             self.n_kept += len(self.values[-1])
 
 
-def settle(  # noqa: PLR0912  (one argument per flag)
+@dataclass(eq=False)
+class _Table:
+    """What all rows of a table are, so far."""
+
+    roles: Roles
+    columns: dict[str, _Seen] = field(default_factory=dict)
+    beside: set[str] = field(default_factory=set)
+    devices: list[np.ndarray] = field(default_factory=list)  #: of the first rows
+    n_rows: Counter[str] = field(default_factory=Counter)  #: by source
+    first: Block | None = None
+
+    def add(self, block: Block) -> None:
+        if block.errors:
+            place = min(block.errors)
+            raise block.error(place, f"{block.errors[place]}; correct the row")
+        names_here = list(block.table.column_names)
+        if self.first is None:
+            self.first = block
+            check_names(names_here, block.source)
+        names_first = self.first.table.column_names
+        if not block.is_ragged and (different := set(names_here) ^ set(names_first)):
+            shown = ", ".join(map(repr, sorted(different)[:5]))
+            raise DataFileError(
+                block.source,
+                f"its columns are not those of {self.first.source} (different: {shown}); give all the same",
+            )
+        given = ((getattr(self.roles, role) or block.roles.get(role, "")) for role in ("device", "label", "time"))
+        self.roles = Roles(*given)
+        self.beside.update(block.beside)
+        most_kept = min(_KEPT_ROWS, _KEPT_VALUES // max(1, len(names_first)))
+        for name in names_here:
+            seen = self.columns.setdefault(name, _Seen())
+            if name not in block.beside:
+                seen.add(block, plain(block, name), most_kept)
+        if self.n_rows.total() < most_kept:
+            self.devices.append(_device_of_rows(block, self.roles))
+        self.n_rows[block.source] += block.n_rows
+
+    def checked_source(self) -> str:
+        """Return the first source, or say which one has no row."""
+        first = "X" if self.first is None else self.first.source
+        if empty := next((name for name, n in self.n_rows.items() if not n), "" if self.n_rows else first):
+            raise DataFileError(
+                empty, "there is no row of data in it; fill it" + " or remove it" * (len(self.n_rows) > 1)
+            )
+        return first
+
+
+def settle(
     blocks: Iterable[Block],
     roles: Roles | None = None,
     *,
@@ -154,45 +200,22 @@ def settle(  # noqa: PLR0912  (one argument per flag)
     encoding, fill_missing
         To be remembered.
     """
-    roles = roles or Roles()
-    seen: dict[str, _Seen] = {}
-    beside: set[str] = set()
-    devices: list[np.ndarray] = []
-    source, most_kept = "X", KEPT_ROWS
-    n_rows: Counter[str] = Counter()  #: by source
-    first_names: set[str] = set()
+    table = _Table(roles or Roles())
     for block in blocks:
-        if block.errors:
-            place = min(block.errors)
-            raise block.error(place, f"{block.errors[place]}; correct the row")
-        if not first_names:
-            source = block.source
-            check_names(list(block.table.column_names), source)
-            most_kept = min(KEPT_ROWS, _KEPT_VALUES // max(1, len(block.table.column_names)))
-            first_names = set(block.table.column_names)
-        elif not block.is_ragged and set(block.table.column_names) != first_names:
-            different = ", ".join(map(repr, sorted(set(block.table.column_names) ^ first_names)[:5]))
-            raise DataFileError(block.source, f"its columns are not those of {source} (different: {different}); "
-                                "give all the same")  # fmt: skip
-        roles = Roles(*(getattr(roles, role) or block.roles.get(role, "") for role in ("device", "label", "time")))
-        beside.update(block.beside)
-        for name in block.table.column_names:
-            seen.setdefault(name, _Seen()).add(block, plain(block.table.column(name)), most_kept)
-        if n_rows.total() < most_kept:
-            devices.append(_device_of_rows(block, roles))
-        n_rows[block.source] += block.n_rows
-    if empty := next((name for name, n_of_source in n_rows.items() if not n_of_source), source if not n_rows else ""):
-        raise DataFileError(empty, "there is no row of data in it; fill it" + " or remove it" * (len(n_rows) > 1))
+        table.add(block)
+    source, seen, roles = table.checked_source(), table.columns, table.roles
     as_written = {name_and_unit(name)[0]: name for name in seen}
+    left_out = dict.fromkeys(ignore, "as asked")
     columns, ignore = ([as_written.get(name, name) for name in asked] for asked in (columns, ignore))
+    if table.first is not None and not table.first.has_names and not seen.keys() & set(columns):
+        columns = ()  # whose names a file does not have: their place says which they are
     _check_asked(source, seen, roles, columns, ignore)
-    found = {name: one for name, one in seen.items() if name not in {*roles.columns, *beside, *ignore}}
+    found = {name: one for name, one in seen.items() if name not in {*roles.columns, *table.beside, *ignore}}
     if columns:
         found = {name: found[name] for name in columns if name in found}
     decimal = _decimal_of(found.values())
-    left_out = dict.fromkeys(ignore, "as asked")
     kept: list[Column] = []
-    owners = np.concatenate(devices) if devices else np.zeros(0, int)
+    owners = np.concatenate(table.devices)
     for name, one in found.items():
         column, why = _column(source, name, one, decimal, owners, is_asked=name in columns)
         if column is None:
@@ -238,7 +261,7 @@ def _check_asked(
 
 def _device_of_rows(block: Block, roles: Roles) -> np.ndarray:
     if roles.device and roles.device in block.table.column_names:
-        return names(plain(block.table.column(roles.device)))[0]
+        return names(plain(block, roles.device))[0]
     return np.full(block.n_rows, block.device or "")
 
 
@@ -246,20 +269,20 @@ def _column(  # noqa: PLR0911  (one per reason)
     source: str, name: str, seen: _Seen, decimal: str, owners: np.ndarray, is_asked: bool
 ) -> tuple[Column | None, str]:
     """Return a column as it is learned from, or why it is not."""
-    base, _, unit, measure = name_and_unit(name)
-    if measure:  # its source knows what it is
-        return Column(base, unit=unit, measure=measure), ""
+    as_number = _number(name)
+    if as_number.measure:  # its source knows what it is
+        return as_number, ""
     if seen.kind:
         return _refused(source, name, f"it holds {seen.kind}", is_asked)
     if not seen.n_values:
-        return (Column(base, unit=unit), "") if is_asked else (None, "every value is missing")
+        return (as_number, "") if is_asked else (None, "every value is missing")
     by_decimal = {",": seen.n_numbers_with_comma, "1,000": seen.n_numbers_with_groups}
     n_numbers = by_decimal.get(decimal, seen.n_numbers)
     if n_numbers >= seen.n_values:
-        why = not_a_measurement(np.concatenate(seen.values), owners)
+        why = _not_a_measurement(np.concatenate(seen.values), owners)
         if why and is_asked:
             _LOG.warning("%s: column %r is learned from as asked: %s", source, name, why)
-        return (None, why) if why and not is_asked else (Column(base, unit=unit), "")
+        return (None, why) if why and not is_asked else (as_number, "")
     if seen.n_times == seen.n_values:
         return _refused(source, name, "dates or times", is_asked)
     if 2 * n_numbers > seen.n_values and seen.odd is not None:
@@ -268,10 +291,36 @@ def _column(  # noqa: PLR0911  (one per reason)
         if text != name:
             why = f"{text!r} is text, but column {name!r} holds numbers; correct it, empty it, or --ignore {name}"
         raise block.error(row, why)
-    is_unique = seen.n_words >= LEAST_ROWS and len(seen.words) >= NEARLY_ALL * seen.n_words
+    is_unique = seen.n_words >= _LEAST_ROWS and len(seen.words) >= _NEARLY_ALL * seen.n_words
     if is_unique and not is_asked:
         return None, "nearly every row has another word: an identifier"
-    return Column(base, "words"), ""
+    return Column(as_number.name, "words"), ""
+
+
+def _number(name: str) -> Column:
+    """Return a column of numbers by its name, which may have a unit and what it measures."""
+    base, kind, unit, measure = name_and_unit(name)
+    return Column(base, kind, unit, measure)
+
+
+def _not_a_measurement(values: Floats, owners: np.ndarray) -> str:
+    """Return why numbers look like an identifier, a counter or a clock; nothing if they do not."""
+    owners = owners[: len(values)]
+    is_there = np.isfinite(values)
+    values, owners = values[is_there], owners[is_there]
+    if len(values) < _LEAST_ROWS:
+        return ""
+    n_different = len(np.unique(values))
+    if n_different >= _NEARLY_ALL * len(values) and (values == np.round(values)).all():
+        return "whole numbers, nearly all different: an identifier or a counter"
+    if n_different < max(10, len(values) // 20):
+        return ""
+    order = np.argsort(owners, kind="stable") if owners.dtype.kind == "U" else np.arange(len(values))
+    of_owner = owners[order]
+    steps = np.diff(values[order])[of_owner[1:] == of_owner[:-1]]
+    if len(steps) >= _LEAST_ROWS // 2 and ((steps >= 0).all() or (steps <= 0).all()):
+        return "it only rises or only falls on every device: a counter or a clock"
+    return ""
 
 
 def _refused(source: str, name: str, why: str, is_asked: bool) -> tuple[None, str]:
@@ -303,7 +352,15 @@ class Rows:
     devices: NDArray[np.str_] | None = None
     labels: NDArray[np.str_] | None = None
     times: NDArray[np.float64] | None = None
-    time_texts: pa.Array | None = None  #: as they were given
+    given_times: Values | None = None
+
+    @cached_property
+    def time_texts(self) -> list[str | None] | None:
+        """Times as they were given."""
+        texts: list[str | None] = (
+            [] if self.given_times is None else as_arrow(self.given_times).cast("string").to_pylist()
+        )
+        return texts or None
 
     @property
     def is_good(self) -> NDArray[np.bool_]:
@@ -329,7 +386,9 @@ def rows_of(schema: Schema, block: Block) -> Rows:
         if array is None:
             values[:, at : at + width] = np.nan
         elif column.kind == "words":
-            place, codes = hashed(array)
+            from tolfl.tables.arrow_values import hashed  # noqa: PLC0415  (pyarrow is an extra)
+
+            place, codes = hashed(as_arrow(array))
             values[:, at : at + N_HASHES] = place[:, None] == np.arange(N_HASHES)
             values[place < 0, at : at + N_HASHES] = np.nan
             values[:, at + N_HASHES] = np.where(codes < 0, np.nan, codes)
@@ -339,26 +398,34 @@ def rows_of(schema: Schema, block: Block) -> Rows:
     return _with_roles(schema, Rows(block, values, errors), given)
 
 
-def _take_numbers(
-    schema: Schema, block: Block, column: Column, array: pa.Array, into: Floats32, errors: Errors
-) -> None:
+def _take_numbers(schema: Schema, block: Block, column: Column, array: Values, into: Floats32, errors: Errors) -> None:
     found, is_bad = numbers(array, schema.decimal)
     if block.first == 1 and len(array) >= _CERTAIN_ROWS and is_bad.all():
-        first = array[0].as_py()
+        first = value_at(array, 0)
         raise DataFileError(block.source, f"column {column.name!r} holds words ({first!r}), numbers were trained on")
     with np.errstate(over="ignore"):
         into[:] = found
     is_infinite = np.isinf(into)
     if is_bad.any() or is_infinite.any():
         for row in np.flatnonzero(is_bad).tolist():
-            errors.setdefault(row, _not_a_number(array[row].as_py(), column.name))
+            errors.setdefault(row, _not_a_number(value_at(array, row), column.name))
         for row in np.flatnonzero(is_infinite).tolist():
             what = "infinite" if np.isinf(found[row]) else f"{found[row]:g}, too large for single precision"
             errors.setdefault(row, f"the value in column {column.name!r} is {what}")
         into[is_infinite] = np.nan
 
 
-def _match(schema: Schema, block: Block) -> dict[str, pa.Array]:
+def plain(block: Block, name: str) -> Values:
+    """Return a column of a block as one array, without the encodings that only save space."""
+    column: Values = block.table.column(name)
+    if isinstance(column, np.ndarray):
+        return column
+    from tolfl.tables.arrow_values import plain as plain_arrow  # noqa: PLC0415  (pyarrow is an extra)
+
+    return plain_arrow(column)
+
+
+def _match(schema: Schema, block: Block) -> dict[str, Values]:
     """Return the columns that are needed, by the names they have here; or say which are not there."""
     by_name = {name_and_unit(name)[0]: name for name in block.table.column_names}
     wanted = [column.name for column in schema.columns]
@@ -381,21 +448,24 @@ def _match(schema: Schema, block: Block) -> dict[str, pa.Array]:
         raise DataFileError(
             block.source, f"no column for {len(lost)} of {len(wanted)} columns: {shown}; it has {have}{near}"
         )
-    found = {name: plain(block.table.column(by_name[name])) for name in wanted if name in by_name}
+    found = {name: plain(block, by_name[name]) for name in wanted if name in by_name}
     for column in schema.columns:
         if column.name not in found:
             continue
-        kind = found[column.name].type
+        kind = kind_of_values(found[column.name])
         if block.is_ragged and not (block.first == 1 and block.n_rows >= _CERTAIN_ROWS):
             continue  # a line of JSON lines has types of its own, and spoils no other
-        if column.kind == "words" and is_number(kind) and found[column.name].null_count < block.n_rows:
-            raise DataFileError(block.source, f"column {column.name!r} holds numbers ({kind}), words were trained on")
-        if column.kind == "number" and not (is_number(kind) or is_text(kind) or pa.types.is_null(kind)):
+        if column.kind == "words" and kind == "numbers":
+            of_type = getattr(found[column.name], "type", "")
+            raise DataFileError(
+                block.source, f"column {column.name!r} holds numbers ({of_type}), words were trained on"
+            )
+        if column.kind == "number" and kind not in {"numbers", "text", "nothing"}:
             raise DataFileError(block.source, f"column {column.name!r} holds {kind}, numbers were trained on")
     return found
 
 
-def _with_roles(schema: Schema, rows: Rows, given: dict[str, pa.Array]) -> Rows:
+def _with_roles(schema: Schema, rows: Rows, given: dict[str, Values]) -> Rows:
     block, roles = rows.block, schema.roles
     for role in ("device", "label", "time"):
         name = getattr(roles, role)
@@ -403,8 +473,10 @@ def _with_roles(schema: Schema, rows: Rows, given: dict[str, pa.Array]) -> Rows:
             continue
         array = given.get(name)
         if array is None and name in block.table.column_names:
-            array = plain(block.table.column(name))
+            array = plain(block, name)
         if array is None and block.is_ragged:
+            import pyarrow as pa  # noqa: PLC0415  (an extra)
+
             array = pa.nulls(block.n_rows, pa.string())
         if array is None:
             if role == "device" and block.device:
@@ -417,17 +489,17 @@ def _with_roles(schema: Schema, rows: Rows, given: dict[str, pa.Array]) -> Rows:
     return rows
 
 
-def _take_role(schema: Schema, rows: Rows, role: str, name: str, array: pa.Array) -> None:
+def _take_role(schema: Schema, rows: Rows, role: str, name: str, array: Values) -> None:
     if role == "time":
         rows.times, is_bad = seconds(array, schema.is_day_first)
-        rows.time_texts = array if is_text(array.type) else array.cast(pa.string())
+        rows.given_times = array
         why = "is no time; write 2024-01-31 12:00:00 or seconds"
     else:
         found, is_bad = names(array)
         rows.devices, rows.labels = (found, rows.labels) if role == "device" else (rows.devices, found)
         why = ""
     for row in np.flatnonzero(is_bad).tolist():
-        value = array[row].as_py()
+        value = value_at(array, row)
         is_empty = value is None or not why or not str(value).strip()
         rows.errors.setdefault(row, f"column {name!r} is empty" if is_empty else f"{value!r} in column {name!r} {why}")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import pyarrow as pa
 
 from tolfl.signals.capture_rows import CAPTURE_GRID, live_rows, window_rows
 from tolfl.signals.iq_features import recording_rows
@@ -20,7 +19,7 @@ from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
 from tolfl.signals.sigmf import open_recording
 from tolfl.signals.signal_rows import SignalRows
 from tolfl.signals.wlan import Networks
-from tolfl.tables.block_reader import STDIN_NAME, Block
+from tolfl.tables.block_reader import STDIN_NAME, ArrayTable, Block
 
 LABEL, TIME, KEY = "label", "time", "key"  #: what windows have beside their features
 _LOG = logging.getLogger(__name__)
@@ -86,8 +85,8 @@ def capture_blocks(
 def recording_blocks(path: Path, device: str) -> Iterator[Block]:
     """Yield the windows of a recording; `time` is in seconds since its beginning, `label` what annotations say."""
     for block in _of_rows(recording_rows(open_recording(path)), str(path), device):
-        features = block.table.drop_columns(list(block.beside))
-        is_bad = ~np.isfinite(np.column_stack(features.columns)).all(axis=1)
+        features = [values for name, values in block.table.items() if name not in block.beside]
+        is_bad = ~np.isfinite(np.column_stack(features)).all(axis=1)
         errors = dict.fromkeys(np.flatnonzero(is_bad).tolist(), "samples of this window are no finite numbers")
         yield replace(block, errors=errors)
 
@@ -107,25 +106,30 @@ def receiver_blocks(source: Path | BinaryIO, device: str, tuning: Tuning) -> Ite
 def _of_rows(
     found: Iterable[SignalRows], source: str, device: str, window_s: float = 0.0, summary: CaptureSummary | None = None
 ) -> Iterator[Block]:
-    """Yield rows as blocks; those of a capture have a summary, and times of the world."""
     first = 1
     for rows in found:
-        columns = {name: pa.array(values) for name, values in zip(rows.names, rows.features.T, strict=True)}
-        is_utc = summary is not None
-        columns[TIME] = pa.array((rows.start_s * 1e6).astype(np.int64).view("M8[us]") if is_utc else rows.start_s)
-        texts = {KEY: rows.keys, LABEL: rows.labels}
-        columns |= {name: pa.array(values) for name, values in texts.items() if values}
-        yield Block(
-            pa.table(columns),
-            first,
-            source,
-            device,
-            roles={"time": TIME},
-            beside=(TIME, *(name for name, values in texts.items() if values)),
-            window_s=window_s,
-            is_partial=rows.is_partial,
-            summary=summary,
-        )
+        yield replace(block_of(rows, source, device, window_s, summary), first=first)
         first += len(rows.start_s)
     if summary is not None and summary.sentence:
         _LOG.warning("%s: %s", source, summary.sentence)
+
+
+def block_of(
+    rows: SignalRows, source: str, device: str, window_s: float = 0.0, summary: CaptureSummary | None = None
+) -> Block:
+    """Return rows as a block; those of a capture have a summary, and times of the world."""
+    is_utc = summary is not None
+    columns = dict(zip(rows.names, rows.features.T, strict=True))
+    columns[TIME] = (rows.start_s * 1e6).astype(np.int64).view("M8[us]") if is_utc else rows.start_s
+    texts = {KEY: rows.keys, LABEL: rows.labels}
+    columns |= {name: np.array(values) for name, values in texts.items() if values}
+    return Block(
+        ArrayTable(columns),
+        source=source,
+        device=device,
+        roles={"time": TIME},
+        beside=(TIME, *(name for name, values in texts.items() if values)),
+        window_s=window_s,
+        is_partial=rows.is_partial,
+        summary=summary,
+    )

@@ -45,7 +45,7 @@ class _InUse(NamedTuple):
 
 def _when(rows: Rows, place: int, *, is_utc: bool) -> str:
     """Return when a row is as its source says it; of a capture, which knows, with its zone."""
-    text = "" if rows.time_texts is None else rows.time_texts[place].as_py() or ""
+    text = "" if rows.time_texts is None else rows.time_texts[place] or ""
     return f"{text.replace(' ', 'T').removesuffix('.000000')}Z" if is_utc and text else text
 
 
@@ -226,7 +226,7 @@ class Watcher:
         rows = scored.rows
         starts = rows.numbers.astype(np.float64) if rows.times is None else rows.times
         is_counted = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
-        keys = [str(key) for key in block.table["key"].to_pylist()] if "key" in block.beside else []
+        keys = block.table["key"].tolist() if "key" in block.beside else []
         for place in np.flatnonzero(is_counted).tolist():
             device = "" if rows.devices is None else str(rows.devices[place])
             score, limit, novelty = scored.scores[place], scored.thresholds[place], scored.novelty[place]

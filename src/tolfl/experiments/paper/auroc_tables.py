@@ -34,6 +34,7 @@ from tolfl.experiments.result_rows import (
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.significance import differences, holm, interval, sign_flip_p
 from tolfl.experiments.sweep import Job, Repetition
+from tolfl.learners.layouts import PLAIN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +50,10 @@ _CLEAN_SCHEMES = {"clean": (), "client": _SCHEMES, "server": ("tol-fl", "fl")}
 _ABOUT = 0.03
 #: Losses of Tol-FL's cluster in the paper's table: from 0.80 to 0.75, 0.95 to 0.85, 0.71 to 0.68, 0.75 to 0.73.
 _A_CLUSTERS_WORTH = 0.12
+_AFTER_THE_SERVER = (
+    *(Method("tol-fl", "elect"), Method("tol-fl", "drop"), Method("fl", "freeze")),
+    *(Method("fl", "isolate"), Method("fl", "isolate", "auroc_all_models"), Method("batch", "freeze")),
+)
 _ALONE = Method("fl", "alone"), Method("fl", "alone", "auroc_all_models")
 
 
@@ -84,18 +89,11 @@ def table_rows(scenario: str, job: Job, repetitions: Sequence[Repetition]) -> li
 
 def methods(scenario: str, rows: Sequence[Row]) -> list[Method]:
     """Return the lines of a table, in order."""
-    if scenario == "server":
-        pairs = [("tol-fl", "elect"), ("tol-fl", "drop"), ("fl", "freeze"), ("fl", "isolate"), ("batch", "freeze")]
-    else:
-        pairs = [("tol-fl", ""), ("fl", ""), ("batch", "")]
-    found = [Method(*pair) for pair in pairs]
-    policy = "strict" if scenario == "server" else ""
-    if scenario == "server":
-        found.insert(4, Method("fl", "isolate", "auroc_all_models"))
-    found += _ALONE
+    strict = "strict" if scenario == "server" else ""
+    found = [*(_AFTER_THE_SERVER if scenario == "server" else map(Method, ("tol-fl", "fl", "batch"))), *_ALONE]
     for score in ("auroc_best", "auroc_all_models", "auroc_chosen"):
-        found += [Method(scheme, policy, score) for scheme in _CLUSTERED]
-    found += [Method(name) for name in ("mean-vector", "pca-16", "pca-32")]
+        found += [Method(scheme, strict, score) for scheme in _CLUSTERED]
+    found += map(Method, PLAIN)
     return [method for method in found if by_split(rows, method, scenario=scenario)]
 
 

@@ -86,6 +86,27 @@ def test_stored_rows_are_rendered_again_and_fill_pages(quick: Path, tolfl: Comma
     assert (code, "it asks for results of 'timing'" in said) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- results: communication 1 -->\nmine\n",
+        "<!-- results: communication 1 -->\nmine\n<!-- results: communication 2 -->\n<!-- end -->\n",
+        "<!-- results:communication 1 -->\n<!-- end -->\n",
+    ],
+    ids=["no-end", "end-of-another", "spelling"],
+)
+def test_a_block_that_is_not_closed_is_named_and_the_page_stays(
+    text: str, quick: Path, tolfl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "page.md").write_text(text)
+    code, _, said = tolfl(
+        "reproduce", "render", "--out", str(quick / "runs/quick"), "--page", str(tmp_path / "page.md")
+    )
+
+    assert (code, "communication 1 -->: say '<!-- results: NAME PART -->' on a line" in said) == (2, True)
+    assert (tmp_path / "page.md").read_text() == text
+
+
 @pytest.mark.processes
 @pytest.mark.slow
 def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path, tolfl: Command) -> None:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 SCHEMA = 2
 #: What every results file says of where its rows come from.
 _NEEDED = ("command", "is_quick", "seconds_computing", "machine", "specs")
-_BLOCK = re.compile(r"(<!-- results: (?P<name>[a-z-]+) (?P<what>[a-z0-9]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BEGIN = "<!-- results:"
+_BLOCK = re.compile(
+    rf"({_BEGIN} (?P<name>[a-z-]+) (?P<what>[a-z0-9]+) -->\n)((?!{_BEGIN}).)*?(?P<end><!-- end -->)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,11 @@ def filled(page: str, report: Callable[[str], ExperimentReport]) -> str:
     | fl |
     <!-- end -->
     """
-    return _BLOCK.sub(lambda found: f"{found[1]}{report(found['name']).part(found['what'])}\n{found[4]}", page)
+    for place in re.finditer(_BEGIN, page):
+        if not _BLOCK.match(page, place.start()):
+            line = page[place.start() :].partition("\n")[0]
+            raise DataError(f"{line}: say '{_BEGIN} NAME PART -->' on a line, and '<!-- end -->' below it")
+    return _BLOCK.sub(lambda found: f"{found[1]}{report(found['name']).part(found['what'])}\n{found['end']}", page)
 
 
 # -- files --------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ MISTAKES = [
     (f"simulate {SIX} --out empty.csv/below", 1, "empty.csv/below: cannot be written (Not a directory)"),
     ("simulate --data blobs --rounds 2 --out /proc/x", 1, "/proc/x: cannot be written"),
     ("demo --out empty.csv", 1, "empty.csv: is not empty"),
+    ("demo --out /proc/x", 1, "/proc/x: cannot be written"),
     # -- a run
     ("simulate --clusters 11", 2, "11 clusters for 10 devices; use at most 10"),
     ("simulate -n 99999999999999999999", 2, "devices 99999999999999999999; use at most 1,000,000,000"),
@@ -191,6 +192,9 @@ MISTAKES = [
     ("report x --failure-free x --simulate-failure-free", 2, "use one of them"),
     ("report x --out x", 1, "is a folder; name a file with --out"),
     ("dashboard nowhere", 1, "run directory nowhere: does not exist"),
+    ("dashboard typical.csv", 1, "typical.csv has no record that can be read (JSON is malformed"),
+    ("dashboard empty.csv", 1, "empty.csv: has no records"),
+    ("dashboard x x/spec.toml", 1, "spec.toml has no record that can be read"),
     # -- a detector
     ("fit nowhere.csv", 2, "nowhere.csv: no such file"),
     (

@@ -84,6 +84,9 @@ def test_stored_rows_are_rendered_again_and_fill_pages(quick: Path, tolfl: Comma
     page.write_text("<!-- results: timing 1 -->\n<!-- end -->\n")
     code, _, said = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
     assert (code, "it asks for results of 'timing'" in said) == (2, True)
+    page.write_text("nothing is asked for\n")
+    code, _, said = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
+    assert (code, "it asks for nothing" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

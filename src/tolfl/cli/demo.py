@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from tolfl.cli.flags import free_bytes
 from tolfl.cli.output import number, save_figure, say, table_of
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import RoundClosed
@@ -83,6 +84,7 @@ def _folder(out: Path | None) -> Path:
     if out is not None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise RunDirectoryError(out, "is not empty; choose another --out")
+        free_bytes(out)
         return out
     number, folder = 1, Path("runs/demo")
     while folder.exists():

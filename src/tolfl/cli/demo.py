@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli.flags import free_bytes
-from tolfl.cli.output import number, save_figure, say, table_of
+from tolfl.cli.output import notify, number, save_figure, say, table_of
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
@@ -103,10 +103,10 @@ def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> boo
     try:
         run_network(spec, folder / _REAL, samples)
     except NoNetworkError as error:
-        typer.echo(f"tolfl: no real network here: {error}; the same in the simulator", err=True)
+        notify(f"no real network here: {error}; the same in the simulator")
         return False
     except KeyboardInterrupt:
-        typer.echo("tolfl: stopped; all devices have ended", err=True)
+        notify("stopped; all devices have ended")
         raise typer.Exit(130) from None
     return True
 

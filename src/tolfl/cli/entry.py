@@ -11,6 +11,7 @@ from pathlib import Path
 
 import typer
 
+from tolfl.cli.output import notify
 from tolfl.core.errors import sentence_and_status
 
 #: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
@@ -83,7 +84,7 @@ def _asked_the_wrong_way(error: Exception) -> int:
 
 def _say(sentence: str) -> None:
     with suppress(BrokenPipeError):
-        typer.echo(f"tolfl: {sentence}", err=True)
+        notify(sentence)
 
 
 def _never_fail_to_print() -> None:

@@ -15,7 +15,7 @@ from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
 from tolfl.cli.flags import spec_from_flags
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.output import indented_json, number, save_figure, show, table_of
+from tolfl.cli.output import indented_json, notify, number, save_figure, show, table_of
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.spec import RunSpec
 
@@ -103,7 +103,7 @@ def _judged_table(
     good = [one.is_scored for one in kept]
     n_bad = sum(int((~one).sum()) for one in good)
     for note in [*scorer.notes, *[f"{n_bad} rows cannot be scored and are left out"] * bool(n_bad)]:
-        typer.echo(f"tolfl: {note}", err=True)
+        notify(note)
     if not sum(int(one.sum()) for one in good):
         raise DataError(f"{data}: there is no row that could be scored")
 

@@ -14,7 +14,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, free_bytes, new_directory, run_directory, spec_flags
-from tolfl.cli.output import indented_json, lines_of_tables, show
+from tolfl.cli.output import indented_json, lines_of_tables, notify, save_figure, show
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
 
@@ -83,11 +83,7 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
         sweep = comparison_sweep(spec, schemes, out=folder, resume=resume)
         follow(sweep, command=f"tolfl compare --out {folder} --resume")
         result = compared(spec, sweep)
-    figure = folder / "comparison.png"
-    try:
-        result.plot().savefig(figure, dpi=130)
-    except OSError as error:
-        typer.echo(f"tolfl: {figure} cannot be written ({error.strerror}); all else is there", err=True)
+    save_figure(result.plot(), folder / "comparison.png", is_all=False)
     where = f"folder: {folder}  (comparison.png, comparison.json, one run directory per row)"
     show(result, shown, lines_of_tables([result.table], where))
 
@@ -337,7 +333,7 @@ def _available(chosen: list[Experiment], data: str, data_dir: str) -> dict[Exper
     of_each = {one: [name for name in one.data if name in names] for one in chosen}
     found = {one: own for one, own in of_each.items() if own}
     for name, why in not_there.items():
-        typer.echo(f"tolfl: without {name}: {why}", err=True)
+        notify(f"without {name}: {why}")
     if not found:
         raise SpecError(f"--data {data}: no experiment is left to run")
     return found

@@ -11,7 +11,7 @@ import typer
 from tolfl.cli import flags
 from tolfl.cli.fit import FillMissing
 from tolfl.cli.inspect_model import Model
-from tolfl.cli.output import show
+from tolfl.cli.output import notify, show
 from tolfl.core.errors import SpecError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def export(
         result |= _compared(detector, content, data, label_column or "", tuple(typical or ()), fill_missing)
     show(result, format, _lines_of(result))
     if result.get("largest_relative_difference", 0.0) > _PARITY:
-        typer.echo(
-            f"tolfl: scores differ by more than {_PARITY:g}; compare them on your own rows with --data", err=True
-        )
+        notify(f"scores differ by more than {_PARITY:g}; compare them on your own rows with --data")
 
 
 def _compared(

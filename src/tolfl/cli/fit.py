@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.flags import SpecFlags, spec_from_flags
+from tolfl.cli.flags import SpecFlags, spec_from_flags, value_of
 from tolfl.cli.inspect_model import description_of, lines_of_description
-from tolfl.cli.output import show
+from tolfl.cli.output import notify, show
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
 from tolfl.detect.detector_spec import DetectorSpec
@@ -84,7 +84,7 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
             data_spec = _as_before(data_spec, before.schema)
         rows, notes = load_training_rows(data_spec, asked.given.get("devices"), fill_missing)
     for note in notes:
-        typer.echo(f"tolfl: {note}", err=True)
+        notify(note)
     detector, quality = _trained(rows, detector_spec, (track, track_to, target.stem), before)
     _keep_networks(rows.networks, target, continue_from)
     detector.save(target)
@@ -124,14 +124,14 @@ def _specs(asked: SpecFlags, data: str) -> tuple[DetectorSpec, RunSpec]:
     for setting in asked.settings:
         name, _, text = setting.partition("=")
         if name.strip() in DetectorSpec.__struct_fields__:
-            fields[name.strip()] = _value(text)
+            fields[name.strip()] = value_of(text)
         elif "." in name or name.strip() in RunSpec.__struct_fields__:
             of_data.append(setting)
         else:
             known = ", ".join(DetectorSpec.__struct_fields__)
             raise SpecError(f"--set {setting!r}: a detector has no such field; it has {known}")
     if isinstance(fields.get("contamination"), str):
-        fields["contamination"] = _value(fields["contamination"])
+        fields["contamination"] = value_of(fields["contamination"])
     spec = DetectorSpec.from_fields(fields)
     of_run = {name: given[name] for name in _DATA.split() if name in given and name != "fail"}
     run = spec_from_flags(RunSpec(), {**of_run, "data": data}, of_data)
@@ -146,13 +146,6 @@ def _as_before(spec: RunSpec, schema: Schema | None) -> RunSpec:
     if not names or not is_path(spec.data) or spec.dataset.columns:
         return spec
     return msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, columns=names))
-
-
-def _value(text: str) -> object:
-    try:
-        return msgspec.toml.decode(f"value = {text}")["value"]
-    except msgspec.DecodeError:
-        return text.strip()
 
 
 def _trained(

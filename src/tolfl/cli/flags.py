@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
+from tolfl.cli.output import notify
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec, title, type_at
 
@@ -252,7 +253,7 @@ def one_device_per_owner(spec: RunSpec) -> RunSpec:
     n_owners = spec.devices if owners is None else len(set(owners.tolist()))
     if n_owners >= spec.devices:
         return spec
-    typer.echo(f"tolfl: {n_owners} devices, as {spec.data} has; --devices takes fewer", err=True)
+    notify(f"{n_owners} devices, as {spec.data} has; --devices takes fewer")
     return msgspec.structs.replace(spec, devices=n_owners)
 
 
@@ -266,10 +267,19 @@ def _set(fields: dict[str, Any], setting: str) -> None:
         if not isinstance(place.get(section), dict):
             raise SpecError(f"--set {setting!r}: the specification has no section {section!r}")
         place = place[section]
+    place[name] = value_of(text)
+
+
+def value_of(text: str) -> object:
+    """Return a value of TOML, or a text that needs no quotes.
+
+    >>> value_of("3"), value_of("fl"), value_of("[1, 2]")
+    (3, 'fl', [1, 2])
+    """
     try:
-        place[name] = msgspec.toml.decode(f"value = {text}")["value"]
+        return msgspec.toml.decode(f"value = {text}")["value"]
     except msgspec.DecodeError:
-        place[name] = text.strip()
+        return text.strip()
 
 
 def free_bytes(folder: Path) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from tolfl.cli import flags
-from tolfl.cli.output import age, show, table_of
+from tolfl.cli.output import age, notify, show, table_of
+from tolfl.cli.progress import on_sigterm
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.records import how_far
 
@@ -111,7 +110,7 @@ def node(
     with _watching(settings, use == "previous", tell) as (watching, kept):
         sentences, code = asyncio.run(live(watching, kept))
     for sentence in sentences:
-        typer.echo(f"tolfl: {sentence}", err=True)
+        notify(sentence)
     raise typer.Exit(code)
 
 
@@ -131,18 +130,11 @@ def _watching(
     names = spec.learn.get("names") or [str(config.device)] * spec.devices
     watching = FleetWatch(config, spec.run, str(names[config.device]), uses_previous=uses_previous)
 
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(0)
-
-    before = signal.signal(signal.SIGTERM, leave)  # until the device listens, and answers it itself
-    try:
+    with on_sigterm(SystemExit), closing(watching):  # until the device listens, and answers it itself
         tell(watching.start())
         if found is not None:
             tell(found[2])
         yield watching, None if found is None else found[:2]
-    finally:
-        watching.close()
-        signal.signal(signal.SIGTERM, before)
 
 
 # -- status -----------------------------------------------------------------------------------------------------

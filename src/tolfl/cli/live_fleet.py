@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from tolfl.cli.event_lines import EventLines
-from tolfl.cli.output import table_of
+from tolfl.cli.output import notify, table_of
 from tolfl.cli.progress import interruptions
 from tolfl.core.errors import TolFLError
 from tolfl.core.records import FailureHappened, how_far
@@ -195,7 +194,7 @@ def live_page(launcher: Launcher) -> Iterator[Callable[[], None]]:
     page = Page([RunReader(launcher.out)], is_following=True, obey=controls.obey, token=token)
     listening = listen("127.0.0.1", 0)
     # Behind the `#`, it stays in the browser: no log and no other page gets to see it.
-    typer.echo(f"tolfl: watch the fleet, and kill devices: {address_of(listening)}#token={token}", err=True)
+    notify(f"watch the fleet, and kill devices: {address_of(listening)}#token={token}")
     with served(page, listening):
         try:
             yield controls.work

@@ -62,13 +62,21 @@ def table_of(
     return table
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 130) -> None:
-    """Write a picture; a folder that cannot be written is named."""
+def notify(text: str) -> None:
+    """Say something beside the result, on standard error."""
+    typer.echo(f"tolfl: {text}", err=True)
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 130, is_all: bool = True) -> None:
+    """Write a picture; a folder that cannot be written is an error, if the picture is all that was asked for."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=dpi)
     except OSError as error:
-        raise RunDirectoryError(path.parent, f"cannot be written ({error.strerror}); choose another --out") from None
+        if is_all:
+            what = f"cannot be written ({error.strerror}); choose another --out"
+            raise RunDirectoryError(path.parent, what) from None
+        notify(f"{path} cannot be written ({error.strerror}); all else is there")
 
 
 def number(value: object, digits: int = 3) -> str:

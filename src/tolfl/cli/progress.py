@@ -17,6 +17,8 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 from rich.text import Text
 
+from tolfl.cli.output import notify
+
 if TYPE_CHECKING:
     from tolfl.experiments.catalogue import RunningExperiment
     from tolfl.experiments.sweep import Sweep
@@ -40,7 +42,7 @@ def follow(
                     raise KeyboardInterrupt
                 work.save_checkpoints()
                 where = f"in {progress.label}" if progress.label else f"after {progress.rounds_done} rounds"
-                typer.echo(f"tolfl: stopped {where}; to go on: {command}", err=True)
+                notify(f"stopped {where}; to go on: {command}")
                 raise typer.Exit(130)
 
 
@@ -72,6 +74,20 @@ def show(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
     place, title = (progress.text if progress.stages else ""), progress.label or title
     bar.update(task, completed=progress.done, total=progress.total, loss=loss, place=place)
     bar.update(task, description=f"{title:<18}")
+
+
+@contextmanager
+def on_sigterm(error: type[BaseException]) -> Iterator[None]:
+    """End what is done here by this exception when somebody sends SIGTERM."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, run_directory, spec_flags
-from tolfl.cli.output import show_run
+from tolfl.cli.output import notify, save_figure, show_run
 from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError, missing_extra
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
@@ -145,7 +145,7 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
     with live_page(launcher) if has_page else nullcontext(lambda: None) as obey_page:
         if not watch_fleet(launcher, obey_page):
             done = launcher.view.rounds_done
-            typer.echo(f"tolfl: stopped after {done} rounds; to go on: tolfl up --out {out} --resume", err=True)
+            notify(f"stopped after {done} rounds; to go on: tolfl up --out {out} --resume")
             raise typer.Exit(130)
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
     _draw_rounds(out, [("real devices", read_records(out))])
@@ -189,7 +189,7 @@ def _resumed(out: Path | None, asked: SpecFlags, marker: str, what: str, shown: 
     summary = read_summary(out)
     if summary is None:
         return stored
-    typer.echo(f"tolfl: the run in {out} is finished already; this is its result", err=True)
+    notify(f"the run in {out} is finished already; this is its result")
     show_run(summary, shown, out)
     return None
 
@@ -219,7 +219,7 @@ def tell_of_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> Non
     folders = [out / "devices" / str(device) for device in survivors]
     problems = Counter((one / PROBLEM_FILE).read_text().strip() for one in folders if (one / PROBLEM_FILE).is_file())
     for problem, n_devices in sorted(problems.items()):
-        typer.echo(f"tolfl: on {n_devices} devices: {problem}", err=True)
+        notify(f"on {n_devices} devices: {problem}")
     # The run directory has the same files as a device, and others that no app writes.
     below = [path.relative_to(out) for path in out.rglob("*") if path.is_file()]
     names = {str(path) for path in below if path.parts[0] not in {"devices", "fleet"}}
@@ -239,11 +239,9 @@ def _draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> 
     if not has_curves(labelled):
         return
     try:
-        plot_curves(labelled).savefig(out / "loss.png", dpi=120)
+        save_figure(plot_curves(labelled), out / "loss.png", 120, is_all=False)
     except ModuleNotFoundError as error:
-        typer.echo(f"tolfl: loss.png is not drawn: {missing_extra(error) or error}", err=True)
-    except OSError as error:
-        typer.echo(f"tolfl: {out / 'loss.png'} cannot be written ({error.strerror}); all else is there", err=True)
+        notify(f"loss.png is not drawn: {missing_extra(error) or error}")
 
 
 # -- report -----------------------------------------------------------------------------------------------------
@@ -385,7 +383,7 @@ def _serve_page(page: Page, host: str, port: int) -> None:
 
     listening = listen(host, port)
     names = ", ".join(reader.name for reader in page.readers)
-    typer.echo(f"tolfl: {address_of(listening)} shows {names}; Ctrl-C ends it", err=True)
+    notify(f"{address_of(listening)} shows {names}; Ctrl-C ends it")
     serve(page, listening)
 
 

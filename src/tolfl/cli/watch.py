@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tolfl.cli import flags
 from tolfl.cli.inspect_model import Model
+from tolfl.cli.output import notify
+from tolfl.cli.progress import on_sigterm
 from tolfl.core.errors import MissingDataError
 
 if TYPE_CHECKING:
@@ -75,34 +75,23 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         where, state, sinks, device, follow=follow, roles=Roles(device_column or "", "", time_column or ""), raw=raw
     )
     ended = threading.Event()
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
     saying = threading.Thread(target=_say_troubles, args=(watcher, ended), daemon=True)
-    try:
-        watcher.load(model)
-        saying.start()
-        with served(metrics, lambda: watch_page(watcher, {"device": device})):
-            watcher.run()
-    finally:
-        watcher.close()
-        ended.set()
-        signal.signal(signal.SIGTERM, before)
+    with on_sigterm(KeyboardInterrupt):
+        try:
+            watcher.load(model)
+            saying.start()
+            with served(metrics, lambda: watch_page(watcher, {"device": device})):
+                watcher.run()
+        finally:
+            watcher.close()
+            ended.set()
     if watcher.closed_output is not None:
         raise watcher.closed_output
     if watcher.n_known:
-        typer.echo(
-            f"tolfl: {watcher.n_known} window(s) had been watched before; --state with another folder begins anew",
-            err=True,
-        )
+        notify(f"{watcher.n_known} window(s) had been watched before; --state with another folder begins anew")
     n_waiting = sum(watcher.queue.n_waiting().values())
     rest = f"; {n_waiting} event(s) wait in {state} for the next start" if n_waiting else ""
-    typer.echo(
-        f"tolfl: {watcher.n_rows} window(s), {watcher.n_alarms} above the limit, {watcher.n_events} event(s){rest}",
-        err=True,
-    )
+    notify(f"{watcher.n_rows} window(s), {watcher.n_alarms} above the limit, {watcher.n_events} event(s){rest}")
 
 
 def _say_troubles(watcher: Watcher, ended: threading.Event) -> None:
@@ -111,4 +100,4 @@ def _say_troubles(watcher: Watcher, ended: threading.Event) -> None:
     while not ended.wait(_SAID_EVERY_S):
         if watcher.trouble != said:
             said = watcher.trouble
-            typer.echo(f"tolfl: {said or 'alarms get through again'}", err=True)
+            notify(said or "alarms get through again")

@@ -200,17 +200,23 @@ def of_own_tables(path: Path, encoding: str) -> Detector:
     return found
 
 
-def assert_alike(path: Path, encoding: str = "") -> Done:
-    """Fit a table, score it with every reader, and compare all they say. Return what the command says."""
+def fitted_and_scored(path: Path, encoding: str) -> Done:
+    """Fit a table and score it; return what the command says."""
     how = ("--encoding", encoding) if encoding else ()
     fitted = run("fit", path.name, "--device-column", "site", "--fill-missing", "--out", "m", *how)
     assert fitted.code == 0, fitted.err
     scored = run("score", "m", path.name, "--format", "jsonl")
+    assert scored.code == 0, scored.err
+    return scored
+
+
+def assert_alike(path: Path, encoding: str = "") -> None:
+    """Fit a table, score it with every reader, and compare all they say."""
+    scored = fitted_and_scored(path, encoding)
     found = [json.loads(line) for line in scored.out.splitlines()]
     frame = as_frame(path, encoding)
     estimator = FederatedDetector().fit(frame, devices="site")
 
-    assert scored.code == 0, scored.err
     assert [one["score"] for one in found] == estimator.anomaly_score(frame, devices="site").tolist()
     verdicts = np.where(estimator.predict(frame, devices="site") > 0, "typical", "alarm")
     assert [one["verdict"] for one in found] == verdicts.tolist()
@@ -225,14 +231,13 @@ def assert_alike(path: Path, encoding: str = "") -> Done:
     if estimator.detector_.schema is not None and has_holes(frame, estimator.detector_.schema):
         with pytest.raises(DataError, match="is missing"):  # a fleet has no --fill-missing
             of_own_tables(path, encoding)
-        return scored
+        return
     fleet = of_own_tables(path, encoding)
     rows, devices = detector.rows(frame, "site")
     assert fleet.scores_of(rows, devices).tolist() == [np.float32(one["score"]) for one in found]
     assert fleet.thresholds == detector.thresholds
     assert fleet.schema is not None
     assert detector.schema == msgspec.structs.replace(fleet.schema, fill_missing=True)
-    return scored
 
 
 def has_holes(frame: pa.Table, schema: Schema) -> bool:
@@ -276,7 +281,7 @@ def test_the_exported_scorer_says_what_score_says_of_a_table(tmp_path: Path, mon
         folder = tmp_path / str(number)
         folder.mkdir()
         monkeypatch.chdir(folder)
-        expected[folder] = assert_alike(write(name, folder), ENCODINGS.get(name, ""))
+        expected[folder] = fitted_and_scored(write(name, folder), ENCODINGS.get(name, ""))
         assert run("export", "m").code == 0
     command = [sys.executable, "-c", SCORERS, *map(str, expected)]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

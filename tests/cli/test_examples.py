@@ -92,7 +92,8 @@ def lay_out(folder: Path, example: str, tolfl: Command) -> None:
         write(folder / "state", [started([[0, 1], [2, 3]], device=1), *lost_head()[1:-2]])
     if example.startswith("tolfl report"):
         for name, fail in (("real", ("--fail", "server@1")), ("clean", ())):
-            tolfl("simulate", "run.toml", *fail, "--out", f"runs/{name}")
+            if name in example:
+                tolfl("simulate", "run.toml", *fail, "--out", f"runs/{name}")
     is_fleet_there = "enroll" in example and "init" not in example
     if is_fleet_there or example.startswith("tolfl doctor --fleet"):
         authority = Authority.create(folder / "fleet", "plant")

@@ -97,6 +97,7 @@ def test_k_means_loses_a_head_in_the_simulator_and_keeps_to_the_checks(run: Run)
     assert summary("runs/first")["survivors"] == [1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_real_devices_that_lose_a_head_hold_the_simulators_state_and_leave_it_to_be_used(run: Run) -> None:

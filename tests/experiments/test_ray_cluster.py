@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -16,13 +17,17 @@ from tolfl.core.errors import SpecError
 from tolfl.experiments.ray_cluster import check_executor, compute_group, compute_on_ray, take_in
 from tolfl.experiments.sweep import Job, Sweep, groups
 
-ray = pytest.importorskip("ray")
 # Ray leaves sockets and files to its own processes; what its modules warn about on import is not ours either.
-pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is an extra"),
+    pytest.mark.slow, pytest.mark.processes, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
+    import ray
+
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init("local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
     yield

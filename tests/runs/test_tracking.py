@@ -81,6 +81,7 @@ def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow and its database library disagree about what is deprecated
+@pytest.mark.slow  # three seconds, most of them to import MLflow
 def test_mlflow_has_the_same_numbers(tmp_path: Path) -> None:
     mlflow = import_module("mlflow.tracking")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -168,7 +168,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("signals.pcap", "_LONGEST_BLOCK_BYTES", "longest block of a pcapng file"),
         ("signals.capture_rows", "LATENESS_S", ""),
         ("signals.sigmf", "_LONGEST_METADATA", ""),
-        ("cli.data", "_LONGEST_RECORDING_S", ""),
+        ("cli.data_commands", "_LONGEST_RECORDING_S", ""),
     ],
     "Detectors": [
         ("detect.detector_learner", "MAX_FEATURES", ""),

@@ -11,12 +11,8 @@ import numpy as np
 import typer
 from typer.testing import CliRunner
 
-from tolfl.cli.data import app as data_app
-from tolfl.cli.evaluate import evaluate
-from tolfl.cli.export import export
-from tolfl.cli.fit import fit
-from tolfl.cli.inspect_model import inspect
-from tolfl.cli.score import score
+from tolfl.cli.data_commands import app as data_app
+from tolfl.cli.detector_commands import evaluate, export, fit, inspect, score
 from tolfl.core.errors import DataError, SpecError, TolFLError
 from tolfl.detect import Detector, DetectorSpec, fit_detector
 from tolfl.detect.features import Features

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from tests.cli.detectors import Done, run
 from tests.learners.play import play
-from tolfl.cli.evaluate import _judged_table
+from tolfl.cli.detector_commands import _judged_table
 from tolfl.core.errors import DataError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector, FederatedDetector

@@ -10,19 +10,14 @@ import sys
 
 import typer
 
-from tolfl.cli.data import app as data_app
+from tolfl.cli.data_commands import app as data_app
 from tolfl.cli.demo import demo
+from tolfl.cli.detector_commands import evaluate, export, fit, inspect, score, watch
 from tolfl.cli.doctor import doctor
 from tolfl.cli.entry import run
-from tolfl.cli.evaluate import evaluate
 from tolfl.cli.experiment_commands import compare, plan, reproduce
-from tolfl.cli.export import export
-from tolfl.cli.fit import fit
 from tolfl.cli.fleet_commands import enroll_app, node, status
-from tolfl.cli.inspect_model import inspect
 from tolfl.cli.run_commands import dashboard, report, simulate, up
-from tolfl.cli.score import score
-from tolfl.cli.watch import watch
 
 app = typer.Typer(
     help="Failure-tolerant federated learning for anomaly detection: any device may die, training carries on.",

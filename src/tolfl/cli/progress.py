@@ -36,7 +36,7 @@ def follow(
         task = bar.add_task(title, total=None, loss="")
         for progress in work:
             on_progress(progress)
-            show(bar, task, progress, title)
+            show_progress(bar, task, progress, title)
             if was_interrupted():
                 if not command:
                     raise KeyboardInterrupt
@@ -68,7 +68,7 @@ def progress_bar() -> Bar:
     return bar_of(*columns, TimeRemainingColumn())
 
 
-def show(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
+def show_progress(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
     """Let a bar show how far a computation is."""
     loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
     place, title = (progress.text if progress.stages else ""), progress.label or title

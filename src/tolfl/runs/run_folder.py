@@ -155,9 +155,7 @@ def readers_of(path: Path, is_following: bool) -> list[RunReader]:
         return [RunReader(folder, f"{path.resolve().name}/{folder.name}") for folder in repetitions]
     if not path.exists():
         raise RunDirectoryError(path, "does not exist; name a folder that tolfl simulate or tolfl up wrote")
-    has_lines = bool(
-        RunReader(path).read() if path.is_file() else (path / RECORDS).is_file() or device_files(path)[0]
-    )
+    has_lines = bool(RunReader(path).read() if path.is_file() else (path / RECORDS).is_file() or device_files(path)[0])
     if not has_lines and not is_following:
         if any(path.glob("*/spec.toml")):
             check_run(path)

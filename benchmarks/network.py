@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from benchmarks.common import machine
 from benchmarks.fleets import Fleet, TimedLauncher
 from tolfl.core.records import RunStarted, Traffic
 from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
@@ -272,7 +272,7 @@ def main() -> None:
     if arguments.inside:
         wire_inside(arguments)
         return
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(machine())
     for name in arguments.only:
         print(f"\n{name}, load of the machine {load()}\n", flush=True)
         MEASUREMENTS[name](arguments)

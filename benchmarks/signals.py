@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -22,6 +21,7 @@ from tempfile import TemporaryDirectory
 import dpkt
 import numpy as np
 
+from benchmarks.common import spread
 from tolfl.signals.bluetooth import br_packet
 from tolfl.signals.capture_rows import window_rows
 from tolfl.signals.comms_ml_generator import comms_ml
@@ -66,8 +66,7 @@ def week(arguments: argparse.Namespace) -> None:
         n_packets, n_windows = a_week()
         seconds.append(clock.read()[0])
     print(f"a week, four regions: {n_packets:,} packets, {n_windows:,} windows kept")
-    spread = f"{min(seconds):.2f}-{max(seconds):.2f}"
-    print(f"median {statistics.median(seconds):.2f} s ({spread}); goal {WEEK_GOAL_S:g} s")
+    print(f"median {spread(seconds)} s; goal {WEEK_GOAL_S:g} s")
     clock = Clock()
     n_samples = len(comms_ml(0).features)
     print(f"the default data set: {n_samples:,} samples in {clock.read()[0]:.1f} s")

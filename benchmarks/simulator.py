@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -25,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.common import machine
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import BlobsSpec, IFCASpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset, load
@@ -205,10 +204,9 @@ def main() -> None:
     if arguments.rivals:
         rivals(arguments.repeats, arguments.devices)
         return
-    system = (
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+    print(
+        f"{machine(f'torch {torch.__version__}')}; both as they come: torch's {torch.get_num_threads()} threads, tolfl's kernel {kernel().name}"
     )
-    print(f"{system}; both as they come: torch's {torch.get_num_threads()} threads, tolfl's kernel {kernel().name}")
     print(f"{N_SAMPLES} samples of {N_FEATURES} features in all, batch {BATCH_SIZE}, dropout 0.2, one local epoch\n")
     print(
         "| devices | research loop, CPU s/round (wall) | tolfl, CPU s/round (wall) | ratio of medians | goal |\n"

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common import machine, spread
 from benchmarks.flower.app import Settings, architecture_of, simulate
 from benchmarks.simulator import BATCH_SIZE, LR, N_FEATURES, N_SAMPLES, ours, spec_for
 from tolfl.core.contribution import GLOBAL
@@ -104,7 +103,7 @@ def compare(n_devices: int, rounds: int, repeats: int) -> tuple[str, str]:
     slow, fast = ([second for timing in side for second in timing.seconds] for side in (theirs, mine))
     ratio = statistics.median(slow) / statistics.median(fast)
     row = (
-        f"| {n_devices} | {spread(slow)} | {median_startup(theirs):.1f} | {spread(fast)} | {median_startup(mine):.2f} "
+        f"| {n_devices} | {spread(slow, 3)} | {median_startup(theirs):.1f} | {spread(fast, 3)} | {median_startup(mine):.2f} "
         f"| **{ratio:.1f}x** | {GOALS.get(n_devices, '-')}x |"
     )
     losses = [statistics.mean(timing.loss for timing in side) for side in (theirs, mine)]
@@ -117,10 +116,6 @@ def compare(n_devices: int, rounds: int, repeats: int) -> tuple[str, str]:
     if not apart <= TOLERANCE:
         sys.exit(f"{line}: that is not the same work")
     return row, line
-
-
-def spread(seconds: Sequence[float]) -> str:
-    return f"{statistics.median(seconds):.3f} ({min(seconds):.3f}-{max(seconds):.3f})"
 
 
 def median_startup(timings: Sequence[Timing]) -> float:
@@ -138,7 +133,9 @@ def tune(devices: Sequence[int], rounds: int | None, repeats: int) -> None:
                 seconds[settings] += timing.seconds
         for settings, taken in seconds.items():
             arrays = "one vector" if settings.flat else "state dict"
-            print(f"| {n_devices} | {settings.actors} | {arrays} | {settings.pull_s} s | {spread(taken)} |", flush=True)
+            print(
+                f"| {n_devices} | {settings.actors} | {arrays} | {settings.pull_s} s | {spread(taken, 3)} |", flush=True
+            )
 
 
 def main() -> None:
@@ -152,8 +149,7 @@ def main() -> None:
     if arguments.measure:
         measure(arguments.measure)
         return
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("flwr", "ray", "torch", "numpy"))
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}")
+    print(machine(*(f"{name} {importlib.metadata.version(name)}" for name in ("flwr", "ray", "torch", "numpy"))))
     print(
         f"{N_SAMPLES} samples of {N_FEATURES} features in all, batch {BATCH_SIZE}, lr {LR}, dropout 0.2, one local "
         f"epoch, all devices in every round\n",

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from benchmarks.common import machine, spread
 from benchmarks.flower_deployed import tolfl_side
 from benchmarks.flower_deployed.flower_side import BIN, FlowerFleet
 from benchmarks.flower_deployed.stalls import disturbed_s, lengths
@@ -139,10 +138,6 @@ def flower_server(folder: Path, n_devices: int) -> list[str]:
 # -- tables -----------------------------------------------------------------------------------------------------
 
 
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
-
-
 def rounds(arguments: argparse.Namespace, folder: Path) -> None:
     sides: dict[str, list[Measured]] = {name: [] for name in arguments.sides}
     rng = np.random.default_rng(0)  # of the moment in a round at which somebody is killed
@@ -187,7 +182,7 @@ def main() -> None:
     if not (BIN / "flower-superlink").exists():
         sys.exit(f"there is no Flower in {BIN}; make bench-flower makes its environment")
     version = subprocess.run([BIN / "flower-superlink", "--version"], capture_output=True, text=True, check=True).stdout
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {version.strip()}")
+    print(machine(version.strip()))
     print(
         f"{N_SAMPLES} samples of {N_FEATURES} features on {arguments.devices} devices, "
         f"batch {BATCH_SIZE}, lr {LR}, one epoch; load {os.getloadavg()[0]:.1f}\n",

@@ -14,10 +14,10 @@ def machine(*more: str) -> str:
     return ", ".join([platform.machine(), cores, f"Python {platform.python_version()}", *more])
 
 
-def spread(values: Sequence[float], digits: int = 2) -> str:
+def spread(values: Sequence[float]) -> str:
     """Return the median and the range.
 
     >>> spread([1.0, 4.0, 2.0])
-    '2.00 (1.00-4.00)'
+    '2.000 (1.000-4.000)'
     """
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+    return f"{statistics.median(values):.3f} ({min(values):.3f}-{max(values):.3f})"

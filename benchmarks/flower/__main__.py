@@ -103,7 +103,7 @@ def compare(n_devices: int, rounds: int, repeats: int) -> tuple[str, str]:
     slow, fast = ([second for timing in side for second in timing.seconds] for side in (theirs, mine))
     ratio = statistics.median(slow) / statistics.median(fast)
     row = (
-        f"| {n_devices} | {spread(slow, 3)} | {median_startup(theirs):.1f} | {spread(fast, 3)} | {median_startup(mine):.2f} "
+        f"| {n_devices} | {spread(slow)} | {median_startup(theirs):.1f} | {spread(fast)} | {median_startup(mine):.2f} "
         f"| **{ratio:.1f}x** | {GOALS.get(n_devices, '-')}x |"
     )
     losses = [statistics.mean(timing.loss for timing in side) for side in (theirs, mine)]
@@ -133,9 +133,7 @@ def tune(devices: Sequence[int], rounds: int | None, repeats: int) -> None:
                 seconds[settings] += timing.seconds
         for settings, taken in seconds.items():
             arrays = "one vector" if settings.flat else "state dict"
-            print(
-                f"| {n_devices} | {settings.actors} | {arrays} | {settings.pull_s} s | {spread(taken, 3)} |", flush=True
-            )
+            print(f"| {n_devices} | {settings.actors} | {arrays} | {settings.pull_s} s | {spread(taken)} |", flush=True)
 
 
 def main() -> None:

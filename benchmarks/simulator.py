@@ -204,9 +204,8 @@ def main() -> None:
     if arguments.rivals:
         rivals(arguments.repeats, arguments.devices)
         return
-    print(
-        f"{machine(f'torch {torch.__version__}')}; both as they come: torch's {torch.get_num_threads()} threads, tolfl's kernel {kernel().name}"
-    )
+    print(machine(f"torch {torch.__version__}"))
+    print(f"both as they come: torch's {torch.get_num_threads()} threads, tolfl's kernel {kernel().name}")
     print(f"{N_SAMPLES} samples of {N_FEATURES} features in all, batch {BATCH_SIZE}, dropout 0.2, one local epoch\n")
     print(
         "| devices | research loop, CPU s/round (wall) | tolfl, CPU s/round (wall) | ratio of medians | goal |\n"

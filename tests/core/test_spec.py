@@ -173,7 +173,7 @@ def test_a_number_or_name_that_makes_no_sense_is_refused_in_one_sentence(
         ("[comms_ml]\nwindows_per_region = 2", "spec: comms_ml windows_per_region 2; use at least 3"),
         ("[comms_ml]\nown_share = 1.5", "spec: comms_ml own_share 1.5; use 0 to 1"),
         ("[comms_ml]\nwindow_s = 61.0", "windows of 61 s every 60 s; they must not overlap"),
-        ("[comms_ml.channel]\npowers_db = [0.0]", "4 delays and 1 powers of a channel; give one of each per echo"),
+        ("[comms_ml.channel]\npowers_db = [0.0]", "4 delays and 1 powers of a channel; give one of each per path"),
         ("[comms_ml.channel]\ngain_db = -1.0", "spec: comms_ml channel gain_db -1; use at least 0 dB"),
         ("[defence]\nmax_samples = -3", "spec: defence max_samples -3; use a number above 0, or 0 for none"),
     ],

@@ -275,7 +275,7 @@ def test_a_compiler_that_computes_other_numbers_is_not_believed(tmp_path: Path) 
 
     found = chosen_with(CC=str(wrong), XDG_CACHE_HOME=str(tmp_path))
 
-    assert found.stdout.startswith("NumPy;what was compiled computes other numbers")
+    assert found.stdout.startswith("NumPy;the compiled kernel computes wrong numbers")
     # What it made is gone, so another compiler is of use.
     assert chosen_with(XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "compiled;"
 

@@ -41,9 +41,9 @@ def test_a_scheme_has_policies_that_exist_and_refuses_others(name: str) -> None:
     assert set(known) <= set(POLICIES)
     assert policy(changed(scheme=name)) == known[0]
     assert policy(changed(scheme=name, on_head_failure=known[1])) == known[1]
-    with pytest.raises(SpecError, match=f"policy '{unknown}' means nothing to {name}; choose one of: "):
+    with pytest.raises(SpecError, match=f"policy '{unknown}' does not apply to {name}; choose one of: "):
         policy(changed(scheme=name, on_head_failure=unknown))
-    with pytest.raises(SpecError, match="means nothing to"):
+    with pytest.raises(SpecError, match="does not apply to"):
         check_scheme(changed(scheme=name, on_head_failure=unknown))
 
 

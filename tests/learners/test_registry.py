@@ -105,7 +105,7 @@ def test_what_is_learned_follows_from_the_scheme_unless_it_is_said() -> None:
     [
         ("ifca", "mine.py:Centre", "scheme ifca learns its own models, not 'mine.py:Centre'; use tol-fl, fl or sbt"),
         ("batch", "autoencoder", "scheme batch learns its own models, not 'autoencoder'"),
-        ("tol-fl", "fesem", "to learn 'fesem', ask for it as the scheme: --scheme fesem"),
+        ("tol-fl", "fesem", "'fesem' is a scheme, too: choose it with --scheme fesem"),
         ("fedgroup", "ifca", "scheme fedgroup learns its own models, not 'ifca'"),
         ("tol-fl", 7, "learn.what 7; give a name, or a file and a class as in 'mine.py:KMeans'"),
     ],
@@ -169,8 +169,8 @@ def test_a_file_is_read_once_until_it_changes(mine: Path) -> None:
     [
         (None, "mine.py:Centre", "there is no file .*mine.py; name a file and a class, as in mine.py:KMeans"),
         (MINE, "mine.py:Median", "mine.py has no class Median"),
-        (MINE, "mine.py", "say which class of the file, as in mine.py:KMeans"),
-        (MINE, "mine.py:", "say which class of the file, as in mine.py:KMeans"),
+        (MINE, "mine.py", "name the class in the file, as in mine.py:KMeans"),
+        (MINE, "mine.py:", "name the class in the file, as in mine.py:KMeans"),
         ("1 / 0", "mine.py:Centre", "mine.py cannot be loaded .ZeroDivisionError: division by zero"),
         ("def (", "mine.py:Centre", "mine.py cannot be loaded .SyntaxError: "),
         ("import no_such_package", "mine.py:Centre", "cannot be loaded .ModuleNotFoundError: No module named"),
@@ -228,7 +228,7 @@ def test_a_package_that_cannot_be_loaded_is_one_sentence(monkeypatch: pytest.Mon
     ):
         learner_of(fleet(what="medians"))
     with pytest.raises(
-        SpecError, match=r"cannot be loaded \(AttributeError: .*; mend or remove the package that offers"
+        SpecError, match=r"cannot be loaded \(AttributeError: .*; repair or remove the package that offers"
     ):
         learner_of(fleet(what="means"))
 

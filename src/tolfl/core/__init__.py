@@ -1,1 +1,1 @@
-"""Nouns everybody shares: contributions, topology, failure plans, run specs and records, metrics, seeding, errors."""
+"""What all rooms share: contributions, topology, failure plans, run specs and records, metrics, seeding, errors."""

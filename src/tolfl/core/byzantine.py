@@ -1,4 +1,4 @@
-"""Byzantine devices: which devices report something else than they found. Data, like failure plans, for experiments.
+"""Byzantine devices: which devices report false updates or sample counts. Data, like failure plans, for experiments.
 
 One grammar everywhere, entries joined by `;`, what one device does joined by `,`:
 
@@ -63,12 +63,12 @@ def parse_liars(text: str, n_devices: int) -> dict[int, Tampering]:
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         who, colon, what = entry.partition(":")
         if not colon:
-            raise _error(entry, "say who lies and how, as in 3:flip")
+            raise _error(entry, "name a device and its attack, as in 3:flip")
         tampering = _tampering(entry, what)
         for device in who.split(","):
             number = _device(entry, device.strip(), n_devices)
             if number in found:
-                raise _error(entry, f"device {number} is named twice; join its lies with a comma")
+                raise _error(entry, f"device {number} is named twice; join its attacks with a comma")
             found[number] = tampering
     return found
 
@@ -98,10 +98,10 @@ def _tampering(entry: str, text: str) -> Tampering:
             case "samples", True:
                 count = _count(entry, value)
             case _:
-                raise _error(entry, f"no lie {one!r}; use flip, scale=FACTOR or samples=COUNT")
+                raise _error(entry, f"no attack {one!r}; use flip, scale=FACTOR or samples=COUNT")
         kinds.append("scale" if kind == "flip" else kind)
     if len(set(kinds)) < len(kinds):
-        raise _error(entry, "two lies about one thing; flip is scale=-1")
+        raise _error(entry, "two attacks on the same value; flip is scale=-1")
     return Tampering(scale, count)
 
 

@@ -1,4 +1,4 @@
-"""What travels up a cluster and along the chain: means, sums and extremes, and whose samples are inside.
+"""Contributions: means, sums and extremes that heads add up, and the devices whose samples they include.
 
 Merging is associative and commutative (Algorithm 1 of the paper is its left fold), so a star and a chain of any length
 give the same total. Floating-point addition is neither, and a difference in the last bit is enough to switch a ReLU on

@@ -1,7 +1,7 @@
-"""Contributions that are added up only when their sum is needed, where there is time for it.
+"""Deferred sums: contributions that are added up only when their sum is needed.
 
-A device decides by whose samples are inside, never by the numbers. So it passes on a handle: the simulator computes
-only the sums that count, and a device on a network adds up arrays in the thread that trains.
+The protocol decides by whose samples are included, never by the numbers. So it passes on a handle: the simulator
+computes only the sums that count, and a device on a network adds up arrays in the thread that trains.
 """
 
 from __future__ import annotations

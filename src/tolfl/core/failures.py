@@ -178,7 +178,7 @@ def _read(
         return _random(body.partition(":")[2], topology.n_devices, n_rounds, seed, Phase(phase or "train"))
     if kind == "cut":
         if slash:
-            raise SpecError("a cut has no phase; it starts when the round before it is with everybody")
+            raise SpecError("a cut has no phase; it starts when all devices have the round before it")
         return [Cut(*_sides(argument, topology.n_devices), *_rounds(when, n_rounds, stages))]
     first, last = _rounds(when, n_rounds, stages)
     devices = _devices(kind, argument if colon else None, topology)

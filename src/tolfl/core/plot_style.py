@@ -1,4 +1,4 @@
-"""What all figures have in common: colours that everybody can tell apart, labels at their lines, bands, bare axes."""
+"""The style of all figures: colours for colour-blind readers, too, labels at their lines, bands, bare axes."""
 
 from __future__ import annotations
 

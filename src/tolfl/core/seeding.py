@@ -1,6 +1,6 @@
 """Randomness by purpose: nobody holds a generator, so order, layout and process cannot change a result.
 
-Two doors, one idea. `rng_for` gives a NumPy generator for work that happens once (data, initial weights).
+There are two functions. `rng_for` gives a NumPy generator for work that happens once (data, initial weights).
 `random_words` gives the raw bits of many devices at once, for work that happens in every training step; it is a
 counter-based generator (SplitMix64), so a device draws the same bits alone or in a batch of thousands.
 """

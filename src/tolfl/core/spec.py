@@ -112,7 +112,7 @@ class ChannelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         n_delays, n_powers = len(self.delays_samples), len(self.powers_db)
         if not n_delays or n_delays != n_powers:
-            raise SpecError(f"{n_delays} delays and {n_powers} powers of a channel; give one of each per echo")
+            raise SpecError(f"{n_delays} delays and {n_powers} powers of a channel; give one of each per path")
 
 
 class CommsMLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -407,8 +407,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fedgroup: FedGroupSpec = FedGroupSpec()
     ifca: IFCASpec = IFCASpec()
     fesem: FeSEMSpec = FeSEMSpec()
-    defence: DefenceSpec = DefenceSpec()  #: against devices that lie; off
-    liars: str = ""  #: devices that lie on purpose, such as '3:flip'
+    defence: DefenceSpec = DefenceSpec()  #: against Byzantine devices; off
+    liars: str = ""  #: Byzantine devices of an experiment, such as '3:flip'
     run: AtLeast1 = 1  #: of the same fleet: the next number learns anew, from what its watching devices kept
     learn: dict[str, Any] = {}  #: what the fleet learns: `what`, and the settings of that learner; {}: by scheme
 
@@ -472,7 +472,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if spec.seed + spec.repetitions > 2**63:
             raise SpecError(f"seed {spec.seed}; use a smaller one (below 2**63)")
         if spec.min_devices > spec.devices:
-            raise SpecError(f"min_devices {spec.min_devices} for {spec.devices} devices; nobody could ever train")
+            raise SpecError(f"min_devices {spec.min_devices} for {spec.devices} devices; the fleet could never train")
         return spec
 
 

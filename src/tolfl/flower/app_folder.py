@@ -1,4 +1,4 @@
-"""What a Flower app says of itself in its folder: name, components, configuration, files; and which Python it has."""
+"""The folder of a Flower app: name, components, configuration, files, and the Python that runs it."""
 
 from __future__ import annotations
 

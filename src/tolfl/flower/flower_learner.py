@@ -1,4 +1,4 @@
-"""A Flower app as a learner: its ClientApp contributes, its ServerApp's strategy belongs to whoever closes the round.
+"""A Flower app as a learner: its ClientApp contributes, its ServerApp's strategy runs on the closer.
 
 Round 0 distributes the closer's own initial arrays. Then rounds of training and evaluation take turns, as in Flower.
 The state holds the model (`arrays/*`), the strategy's memory, the metrics so far (`log`), the devices that go on

@@ -137,7 +137,7 @@ def kernel() -> Kernel:
 def check_kernel(found: Kernel) -> None:
     """Raise `BuildError` unless a small training gives the known bits."""
     if digest_of_small_training(found) != _KNOWN_DIGEST:
-        raise BuildError("what was compiled computes other numbers than it should; set CC to another compiler")
+        raise BuildError("the compiled kernel computes wrong numbers; set CC to another compiler")
 
 
 def digest_of_small_training(found: Kernel) -> str:

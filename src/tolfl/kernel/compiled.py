@@ -1,4 +1,4 @@
-"""The compiled kernel, called through ctypes, which lets other threads go on meanwhile."""
+"""The compiled kernel, called through ctypes, so that other threads can run at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into training and what comes out: one job and one update per device."""
+"""Input and output of training: one job and one update per device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a fleet can compute: learners, one file each, its paper cited on top.
+"""Learners: what a fleet can compute, one file each, with its paper cited on top.
 
 A learner is three methods (`learner.Learner`); the simulator and the network run any of them. `registry` finds the one
-that a specification asks for, `layouts` says who reports to whom, `checks` tests a learner of one's own.
+that a specification asks for, `layouts` says who reports to whom, `checks` tests a learner of your own.
 """
 
 from tolfl.learners.learner import (

@@ -1,4 +1,4 @@
-"""Sample-weighted averaging of one model that everybody trains: Tol-FL, FL and SBT; and batch training beside them.
+"""Sample-weighted averaging of one model that all devices train: Tol-FL, FL and SBT; and batch training beside them.
 
 Katzef, Cullen, Alpcan, Leckie, Kopacz: "Failure-tolerant Distributed Learning for Anomaly Detection in Wireless
 Networks" (Algorithms 1 and 2); FL: McMahan et al., "Communication-Efficient Learning of Deep Networks from

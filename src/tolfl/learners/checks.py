@@ -1,4 +1,4 @@
-"""What every learner must keep to, as checks that the tests of one's own learner call.
+"""Checks of the contract of learners, to be called by the tests of a learner of your own.
 
 >>> import numpy as np
 >>> from tolfl.core.spec import RunSpec

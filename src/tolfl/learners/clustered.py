@@ -230,7 +230,9 @@ def clusters_of(turns: Sequence[Turn], prefix: str = "") -> Iterator[tuple[Turn,
 def check_differ(centres: Sequence[Vector], setting: str) -> None:
     """Raise an error where independent models are asked for and the module makes equal ones."""
     if len(centres) > 1 and all(np.array_equal(centres[0], centre) for centre in centres[1:]):
-        raise SpecError(f"{setting}: this module starts the same for every seed, and equal models never part")
+        raise SpecError(
+            f"{setting}: this module starts with the same weights for every seed, so its models never differ"
+        )
 
 
 def clustering_seed(seed: int, trial: int = 0) -> int:

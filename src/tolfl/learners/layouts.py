@@ -1,8 +1,8 @@
-"""What the name of a scheme says: who reports to whom, and what follows when a head fails. Data, not behaviour.
+"""Schemes: which device reports to which, and what follows when a head fails. Data, not behaviour.
 
 Tol-FL, FL and SBT differ in their layout alone: k clusters, one, or one per device. FedGroup, IFCA and FeSEM have one
-server at their authors'; here they report to one head that another device can replace, and cluster j of the layout says
-who keeps model j.
+server in their papers; here they report to one head that another device can replace, and the head of cluster j of the
+layout keeps model j.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def policy(spec: RunSpec) -> str:
     possible = scheme_of(spec).policies
     if spec.on_head_failure and spec.on_head_failure not in possible:
         raise SpecError(
-            f"on-head-failure policy {spec.on_head_failure!r} means nothing to {spec.scheme}; "
+            f"on-head-failure policy {spec.on_head_failure!r} does not apply to {spec.scheme}; "
             f"choose one of: {', '.join(possible)}"
         )
     return spec.on_head_failure or possible[0]
@@ -107,7 +107,7 @@ def failure_plan(spec: RunSpec, stages: tuple[tuple[str, int], ...] = ()) -> Fai
 def check_scheme(spec: RunSpec) -> None:
     """Raise an error where a specification asks a scheme for what it cannot do, or has an impossible plan."""
     if is_plain(spec) and "what" in spec.learn:
-        raise SpecError(f"scheme {spec.scheme} is a row of tables and learns nothing else; use tol-fl, fl or sbt")
+        raise SpecError(f"scheme {spec.scheme} is a plain baseline and takes no learner; use tol-fl, fl or sbt")
     if not is_plain(spec):
         policy(spec)
         layout(spec)

@@ -1,4 +1,4 @@
-"""What a fleet computes: rounds of contributions that add up, are applied once, and are then known to all."""
+"""The contract of a learner: contributions of a round are added up, applied once, and the result is sent to all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which learner a specification asks for: by name, by entry point of another package, or from a file of one's own.
+"""Finds the learner that a specification names: built in, by entry point of another package, or in a file.
 
 A learner is code, and code comes from the local specification only, never over the network: its fingerprint is part of
-the fleet's name, so devices with another one never meet.
+the fleet's name, so devices with another one refuse each other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def what_of(spec: RunSpec) -> str:
     if spec.scheme in _OWN_LEARNER and what != spec.scheme:
         raise SpecError(f"scheme {spec.scheme} learns its own models, not {what!r}; use tol-fl, fl or sbt for it")
     if what in _OWN_LEARNER and what != spec.scheme:
-        raise SpecError(f"to learn {what!r}, ask for it as the scheme: --scheme {what}")
+        raise SpecError(f"{what!r} is a scheme, too: choose it with --scheme {what}")
     return what
 
 
@@ -214,7 +214,7 @@ def _path(what: str) -> Path:
 def _from_file(what: str) -> Callable[[Fleet], Learner]:
     path, (_, colon, name) = _path(what), what.rpartition(":")
     if not colon or not name:
-        raise SpecError(f"learner {what!r}: say which class of the file, as in {path.name}:KMeans")
+        raise SpecError(f"learner {what!r}: name the class in the file, as in {path.name}:KMeans")
     source = path.read_bytes()
     # Named by its content: a file that was changed is another module, and two files of one name are two.
     module_name = f"tolfl_learner_{hashlib.sha256(source).hexdigest()[:16]}"
@@ -257,5 +257,5 @@ def _from_package(what: str) -> Callable[[Fleet], Learner]:
         if isinstance(error, TolFLError | ModuleNotFoundError) and offered[what].value.startswith("tolfl."):
             raise  # a learner of ours that lacks an extra: the command says which
         where = f"{offered[what].value} cannot be loaded ({type(error).__name__}: {error})"
-        raise SpecError(f"learner {what!r}: {where}; mend or remove the package that offers it") from error
+        raise SpecError(f"learner {what!r}: {where}; repair or remove the package that offers it") from error
     return made

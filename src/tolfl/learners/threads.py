@@ -1,4 +1,4 @@
-"""Two threads for what many devices compute: the compiled kernel lets the other one go on."""
+"""Two threads for the work of many devices: the compiled kernel releases the interpreter's lock."""
 
 from __future__ import annotations
 

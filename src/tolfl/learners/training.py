@@ -1,4 +1,4 @@
-"""Local training for learners: jobs from turns, updates in their order, and the model that is left to be used."""
+"""Local training for learners: jobs from turns, updates in their order, and the trained model."""
 
 from __future__ import annotations
 

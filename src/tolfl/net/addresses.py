@@ -1,6 +1,6 @@
-"""Where devices are, by the best word for it: the configuration, the device itself, other devices, discovery.
+"""Addresses of devices, by how reliable their source is: the configuration, the device itself, others, discovery.
 
-And the ports of this machine: which are free, and where somebody listens.
+Also the ports of this machine: which are free, and on which a process listens.
 """
 
 from __future__ import annotations

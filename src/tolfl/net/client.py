@@ -1,4 +1,4 @@
-"""Asking devices from outside: where they are, what they say, and what they shall do."""
+"""The operator's side of a fleet: find devices, ask for their status, send commands."""
 
 from __future__ import annotations
 
@@ -128,10 +128,12 @@ async def send_command(address: str, request: CommandRequest, credentials: Crede
     try:
         answer = await _exchange(address, credentials, request)
     except (OSError, EOFError, ValueError) as error:
-        raise TolFLError(f"the device at {address} did not obey ({str(error) or 'no answer'})") from None
+        raise TolFLError(
+            f"the device at {address} did not carry out the command ({str(error) or 'no answer'})"
+        ) from None
     if not isinstance(answer, Done):
         why = answer.reason if isinstance(answer, Rejection) else "it answered something else"
-        raise TolFLError(f"the device at {address} did not obey ({why})")
+        raise TolFLError(f"the device at {address} did not carry out the command ({why})")
 
 
 class RecordsMirror:
@@ -238,7 +240,7 @@ async def _exchange(address: str, credentials: Credentials, question: Frame) -> 
         try:
             identity = credentials.identify(writer)
             if identity is not None and identity.device is None:
-                raise EOFError("whoever is there is no device of the fleet")
+                raise EOFError("what answers there is no device of the fleet")
             writer.write(encode_frame(question))
             return await next_frame(reader)
         finally:

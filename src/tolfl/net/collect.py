@@ -1,4 +1,4 @@
-"""One run directory from what the devices of a fleet wrote, and scores of its models while the fleet trains."""
+"""Makes one run directory of the files of all devices, and scores models while the fleet trains."""
 
 from __future__ import annotations
 

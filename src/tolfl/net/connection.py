@@ -290,7 +290,7 @@ class Connection:
         if message is None:
             return  # its arrays are still to come
         if message.sender != self.peer:
-            raise RefusedMessageError("forged", f"device {self.peer} speaks for device {message.sender}")
+            raise RefusedMessageError("forged", f"device {self.peer} sends as device {message.sender}")
         self._receiver.received(self.peer, message)
         if self._assembler.n_payloads > self._n_receipts:
             self._n_receipts += 1

@@ -1,4 +1,4 @@
-"""The fleet's own certificate authority: who belongs, under which name, and who no longer does.
+"""The fleet's certificate authority: enrols devices and operators under a name, renews and revokes certificates.
 
 A certificate binds a device's id and a generation to a key, as the DNS name `d3-g1.FLEET.tolfl`. To revoke a device is
 to raise the lowest generation that the fleet accepts for its id: nobody dials or admits the old name any more, and a

@@ -1,10 +1,10 @@
-"""When silence becomes a failure. Pure: from who has answered and the time it returns who has failed.
+"""The failure detector. Pure: from the answers of peers and the time it returns which peers are suspected.
 
 Three kinds of evidence, from the strongest down:
 
 - a connection that broke and a reconnect that was refused, twice: there is no process any more (`Links` finds out);
 - a connection that broke: reason to try again at once, nothing more;
-- silence, though an answer was due: the process is frozen, or the link is cut in one direction or both.
+- no sign of life, though an answer was due: the process is frozen, or the link is cut in one direction or both.
 
 Only answers count: a peer that sends and receives nothing is of no use. Only the time counts in which this device
 itself was awake: one that was frozen, or did not get the processor, must not suspect the others when it wakes up.

@@ -1,7 +1,7 @@
 """The connections of one device: it listens and dials, and keeps at most one connection to each peer.
 
-Whoever can dial, dials; what one side has to say goes over the connection that stands, whoever opened it. So a device
-behind a firewall that lets nothing in takes part like any other.
+A device that can dial does so, and both sides send over the connection that stands, whichever opened it. So a device
+behind a firewall that admits no connections takes part like any other.
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ class Links:
             task = self._spawn(self._answer(accepted))
             self._half_open[task] = None
             task.add_done_callback(lambda done: self._half_open.pop(done, None))
-            await asyncio.sleep(0)  # or a crowd at the door would keep everything else waiting
+            await asyncio.sleep(0)  # or many new connections would keep everything else waiting
 
     async def _answer(self, accepted: socket.socket) -> None:
         """Find out what somebody wants who has connected, and keep the connection if it is a peer's."""
@@ -489,7 +489,7 @@ class Links:
             return
         if hello.incarnation <= standing.hello.incarnation and not self._is_stalled(standing):
             standing.ping()  # or nobody would notice that the first one is gone
-            raise RefusedMessageError("taken", f"another process is device {hello.device} already")
+            raise RefusedMessageError("taken", f"another process runs as device {hello.device} already")
 
     async def _keep(self, connection: Connection) -> None:
         """Use a connection until it breaks, if it is the one to use."""

@@ -1,4 +1,4 @@
-"""What one device must know to take part: a small TOML file beside the specification of the run."""
+"""The configuration of one device, `device.toml`: a small file beside the specification of the run."""
 
 from __future__ import annotations
 

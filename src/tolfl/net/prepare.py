@@ -1,4 +1,4 @@
-"""From a configuration file to a device that is ready to run: its data, its model, its rules."""
+"""Prepares a device from its configuration file: its data, its model, its rules."""
 
 from __future__ import annotations
 

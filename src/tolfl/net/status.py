@@ -1,4 +1,4 @@
-"""What a device tells of itself: its status, and the same numbers for Prometheus."""
+"""The status of a device, for operators, and the same numbers for Prometheus."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rejection_sentence(own: int, peer: int, kind: str) -> str:
             "an id, a certificate and a state folder of its own"
         )
     if kind == "wire version":
-        return f"device {peer} answers, but speaks another version of the wire: run the same version of tolfl on both"
+        return f"device {peer} answers, but uses another wire version: run the same version of tolfl on both"
     return (
         f"device {peer} answers, but belongs to another fleet or run: compare the specification, [learn], the file of "
         "the learner and the version of tolfl on both"

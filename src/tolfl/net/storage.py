@@ -1,6 +1,6 @@
-"""What a device stores: its incarnation, and the newest closed round with its model.
+"""The state folder of a device: its incarnation, and the newest closed round with its model.
 
-Files appear whole or not at all, written by a thread of their own. A disk that cannot be written stops nothing.
+Files are replaced as a whole, by a thread of their own. A disk that cannot be written does not stop training.
 """
 
 from __future__ import annotations

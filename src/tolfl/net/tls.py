@@ -1,4 +1,4 @@
-"""Who is at the other end: mutual TLS 1.3 with certificates of the fleet's authority, or nobody in particular."""
+"""Authentication: mutual TLS 1.3 with certificates of the fleet's authority, or plain text on loopback."""
 
 from __future__ import annotations
 

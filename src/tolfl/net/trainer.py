@@ -1,7 +1,7 @@
-"""What a device computes, in threads of their own: the event loop must answer heartbeats meanwhile.
+"""Runs the learner of a device in two threads, so that the event loop answers heartbeats meanwhile.
 
-One thread asks the learner for contributions, the other adds up and applies: a learner that takes for ever is late, and
-keeps nobody from closing the round without it.
+One thread computes contributions, the other adds up and applies: a learner that never ends is late, and the round can
+be closed without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tolfl.protocol.history import Version
 
 T = TypeVar("T")
 
-#: A contribution that takes longer is worth a word to whoever reads the device's log.
+#: A contribution that takes longer is reported in the device's log.
 _LONG_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""What passes between devices, wire version 2: frames of msgpack, and what a message must fit before it counts.
+"""The wire contract, version 2: frames of msgpack, and the checks that a message must pass before it counts.
 
 A connection carries frames, each behind its length in four bytes. A frame is a map whose `type` names it. A message of
 the protocol travels with the fields that it has there, a set of devices as little-endian bytes of bits, an array as its
@@ -445,7 +445,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_Kind], content: bytes | msgspec.R
     try:
         return decoder.decode(content)
     except (ValueError, RecursionError) as error:  # brackets without end are no bytes that cannot be read, but worse
-        raise RefusedMessageError("malformed", f"bytes that are nothing known ({error})") from None
+        raise RefusedMessageError("malformed", f"bytes that are no known frame ({error})") from None
 
 
 class Codec:
@@ -592,7 +592,7 @@ class Codec:
     def _missing(self, missing: dict[int, str]) -> dict[int, str]:
         self._incarnations(dict.fromkeys(missing, 0))
         if any(len(reason) > _MAX_REASON for reason in missing.values()):
-            raise RefusedMessageError("malformed", "a reason that is longer than any")
+            raise RefusedMessageError("malformed", "a reason that is too long")
         return dict(sorted(missing.items()))
 
     def _check_set(self, devices: DeviceSet) -> None:

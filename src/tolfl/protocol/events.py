@@ -1,4 +1,4 @@
-"""What can happen to a device, and what it wants done about it.
+"""Events that a device handles, and effects that it returns.
 
 Events are past tense: they have happened. Effects are imperative: the driver carries them out in the order in which it
 gets them, and reports back by events.

@@ -1,4 +1,4 @@
-"""Failure plans at chosen events: the wrapper that makes a device die in the middle of its round, and wait for returns.
+"""Failure injection: a wrapper that makes a device die at a chosen event of its round, and wait for returns.
 
 The phases of a failure plan are events of the state machine, not moments of a clock, so the time it takes to detect a
 death cannot change the result. In the simulator the device stops; in a real network it sends SIGKILL to itself.

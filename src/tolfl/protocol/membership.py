@@ -1,6 +1,6 @@
-"""Who is in, who has failed and who is joining, as far as one device knows; and who does what (rule 4).
+"""Membership as one device knows it: members, failed and joining devices, and the roles that follow (rule 4).
 
-Beliefs only: no messages, no effects. Roles are functions of who is alive: nobody is appointed, nothing is counted up.
+No messages, no effects. Roles are functions of which devices are alive: no device is appointed, nothing is counted up.
 
 Failure is a horizon: per peer only the last failed incarnation is kept, and it ends all earlier ones. So what is kept
 and sent never grows beyond one entry per device, however often devices fail.
@@ -18,7 +18,8 @@ from tolfl.protocol.history import Incarnation, Roster
 #: How far beyond what is known of a device its reported incarnation may be. Nobody restarts so often, and a number
 #: near the end of all numbers would leave the device none to come back with.
 LEASH = 2**20
-#: By how much that grows in every beat in which it was too short: devices that were told different lies agree again.
+#: By how much that grows in every beat in which it was too short: devices that were told different false incarnations
+#: agree again.
 _SLACK = 4 * LEASH
 
 

@@ -1,4 +1,4 @@
-"""What devices tell each other. Each carries its sender's incarnation, version and the deaths it knows of (rule 1)."""
+"""Messages between devices. Each has its sender's incarnation, its version and the failures it knows of (rule 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a device announces to the lines of the run records, the same for both drivers.
+"""Run records from what a device announces, the same for both drivers.
 
 A driver adds what only it knows: the time, who wrote the line, the loss, the traffic and how long a round stalled.
 """

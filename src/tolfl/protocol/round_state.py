@@ -1,4 +1,4 @@
-"""What a device has in hand in the round of one version: contributions, the mean from upstream, what was sent."""
+"""The state of a device in one round: contributions, the mean from upstream, what was sent."""
 
 from __future__ import annotations
 

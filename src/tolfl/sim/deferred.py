@@ -1,4 +1,4 @@
-"""What travels in a simulation in place of arrays: updates and states that are computed later.
+"""Placeholders for arrays in a simulation: updates and states that are computed later.
 
 Nothing that the protocol does depends on the numbers inside a contribution, only on whose samples they are. So the
 devices exchange placeholders, and the numbers are computed afterwards: only those that count, all that can be computed

@@ -1,4 +1,4 @@
-"""What a timeline needs to know of devices, links and data, and when what is sent arrives."""
+"""Devices, links and data of a simulated fleet, and the time at which a message arrives."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs in a Flower app's own process, with flwr and without tolfl: `run.py` is started by its path."""
+"""The code that runs in a Flower app's own process, with flwr and without tolfl: `run.py` is started by its path."""

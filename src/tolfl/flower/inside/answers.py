@@ -101,7 +101,7 @@ class FlowerApp:
         self._run_config, self._node_config = run_config, node_config
         sys.path.insert(0, folder)
         seed_everything(seed, "import", 0)
-        _refuse("LocalDpMod", f"{name} uses LocalDpMod: its noise would be known to everybody")
+        _refuse("LocalDpMod", f"{name} uses LocalDpMod: its noise would be known to all devices")
         self._client = self._loaded("clientapp", clientapp)
         server = self._loaded("serverapp", serverapp)
         for kind in ("SecAggWorkflow", "SecAggPlusWorkflow"):
@@ -124,7 +124,7 @@ class FlowerApp:
         self._is_older = isinstance(strategy, OlderStrategy)
         self._strategy_name = type(strategy.inner if self._is_older else strategy).__name__
         if self._strategy_name.startswith("DifferentialPrivacy"):
-            raise RefusedAppError(f"{name} uses {self._strategy_name}: its noise would be known to everybody")
+            raise RefusedAppError(f"{name} uses {self._strategy_name}: its noise would be known to all devices")
         self._gathers = not self._is_of_the_mean()
         self._evaluates = getattr(strategy, "fraction_evaluate", 1.0) != 0.0
         self._memory = StrategyMemory(strategy, name, self._is_own)

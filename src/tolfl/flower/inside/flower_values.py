@@ -1,4 +1,4 @@
-"""Flower's records and arrays in plain kinds that travel, and back. Nothing is pickled."""
+"""Converts Flower's records and arrays to plain types that can be sent, and back. Nothing is pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy may keep between rounds, in plain kinds that travel, and made again. Nothing is pickled."""
+"""Converts what a strategy may keep between rounds to plain types that can be sent, and back. Nothing is pickled."""
 
 from __future__ import annotations
 

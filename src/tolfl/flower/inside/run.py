@@ -1,4 +1,4 @@
-"""The app's process: answers calls that come in on standard input until there is nobody left to ask.
+"""The app's process: answers calls that come in on standard input, until that is closed.
 
 Started by its path, with the interpreter of the app's environment. The files beside it become a package under a name
 that no app has: an app's own modules may be called anything.

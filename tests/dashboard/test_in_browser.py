@@ -95,7 +95,7 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     facts = browser.text(".facts")
     for words in (
         "tol-fl on blobs",
-        "Rounds done\n5",
+        "Rounds done\n5 rounds",
         "Devices left\n4 of 4",
         "AUROC\n0.75",
         "Stalled by failures\n0.50 s",
@@ -133,8 +133,7 @@ def test_stages_are_named_and_a_loss_that_no_round_has_is_not_shown(
 
     assert [one.text for one in browser.find_all(".stages li")] == ["scaling 1/1", "thresholds 4/4"]
     text = browser.text(".facts")
-    assert "Stage\nthresholds 4/4" in text
-    assert "Rounds done\n5 of 5" in text
+    assert "Rounds done\nthresholds 4/4 (5 of 5 rounds)" in text
     assert "Loss" not in text
     assert not browser.find_all("#loss")[0].is_displayed()
 

@@ -87,6 +87,7 @@ def test_a_recorded_run_is_told_to_its_end(run: Path) -> None:
     assert [kind for kind, _, _ in said] == ["lines", "failures", "state", "end"]
     lines = said[0][2]["lines"]
     assert [line.pop("text") for line in lines] == [describe(line) for line in lost_head()]
+    assert [line.pop("far") for line in lines if "far" in line] == ["1 round", *(f"{n} rounds" for n in (2, 3, 4, 5))]
     assert {line.pop("tone") for line in lines} == {"", "good", "bad", "quiet"}
     assert lines == plain(lost_head())
     assert said[2][2] == [{"over": True, "unreadable": 0, "problem": "", "source": "", "clock": "", "quiet_s": 0}]

@@ -403,6 +403,14 @@ def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
         RunReader(write(tmp_path, [*lost_head()[:3], second])).read()
 
 
+def test_two_runs_that_are_called_the_same_are_told_apart(tmp_path: Path) -> None:
+    write(tmp_path / "a", own_lines(1))
+    write(tmp_path / "b", [started([[0, 1], [2]], 0.0, 2), *own_lines(2)[1:]])
+
+    with pytest.raises(TolFLError, match=r"two runs \(a: .*, seed 0; b: .*, seed 0\): they differ in clusters; keep"):
+        read_run(tmp_path)
+
+
 @given(st.integers(min_value=0, max_value=3000))
 def test_a_folder_that_was_copied_while_it_grew_is_read_as_far_as_it_goes(
     tmp_path_factory: pytest.TempPathFactory, n_bytes: int

@@ -209,7 +209,7 @@ def how_far(stages: Sequence[tuple[str, int]], rounds_done: int, rounds: int) ->
     >>> how_far([], 15, 109), how_far([("scaling", 2), ("autoencoder", 100), ("thresholds", 7)], 15, 109)
     ('15 of 109 rounds', 'autoencoder 13/100 (15 of 109 rounds)')
     """
-    overall = f"{rounds_done} of {rounds} rounds" if rounds else f"{rounds_done} rounds"
+    overall = f"{rounds_done} of {rounds} rounds" if rounds else f"{rounds_done} round{'s' * (rounds_done != 1)}"
     if not stages:
         return overall
     name, inner, of = stage_of(stages, max(0, rounds_done - 1))

@@ -24,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tolfl.core.errors import SpecError, TolFLError
-from tolfl.core.records import AnyRecord, RunStarted
+from tolfl.core.records import AnyRecord, RoundClosed, RunStarted, how_far
 from tolfl.core.spec import RunSpec
 from tolfl.dashboard.page_guard import LOCAL_NAMES, PageGuard, refusal_reason
 from tolfl.runs.descriptions import COLUMNS, describe, headline, incident_cells, tone
@@ -109,8 +109,10 @@ class _ShownRun:
             self.failures = _encoded_failures(FailureHistory.of(self.reader.records), self._timing)
 
     def _encoded(self, line: AnyRecord) -> bytes:
-        text = describe(line, self._stages)
-        return b"%s,%s" % (msgspec.json.encode(line)[:-1], msgspec.json.encode({"text": text, "tone": tone(line)})[1:])
+        more = {"text": describe(line, self._stages), "tone": tone(line)}
+        if isinstance(line, RoundClosed):
+            more["far"] = how_far(self._stages, 1 + (line.round or 0), sum(rounds for _, rounds in self._stages))
+        return b"%s,%s" % (msgspec.json.encode(line)[:-1], msgspec.json.encode(more)[1:])
 
 
 def _timing_of(path: Path) -> str:

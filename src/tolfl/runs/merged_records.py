@@ -59,7 +59,8 @@ def check_one_run(files: Iterable[tuple[str, Sequence[AnyRecord]]]) -> None:
         run = place, starts[0], {process for line in starts for process in line.processes}
         for other in runs:
             if _identity(other[1]) != _identity(run[1]):
-                raise TwoRunsError(*(f"{where}: {_what_of(begun)}" for where, begun, _ in (other, run)))
+                here, there = (f"{where}: {_what_of(begun)}" for where, begun, _ in (other, run))
+                raise TwoRunsError(here, there, _difference(other[1], run[1]))
         for other in [other for other in runs if _numbers(other[2]) & _numbers(run[2])]:
             runs.remove(other)
             run = other[0], other[1], other[2] | run[2]
@@ -83,6 +84,12 @@ class TwoRunsError(TolFLError, ValueError):
 
 def _what_of(begun: RunStarted) -> str:
     return f"{begun.scheme} on {begun.data}, seed {begun.seed}"
+
+
+def _difference(one: RunStarted, other: RunStarted) -> str:
+    """Say in what two runs differ that are called the same."""
+    names = [name for name in ("clusters", "learn") if getattr(one, name) != getattr(other, name)]
+    return f": they differ in {' and '.join(names)}" if names else ""
 
 
 def _identity(line: RunStarted) -> tuple[object, ...]:
@@ -234,7 +241,7 @@ class Facts:
             self._started = msgspec.structs.replace(line, device=None, processes=())
             return self._started
         if _identity(line) != _identity(self._started):
-            raise TwoRunsError(_what_of(self._started), _what_of(line))
+            raise TwoRunsError(_what_of(self._started), _what_of(line), _difference(self._started, line))
         return None
 
     def _close(self, line: RoundClosed, how_well: int) -> RoundClosed | None:

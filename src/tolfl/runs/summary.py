@@ -20,6 +20,7 @@ from tolfl.runs.evaluation import mean_loss, score_models
 from tolfl.runs.failure_history import FailureHistory
 from tolfl.runs.ledger import Ledger
 from tolfl.runs.outcome import Held, Outcome, last_update, lost_rounds, outcome_of
+from tolfl.runs.run_folder import rounds_done
 
 
 def summarise(
@@ -47,7 +48,7 @@ def summarise(
         "learn": spec.scheme if learner is None else what_of(spec),
         "rounds": 0 if learner is None else learner.rounds,
         "stages": [] if learner is None else [list(stage) for stage in learner.all_stages()],
-        "rounds_done": max(((record.round or 0) + 1 for record in closed), default=0),
+        "rounds_done": rounds_done(closed),
         "rounds_lost": lost_rounds([one.history for one in held], records),
         "seed": spec.seed,
         "on_head_failure": "" if is_plain(spec) else policy(spec),

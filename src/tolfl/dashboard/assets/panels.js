@@ -1,7 +1,7 @@
 // What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
 
 import { age, bytes, element, number, ranges, seconds, statusOf } from "./format.js";
-import { costOf, lossOf, metricNames, stageOf } from "./run_state.js";
+import { costOf, lossOf, metricNames } from "./run_state.js";
 
 const LOG_LINES = 250;
 const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all", per_cluster: "model once per cluster", hops: "heads only hop", paper: "as in the paper" };
@@ -30,8 +30,7 @@ export function facts(state) {
   const lastAuroc = state.scores?.auroc ?? state.mainEvaluations.at(-1)?.auroc;
   const list = element("dl", { class: "facts" },
     fact("Scheme", started ? `${started.scheme} on ${started.data}` : "–"),
-    ...(started?.stages?.length ? [fact("Stage", current ? stageWords(started, current.round) : started.stages[0][0])] : []),
-    fact("Rounds done", `${current ? current.round + 1 : 0}${roundsIn(started)}`),
+    fact("Rounds done", current?.far ?? "none"),
     fact(state.ended ? "Devices left" : "Training now", `${living} of ${state.devices.size}`),
     ...(hasLoss(state) ? [fact(current?.loss === null ? "Loss of this device" : "Loss", number(lossOf(current)))] : []),
     ...(lastAuroc == null ? [] : [fact("AUROC", number(lastAuroc, 3))]),
@@ -59,17 +58,6 @@ export function stages({ started, current, ended }) {
     return element("li", { class: inside === rounds ? "done" : isNow ? "now" : "next", ...(isNow ? { "aria-current": "step" } : {}) }, `${name} ${inside}/${rounds}`);
   });
   return [element("ol", { class: "stages", "aria-label": "Stages of the learning" }, ...items)];
-}
-
-/** "thresholds 2/6": how many rounds of the stage are done; nothing where there are no stages. */
-function stageWords(started, round) {
-  const stage = stageOf(started, round);
-  return stage ? `${stage.name} ${stage.round + 1}/${stage.rounds}` : "";
-}
-
-function roundsIn(started) {
-  const rounds = (started?.stages ?? []).reduce((sum, [, n]) => sum + n, 0);
-  return rounds ? ` of ${rounds}` : "";
 }
 
 /** Whose samples are in the current model. */

@@ -11,17 +11,6 @@ export function isHeavier(one, other) {
   return one.history > other.history;
 }
 
-/** The stage of a round, the round in it and how many it has; null where a run has no stages, or is older than they are. */
-export function stageOf(started, round) {
-  let [found, before] = [null, 0];
-  for (const [name, rounds] of started?.stages ?? []) {
-    if (found && round < before) break;
-    found = { name, round: Math.min(round - before, rounds - 1), rounds };
-    before += rounds;
-  }
-  return found;
-}
-
 export class Run {
   constructor(index, name, hasControls) {
     Object.assign(this, { index, name, hasControls, lines: [], isOver: false, unreadable: 0, problem: "", quietS: 0 });

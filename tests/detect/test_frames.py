@@ -75,6 +75,8 @@ def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
         detector.anomaly_score(rows).tolist()
         == FederatedDetector().fit(frame(), devices="site").anomaly_score(frame()).tolist()
     )
+    numbers = FederatedDetector().fit(rows.select("warm", "flow"))
+    assert str(numbers.explain(polars.Series([20.0, 40.0]))) == str(numbers.explain([20.0, 40.0]))
     with pytest.raises(DataError, match=r"X is a lazy frame, which has no rows yet; give X.collect\(\)"):
         detector.predict(rows.lazy())
 

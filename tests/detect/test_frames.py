@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +111,15 @@ def test_objects_of_several_types_in_a_column_are_what_they_are_in_a_file(tmp_pa
     fitted = FederatedDetector().fit(rows)
     assert (fitted.anomaly_score(rows) == FederatedDetector().fit(text).anomaly_score(text)).all()
     assert fitted.detector_.features.n == 2 + 33
+
+
+def test_the_example_of_the_reference_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "detector.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-W", "error", "-c", code]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert "of typical rows expected to raise an alarm" in said
 
 
 class Stream:

@@ -155,8 +155,8 @@ class Detector:
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return why one row scores as it does, or is novel; with its device, by what its verdict goes by."""
         if np.ndim(x) == 1:  # type: ignore[arg-type]
-            is_named = hasattr(x, "to_frame") and hasattr(x, "index")  # a row of a frame of pandas
-            x = x.to_frame().T if is_named else np.asarray(x)[None, :]
+            to_frame = getattr(x, "to_frame", None) if hasattr(x, "index") else None  # a row of a frame of pandas
+            x = np.asarray(x)[None, :] if to_frame is None else to_frame().T
         rows, _ = self.rows(x)
         if len(rows) != 1:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")

@@ -146,6 +146,19 @@ def test_only_the_rounds_around_a_failure_have_events(fail: str, n_by_events: in
     assert check_both_ways(spec, [5] * 6) >= 40 - n_by_events
 
 
+@pytest.mark.parametrize("fail", ["device:0@1", "device:0@4", "device:2@3", "device:0@2-4; device:1@6"])
+@pytest.mark.parametrize("scheme", ["fl", "sbt"])
+def test_a_death_may_be_noticed_before_the_last_record_has_spread(scheme: str, fail: str) -> None:
+    links = LinkModel(latency_s=0.1, bandwidth_bps=1e4, seconds_per_sample=0.0)
+    model, train = ModelSpec(hidden=(3,), code=2), TrainSpec(lr=0.001, batch_size=4)
+    spec = RunSpec(
+        scheme=scheme, data="arrays", devices=5, rounds=9, fail=fail, on_head_failure="elect", links=links, model=model,
+        train=train,
+    )  # fmt: skip
+
+    check_both_ways(spec, [0, 0, 0, 0, 1])
+
+
 def test_a_fleet_of_one_device_that_dies_keeps_the_rounds_before() -> None:
     spec = RunSpec(
         data="arrays", scheme="fl", devices=1, rounds=4, fail="device:0@2", model=ModelSpec(hidden=(3,), code=2)

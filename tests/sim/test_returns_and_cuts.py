@@ -9,9 +9,9 @@ import pytest
 from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, finished, params, simulated, some_data
 from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
-from tolfl.core.spec import LinkModel, RunSpec
+from tolfl.core.spec import BlobsSpec, LinkModel, RunSpec
 from tolfl.learners.torch_module import ModuleModel
-from tolfl.sim.simulation import Run, Runs
+from tolfl.sim.simulation import Run, Runs, run
 from tolfl.sim.world import training_speeds
 
 N = 6
@@ -129,6 +129,24 @@ def test_a_partition_that_heals_leaves_one_history(k: int, cut: str) -> None:
         assert record.n_samples == sum(DATA.n_samples(device) for device in record.included)
         assert len(set(record.included)) == len(record.included)
     assert history(result)[-1].included == EVERYBODY
+
+
+@pytest.mark.parametrize(
+    ("k", "cut"),
+    [
+        (2, "cut:0,2,1,5@10-11"),
+        (2, "cut:3,4@10-15"),
+        (1, "cut:3,4,5@10-13"),
+        (2, "cut:0,1,3,5@10-18"),
+        (3, "cut:0,1@10-15"),
+    ],
+)
+def test_sides_that_a_cut_has_kept_apart_soon_train_together_again(k: int, cut: str) -> None:
+    """By heartbeats, as real devices do: whoever missed who went on with whom would not learn of it otherwise."""
+    blobs = BlobsSpec(samples_per_device=4, n_features=6, n_test=8)
+    (result,) = run(RunSpec(data="blobs", devices=N, clusters=k, rounds=60, fail=cut, blobs=blobs))
+
+    assert {record.included for record in history(result)[40:]} == {EVERYBODY}
 
 
 def test_rounds_of_the_lighter_side_are_written_down_and_not_in_the_history() -> None:

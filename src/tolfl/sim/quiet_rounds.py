@@ -27,6 +27,12 @@ def has_closed_form(world: World) -> bool:
     )
 
 
+def spreads_within(world: World, seconds: float) -> bool:
+    """Return whether a new record is with everybody within a time, from the closer to the heads and on to members."""
+    largest = max(down for _, down in world.nbytes)
+    return _arrival(_arrival(0.0, largest, world.links), largest, world.links) < seconds
+
+
 class QuietFleet:
     """The devices of a roster in failure-free rounds: who is where in the chain, and when what they send is there."""
 

@@ -41,11 +41,12 @@ from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Kind, Ledger, QuietRound, SentMessage, closed_rounds, reports_and_means
 from tolfl.sim.deferred import DeferredState, DeferredUpdate, apply
-from tolfl.sim.quiet_rounds import QuietFleet, has_closed_form, quiet_durations
+from tolfl.sim.quiet_rounds import QuietFleet, has_closed_form, quiet_durations, spreads_within
 from tolfl.sim.world import CONTROL_BYTES, LinkClock, World
 
 #: Heartbeats in a row without any progress after which nobody can be helped any more.
 _MAX_IDLE_TICKS = 50
+_EVERYBODY = -1  #: in place of the device that an event is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,8 @@ class Timeline:
         everybody = roster or Roster(dict.fromkeys(sorted(world.rules.topology.cluster_of), 0))
         self._record = ClosedRound.first(everybody, first)  #: what everybody holds while rounds have no events
         self._has_closed_form = not by_events and has_closed_form(world)
+        # Where a death is noticed before the last record is with everybody, they still have the round before it to end.
+        self._n_rounds_before = 1 if spreads_within(world, world.timing.crash_detection_s) else 2
         self._quiet_close: tuple[int, Apply] | None = None  #: by whom, and what: the next rounds need no events
         self.n_quiet_rounds = 0  #: that were closed without events
         self.devices: dict[int, Injector] = {}
@@ -126,6 +129,7 @@ class Timeline:
         self._planned_cuts = list(plan.cuts)
         self._returns: list[Failure] = []
         self._happened: set[Failure] = set()
+        self._beats_left = 0  #: in which those that a cut has kept apart may still find together
         self._latest_round = 0
         self._closed_at: dict[str, float] = {"": 0.0}  #: by history; for the duration of rounds
         self._parents: dict[str, str] = {}  #: the history that each history extends
@@ -167,9 +171,12 @@ class Timeline:
                 idle += not self._is_awaiting_a_return()
                 if idle > _MAX_IDLE_TICKS and not self._lift_what_would_end():
                     break
-                self._tick_everybody()
+                self._tick_everybody(self.world.timing.heartbeat_s)
                 continue
-            self.now, _, device, event = heapq.heappop(self._queue)
+            time_s, _, device, event = heapq.heappop(self._queue)
+            if device == _EVERYBODY and isinstance(event, Ticked) and self._is_whole():
+                continue  # nothing happens then, and no time passes
+            self.now = time_s
             self._happen(device, event)
             if self._quiet_close is not None:
                 yield from self._close_quietly(*self._quiet_close)
@@ -217,6 +224,10 @@ class Timeline:
         if isinstance(event, Cut):
             if event in self._cuts:
                 self._suspect_across(event)
+        elif device == _EVERYBODY:
+            self._beats_left -= 1
+            self._tick_everybody(0.0)
+            self._push(self.now + self.world.timing.heartbeat_s, _EVERYBODY, Ticked())
         elif device in self.devices:
             if isinstance(event, Received) and self._is_cut(device, event.message.sender):
                 return
@@ -276,7 +287,11 @@ class Timeline:
         rules, roster = self.world.rules, self._record.roster
         n_samples = sum(self.world.n_samples[device] for device in roster.incarnations)
         is_enough = rules.min_devices <= len(roster.incarnations) and rules.min_samples <= n_samples
-        return self._has_closed_form and is_enough and (self._is_unplanned or self._next_disturbance() > 0)
+        return (
+            self._has_closed_form
+            and is_enough
+            and (self._is_unplanned or self._next_disturbance() >= self._n_rounds_before)
+        )
 
     @property
     def _is_unplanned(self) -> bool:
@@ -287,7 +302,8 @@ class Timeline:
 
         Then everybody has the version that is being closed, and will have whatever is sent from here on.
         """
-        if not self._has_closed_form or self._cuts or self._next_disturbance() <= closing.version.round + 1:
+        first_played = closing.version.round + 1 + self._n_rounds_before
+        if not self._has_closed_form or self._cuts or self._next_disturbance() < first_played:
             return False
         fleet, included = self.devices[closer].device.fleet, closing.total.included
         if fleet.joiners or fleet.has_losses or included != fleet.roster.devices:
@@ -295,9 +311,10 @@ class Timeline:
         states = [injector.device for injector in self.devices.values()]
         return all(
             state.is_settled_with(fleet, closing.version) for state in states if state.stopped != "dropped"
-        ) and not any(
-            isinstance(event, Cut) or not isinstance(event, Received) or not isinstance(event.message, Ack)
-            for _, _, _, event in self._queue
+        ) and all(  # who is to see whether all have found together will see it
+            (isinstance(event, Received) and isinstance(event.message, Ack))
+            or (device, event) == (_EVERYBODY, Ticked())
+            for _, _, device, event in self._queue
         )
 
     def _close_quietly(self, closer: int, closing: Apply) -> Iterator[AnyRecord | ClosedStep]:
@@ -316,7 +333,8 @@ class Timeline:
     def _quiet_rounds(self, fleet: QuietFleet) -> Iterator[AnyRecord | ClosedStep]:
         """Close rounds without events; wake the devices when the last one before a disturbance closes."""
         rules, roster, closer = self.world.rules, self._record.roster, fleet.heads[-1]
-        until = rules.rounds + 1 if self._is_unplanned and not self.devices else self._next_disturbance()
+        is_failure_free = self._is_unplanned and not self.devices
+        until = rules.rounds + self._n_rounds_before if is_failure_free else self._next_disturbance()
         while self._record.version.round < rules.rounds:
             record, before = self._record, self._record.state
             round_index, history = record.version.round, record.version.history
@@ -325,7 +343,7 @@ class Timeline:
             self._count_small(len(roster.incarnations) - 1)  # each report and each sum is acknowledged
             assert isinstance(before, DeferredState)
             state = DeferredState(record.version, before, fleet.total, roster.devices)
-            if round_index + 1 == until:
+            if round_index + self._n_rounds_before == until:
                 for entry in reports_and_means(fleet.clusters, round_index, up):
                     self.ledger.add(history, entry)
                 self._go_on_by_events(closer, fleet, state)
@@ -500,7 +518,7 @@ class Timeline:
     def _cut(self, cut: Cut) -> None:
         self._cuts.append(cut)
         self._note(None, self._latest_round, f"cut {cut.sides}")
-        self._push(self.now + self.world.timing.silence_detection_s, -1, cut)
+        self._push(self.now + self.world.timing.silence_detection_s, _EVERYBODY, cut)
 
     def _suspect_across(self, cut: Cut) -> None:
         incarnations: dict[int, Incarnation] = {
@@ -517,7 +535,9 @@ class Timeline:
     def _heal(self, cut: Cut, why: str = "") -> None:
         self._cuts.remove(cut)
         self._note(None, self._latest_round, f"healed {cut.sides}{why}")
-        self._tick_everybody()
+        heartbeat_s, self._beats_left = self.world.timing.heartbeat_s, _MAX_IDLE_TICKS
+        self._tick_everybody(heartbeat_s)
+        self._push(self.now + 2 * heartbeat_s, _EVERYBODY, Ticked())
 
     def _lift_what_would_end(self) -> bool:
         """End what keeps the fleet from ever reaching the round in which it would end; return whether there was any."""
@@ -529,9 +549,18 @@ class Timeline:
             self._restart(failure.device, " (nobody could go on)")
         return bool(cuts or returns)
 
-    def _tick_everybody(self) -> None:
+    def _is_whole(self) -> bool:
+        """Return whether no device is out that could be in, or all had time enough to find together by heartbeats."""
+        states = [injector.device for injector in self.devices.values()]
+        training = [state for state in states if state.stopped != "dropped" and not state.is_private]
+        if not training or not self._beats_left:
+            return True
+        present = max(training, key=lambda state: state.version).fleet.roster.incarnations
+        return all(present.get(state.id) == state.incarnation for state in training)
+
+    def _tick_everybody(self, wait_s: float) -> None:
         for device in self.devices:
-            self._push(self.now + self.world.timing.heartbeat_s, device, Ticked())
+            self._push(self.now + wait_s, device, Ticked())
 
 
 def _played_durations(world: World, roster: Roster) -> tuple[float, float]:

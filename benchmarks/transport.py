@@ -77,7 +77,7 @@ async def connected(folder: Path, n_peers: int) -> AsyncIterator[list[Node]]:
         yield nodes
         for node in nodes:
             await node.links.stop()
-            node._trainer.close()
+            node.trainer.close()
             node.writer.close()
 
 

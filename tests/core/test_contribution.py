@@ -39,7 +39,7 @@ def running_means(contributions: list[Contribution]) -> list[Contribution]:
     """Algorithm 1, hop by hop."""
     total, hops = Contribution.empty(), []
     for contribution in contributions:
-        total = total.merge(contribution)
+        total = Contribution.total([total, contribution])
         hops.append(total)
     return hops
 
@@ -92,7 +92,9 @@ def test_merging_is_associative_and_commutative(fleet: list[Contribution], data:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(fleet) - 1))))
     clusters = [order[first:last] for first, last in zip([0, *cuts], [*cuts, len(fleet)], strict=True)]
     direct = Contribution.total(fleet)
-    chained = reduce(Contribution.merge, (Contribution.total(cluster) for cluster in clusters))
+    chained = reduce(
+        lambda one, other: Contribution.total([one, other]), (Contribution.total(cluster) for cluster in clusters)
+    )
 
     assert chained.included == direct.included
     assert chained.n_samples == direct.n_samples
@@ -155,13 +157,13 @@ def test_nothing_at_all_has_no_mean_and_no_loss() -> None:
 
 def test_a_sample_is_never_counted_twice() -> None:
     with pytest.raises(ValueError, match="counted twice"):
-        D1.merge(D2).merge(D1)
+        Contribution.total([D1, D2, D1])
 
 
 def test_models_by_key_are_averaged_each_over_its_own_samples() -> None:
     left = Contribution.of_device(0, 2, {"a": np.array([1.0]), "b": np.array([10.0])}, loss=1.0)
     right = Contribution.of_device(1, 6, {"a": np.array([5.0])}, loss=2.0)
-    both = left.merge(right)
+    both = Contribution.total([left, right])
 
     assert (both.parts["a"].n_samples, float(both.parts["a"].mean[0])) == (8, 4.0)
     assert (both.parts["b"].n_samples, float(both.parts["b"].mean[0])) == (2, 10.0)
@@ -200,7 +202,7 @@ def test_every_order_of_three_devices_gives_the_same_total() -> None:
 def test_devices_may_weigh_the_same_whatever_their_samples_and_their_losses_do_not() -> None:
     few = Contribution.of_device(0, 1, {"a": np.array([2.0])}, loss=8.0, weight=1)
     many = Contribution.of_device(1, 3, {"a": np.array([6.0])}, loss=4.0, weight=1)
-    both = few.merge(many)
+    both = Contribution.total([few, many])
 
     assert float(both.parts["a"].mean[0]) == 4.0
     assert both.n_samples == 4
@@ -228,7 +230,7 @@ def test_equal_weights_give_the_plain_mean_in_any_order_and_grouping(
     ]
     order = data.draw(st.permutations(equal))
     cut = data.draw(st.integers(0, len(order)))
-    total = Contribution.total(order[:cut]).merge(Contribution.total(order[cut:]))
+    total = Contribution.total([Contribution.total(order[:cut]), Contribution.total(order[cut:])])
 
     np.testing.assert_allclose(mean_of(total), np.mean([mean_of(one) for one in fleet], axis=0), atol=1e-10)
     assert total.n_samples == sum(one.n_samples for one in fleet)
@@ -255,7 +257,7 @@ def test_a_total_is_a_sum_or_the_lowest_or_the_highest_whatever_devices_weigh(ho
 def test_counts_are_exact_in_any_order_and_grouping(rows: list[list[int]], data: st.DataObject) -> None:
     order = data.draw(st.permutations([total_of(d, row) for d, row in enumerate(rows)]))
     cut = data.draw(st.integers(0, len(order)))
-    total = Contribution.total(order[:cut]).merge(Contribution.total(order[cut:]))
+    total = Contribution.total([Contribution.total(order[:cut]), Contribution.total(order[cut:])])
 
     assert total.parts["x"].vector.tolist() == np.sum(rows, axis=0).tolist()
     assert total.parts["x"].vector.dtype == np.int64

@@ -192,7 +192,7 @@ async def fleet_of(folder: Path, spec: RunSpec = SMALL) -> AsyncIterator[Fleet]:
 
 def held_back(node: Node, is_free: Callable[[int], bool]) -> threading.Event:
     """Make a device train only rounds that are free, and the others not before the event that is returned."""
-    gate, trainer = threading.Event(), node._trainer
+    gate, trainer = threading.Event(), node.trainer
     contribute = trainer._contribute
 
     def wait_and_contribute(version: Version, state: dict[str, Vector]) -> Contribution:

@@ -202,12 +202,12 @@ def test_a_report_of_an_enrolled_device_in_another_shape_is_refused_and_the_flee
 
     async def live() -> None:
         async with secure_fleet_of(tmp_path, spec) as fleet:
-            trainer = fleet.prepare(3)._trainer
+            trainer = fleet.prepare(3).trainer
             honest, wrong = trainer._contribute, Contribution(part.included, 40, {"statistics": part})
             trainer._contribute = lambda version, state: wrong if version.round == 1 else honest(version, state)  # type: ignore[method-assign]
             fleet.launch(0, 1, 2, 3)
             await fleet.until_round(2, [0, 1, 2])
-            assert fleet.nodes[2].n_misshapen == 1
+            assert fleet.nodes[2].trainer.n_refused == 1
             assert await fleet.ends(0, 1, 2, 3) == ["over"] * 4
 
             assert [(line.round, line.missing) for line in fleet.closed() if line.missing] == [(1, {"3": "refused"})]

@@ -536,14 +536,14 @@ def test_an_update_after_which_nobody_can_train_ends_nobody_before_the_run_is_ov
     async def live() -> None:
         async with secure_fleet_of(tmp_path, small()) as fleet:
             node = fleet.prepare(LIAR)
-            contribute = node._trainer._contribute
+            contribute = node.trainer._contribute
 
             def enormous_update(version: Version, state: State) -> Contribution:
                 own = contribute(version, state)
                 part = Part.mean_of(LIAR, own.n_samples, enormous({GLOBAL: own.parts[GLOBAL].vector})[GLOBAL])
                 return Contribution(own.included, own.n_samples, {GLOBAL: part})
 
-            node._trainer._contribute = enormous_update  # type: ignore[method-assign]
+            node.trainer._contribute = enormous_update  # type: ignore[method-assign]
             fleet.launch(0, 1, 2, 3)
             ended = await asyncio.gather(*fleet.tasks.values(), return_exceptions=True)
 

@@ -227,7 +227,7 @@ def now(what):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(what))
 
 before = now("VmRSS")
-trainer = prepare(NodeConfig.from_file(Path("node.toml")))._trainer
+trainer = prepare(NodeConfig.from_file(Path("node.toml"))).trainer
 held, peak = now("VmRSS") - before, now("VmHWM") - before
 state = {"scaler/shift": np.zeros(64), "scaler/factor": np.full(64, 0.01)}
 state = trainer.learner.stages["autoencoder"].start(state)

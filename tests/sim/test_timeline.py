@@ -146,6 +146,6 @@ def test_a_heartbeat_to_a_device_that_is_not_in_the_world_is_lost() -> None:
     nbytes = ((24, 24), (24, 24))
     world = World(rules, (4,) * 3, (4,) * 3, (C,) * 3, nbytes, LINKS, Timing.preset("lan"), "tolfl")
     timeline = Timeline(world, FailurePlan(), DeferredState(None, None, None), Roster({0: 0, 1: 0}), by_events=True)
-    timeline._tick_everybody()
+    timeline._tick_everybody(0.1)
 
     assert [record.reason for record in timeline.play() if isinstance(record, RunEnded)] == ["over"]

@@ -168,10 +168,6 @@ class Contribution(msgspec.Struct, frozen=True):
         """Return the chain so far with a cluster appended, device by device."""
         return cls.total(cluster if upstream is None else [upstream, *cluster])
 
-    def merge(self, other: Contribution) -> Contribution:
-        """Return the contribution of both."""
-        return Contribution.total([self, other])
-
 
 class RunningSum:
     """A sum over contributions that holds on to none of them: those of 10,000 devices do not fit into memory."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
-from tolfl.core.spec import RunSpec, TrainSettings
+from tolfl.core.spec import RunSpec
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.averaging import Averaging, Batch
 from tolfl.learners.fedgroup import FedGroup
@@ -56,7 +57,8 @@ def learner_of(fleet: Fleet, model: Model | None = None) -> Learner:
     """Return the learner of a run; `model`: one that was handed in from Python in place of the built-in autoencoder."""
     what = what_of(fleet.spec)
     if what in BUILT_IN:
-        _no_settings(fleet.spec, what)
+        if others := sorted(set(fleet.spec.learn) - OF_FLEETS):
+            raise SpecError(f"learn.{others[0]}: {what} has no settings there; see train and model")
         return _built_in(what, fleet, model)
     if model is not None:
         raise SpecError(f"a model was handed in, and learner {what!r} brings its own; leave one of them out")
@@ -182,19 +184,10 @@ def _built_in(what: str, fleet: Fleet, model: Model | None) -> Learner:
         case "batch":
             # As many updates in a round as the devices make.
             larger = msgspec.structs.replace(training.settings, batch_size=training.settings.batch_size * spec.devices)
-            return Batch(_with(training, larger), spec.rounds, spec.seed)
+            return Batch(replace(training, settings=larger), spec.rounds, spec.seed)
         case "batch-small":
             return Batch(training, spec.rounds, spec.seed)
     return Averaging(training, spec.rounds, spec.seed)
-
-
-def _with(training: LocalTraining, settings: TrainSettings) -> LocalTraining:
-    return LocalTraining(training.model, settings, training.server_lr)
-
-
-def _no_settings(spec: RunSpec, what: str) -> None:
-    if others := sorted(set(spec.learn) - OF_FLEETS):
-        raise SpecError(f"learn.{others[0]}: {what} has no settings there; see train and model")
 
 
 # -- other people's ---------------------------------------------------------------------------------------------

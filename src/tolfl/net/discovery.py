@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 
 from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from tolfl.net.addresses import split_address
+from tolfl.net.addresses import AddressBook, Word, split_address
 
 _TYPE = "_tolfl._tcp.local."
 _ASK_MS = 2000
 
 
 class Discovery:
-    """The announcement of one device, and the addresses of others as they are received."""
+    """The announcement of one device; addresses of others go into its book as they are received."""
 
-    def __init__(self, fleet: str, device: int, found: Callable[[int, str], None]) -> None:
-        self._fleet, self._device, self._found = fleet, device, found
+    def __init__(self, fleet: str, device: int, addresses: AddressBook) -> None:
+        self._fleet, self._device, self._addresses = fleet, device, addresses
         self._mdns: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
         self._looking: set[asyncio.Future[None]] = set()
@@ -52,7 +51,7 @@ class Discovery:
         device = (info.properties or {}).get(b"device") or b""
         addresses = info.parsed_addresses()
         if device.isdigit() and addresses:
-            self._found(int(device), f"{addresses[0]}:{info.port}")
+            self._addresses.learn(int(device), f"{addresses[0]}:{info.port}", Word.DISCOVERED)
 
     async def stop(self) -> None:
         """Take the announcement back."""

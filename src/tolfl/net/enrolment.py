@@ -7,12 +7,10 @@ replacement gets the new one. The list of lowest generations is signed, and devi
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import stat
 import warnings
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tolfl.core.errors import SpecError, TolFLError
+from tolfl.runs.directory import replace_file
 
 KEY, CERTIFICATE, AUTHORITY, REVOCATIONS = "key.pem", "cert.pem", "authority.pem", "revocations.json"
 FLEET, LAUNCHER = "fleet", "launcher"  #: the authority of a fleet on one machine, and who may ask its devices
@@ -296,17 +295,10 @@ def _check_name(name: str, what: str) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file that is there whole or not at all, and never readable by more than it should be."""
-    scratch = path.with_name(path.name + ".part")
+    """Write a file, never readable by more than it should be."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.unlink(missing_ok=True)
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123
-            file.write(content)
-        scratch.replace(path)
+        replace_file(path, content, mode)
     except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
         raise EnrolmentError(f"{path} cannot be written ({error.strerror})") from None
 
 

@@ -306,18 +306,14 @@ class Launcher:
     def look(self) -> None:
         """Read the new lines of every device, and see who has died."""
         for process in self.processes:
-            self._notice_exit(process)
+            # Looked at first: of a process that has ended, all lines are there.
+            code = process.process.poll() if process.process is not None and process.is_running else None
             for record in self._new_lines(process):
                 self._take_in(process, record)
+            if code is not None:
+                self._note_exit(process, code)
 
-    def _notice_exit(self, process: Process) -> None:
-        if process.process is None or process.exit_code is not None:
-            return
-        code = process.process.poll()
-        if code is None:
-            return
-        for record in self._new_lines(process):
-            self._take_in(process, record)
+    def _note_exit(self, process: Process, code: int) -> None:
         process.exit_code = code
         is_death = code not in ENDED
         if is_death and not self._is_stopping:

@@ -25,9 +25,9 @@ from tolfl.core.errors import TolFLError
 from tolfl.core.failures import Failure, FailurePlan
 from tolfl.core.records import AlarmSent, RunStarted
 from tolfl.core.spec import RunSpec, Timing
-from tolfl.learners import Account, Learner
+from tolfl.learners import Account
 from tolfl.learners.registry import what_of
-from tolfl.net.addresses import AddressBook, Word
+from tolfl.net.addresses import AddressBook
 from tolfl.net.connection import Outgoing
 from tolfl.net.enrolment import REVOCATIONS, EnrolmentError
 from tolfl.net.failure_detector import FailureDetector
@@ -111,7 +111,7 @@ class Node:
         self._data, self._plan = assignment.data, assignment.plan
         self._storage = DeviceStorage(Path(config.state), self.id, self.fleet)
         self.log = RecordLog(Path(config.state), self.id)
-        self._trainer, self.credentials = trainer, credentials
+        self.trainer, self.credentials = trainer, credentials
         incarnation = self._storage.next_incarnation()
         record = self._storage.newest() or self._first_record()
         self.device = Device(self.id, incarnation, record, self.rules)
@@ -152,7 +152,7 @@ class Node:
 
     def _first_record(self) -> ClosedRound:
         roster = Roster(dict.fromkeys(sorted(self.limits.topology.cluster_of), 0))
-        return ClosedRound.first(roster, self._trainer.first_state())
+        return ClosedRound.first(roster, self.trainer.first_state())
 
     def _failures_to_come(self, record: ClosedRound) -> list[Failure]:
         """Return the planned failures that have not happened; those of rounds that are over never will."""
@@ -175,7 +175,7 @@ class Node:
         except BaseExceptionGroup as errors:
             raise _first_of(errors) from None
         finally:
-            self._trainer.close()
+            self.trainer.close()
             self.writer.close()
 
     async def _live(self) -> str:
@@ -208,15 +208,7 @@ class Node:
     def _discovery(self) -> Discovery:
         from tolfl.net.discovery import Discovery  # noqa: PLC0415  (zeroconf is an extra)
 
-        return Discovery(self.fleet, self.id, self._discovered)
-
-    def _discovered(self, device: int, address: str) -> None:
-        self.addresses.learn(device, address, Word.DISCOVERED)
-
-    @property
-    def learner(self) -> Learner:
-        """What the fleet learns."""
-        return self._trainer.learner
+        return Discovery(self.fleet, self.id, self.addresses)
 
     async def _wait_for_peers(self) -> None:
         """Return when this device should begin.
@@ -260,11 +252,11 @@ class Node:
                 data=self._data,
                 seed=self.spec.seed,
                 clusters=self.limits.topology.clusters,
-                model_bytes=self.learner.model_bytes,
+                model_bytes=self.trainer.learner.model_bytes,
                 defence=str(self.spec.defence),
                 liars=self.spec.liars,
                 learn=what_of(self.spec),
-                stages=self.learner.all_stages(),
+                stages=self.trainer.learner.all_stages(),
                 unix_s=self._started_unix,
                 processes=tuple((one.device, one.incarnation, one.process) for one in hellos),
             ),
@@ -289,7 +281,7 @@ class Node:
             self.log.flush_traffic(self.now_s)
             self.log.ended(self.now_s, self.device.record, reason)
             try:
-                results = self._trainer.results(self.device.record.state)
+                results = self.trainer.results(self.device.record.state)
             except TolFLError as error:
                 self._note_failure(error)
                 results = {}
@@ -354,7 +346,7 @@ class Node:
                 self._mark_failed(peer, incarnation, f"silent for {self.timing.silence_detection_s:g} s")
                 self.links.disconnect(peer)
             self._handle(Ticked())
-            if overdue := self._trainer.overdue():
+            if overdue := self.trainer.overdue():
                 _LOG.warning("tolfl: %s", overdue)
             self._exclude(self.credentials.reread())
             self.links.find(self.config.seeds)  # who could not be reached at the start
@@ -377,16 +369,6 @@ class Node:
     def has_begun(self) -> bool:
         """Whether it takes part; before that it waits for the others."""
         return self._early is None
-
-    @property
-    def is_unconfirmed(self) -> bool:
-        """Whether the run is over here, and the others may have ended it with another model."""
-        return self.device.is_unconfirmed
-
-    @property
-    def n_misshapen(self) -> int:
-        """How many contributions of others could not be added up, and were left out."""
-        return self._trainer.n_refused
 
     @property
     def now_s(self) -> float:
@@ -431,11 +413,11 @@ class Node:
                 # Everybody begins with the same state: whoever cannot train from that one never can.
                 nothing = Contribution(DeviceSet.of([self.id]), self.n_samples, {}) if effect.version.round else None
                 self._when_computed(
-                    self._trainer.start(effect.version, effect.state), partial(self._trained, effect.version), nothing
+                    self.trainer.start(effect.version, effect.state), partial(self._trained, effect.version), nothing
                 )
             case Apply():
                 self._when_computed(
-                    self._trainer.compute(partial(self._trainer.apply, effect)),
+                    self.trainer.compute(partial(self.trainer.apply, effect)),
                     partial(self._applied, effect.version),
                     (effect.state, Account()),
                 )
@@ -542,8 +524,8 @@ class Node:
             return
         if isinstance(message, Mean) and not isinstance(message.total, Contribution):
             sending = self._when_computed(
-                self._trainer.compute(partial(self._trainer.total, message.total, message.version.round)),
-                partial(self._send_total, to, message),
+                self.trainer.compute(partial(self.trainer.total, message.total, message.version.round)),
+                lambda total: self._queue(to, msgspec.structs.replace(message, total=total)),
                 Contribution(message.total.included, message.total.n_samples, {}),
             )
             self._sending.add(sending)
@@ -588,9 +570,6 @@ class Node:
         # A new roster alone is for those who come, and they lack everything.
         is_update = record.parent == before.version.history and record.state is not before.state
         return _arrays(before) if is_update else None
-
-    def _send_total(self, to: int, message: Mean, total: Contribution) -> None:
-        self._queue(to, msgspec.structs.replace(message, total=total))
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """Take in a message of a peer; whatever it is, it cannot end this device."""

@@ -108,7 +108,7 @@ def _give_large_arrays_back() -> None:
 async def run_to_the_end(node: Node) -> tuple[list[str], int]:
     """Run a device until its run is over; return what to say of it, and its exit status."""
     sentences = [f"device {node.id}: {await node.run()}"]
-    if not node.is_unconfirmed:
+    if not node.device.is_unconfirmed:
         return sentences, 0
     unconfirmed = (
         f"device {node.id}: unconfirmed: half of the fleet or more was not there in the end, or has gone on without "

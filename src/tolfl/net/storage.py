@@ -63,15 +63,8 @@ class DeviceStorage:
     def next_incarnation(self) -> int:
         """Return the incarnation that begins now, kept on disk before anybody learns of it."""
         self._lock = _locked(self.folder)
-        path = self.folder / _INCARNATION
-        incarnation = 0
-        if path.exists():
-            try:
-                stored = msgspec.json.decode(path.read_bytes(), type=_StoredIncarnation)
-            except (OSError, ValueError, RecursionError) as error:
-                raise RunDirectoryError(
-                    self.folder, f"{_INCARNATION} cannot be read ({error}); choose another folder"
-                ) from None
+        incarnation, stored = 0, _stored_incarnation(self.folder)
+        if stored is not None:
             if stored.device != self._device:
                 raise RunDirectoryError(
                     self.folder, f"belongs to device {stored.device}, not {self._device}; choose another folder"
@@ -280,8 +273,18 @@ def _checked(array: Vector, name: str) -> Vector:
 
 def planned_deaths(folder: Path) -> int:
     """Return how many planned failures have happened to the device of a state folder."""
+    stored = _stored_incarnation(folder)
+    return 0 if stored is None else stored.planned_deaths
+
+
+def _stored_incarnation(folder: Path) -> _StoredIncarnation | None:
     path = folder / _INCARNATION
-    return msgspec.json.decode(path.read_bytes(), type=_StoredIncarnation).planned_deaths if path.exists() else 0
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_StoredIncarnation)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunDirectoryError(folder, f"{_INCARNATION} cannot be read ({error}); choose another folder") from None
 
 
 def has_round(folder: Path) -> bool:

@@ -85,21 +85,33 @@ class RunDirectory:
 def write_file(folder: Path, name: str, content: bytes) -> None:
     """Write a file below a folder that is there whole or not at all."""
     target = folder / name
-    scratch = target.with_name(target.name + ".part")
     if target.exists() and not target.is_file():  # a folder, or /dev/null, which a new file would take the place of
         raise RunDirectoryError(target, "is there and is no file; choose another --out")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.open("wb") as file:
+        replace_file(target, content)
+    except OSError as error:
+        raise _failed(folder, error) from None
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Put a file in place of another, so that there is one or the other, also after a power cut; `mode`: who may read.
+
+    An `OSError` leaves the old one.
+    """
+    scratch = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.unlink(missing_ok=True)
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        scratch.replace(target)
-        _sync_folder(target.parent)
-    except OSError as error:
+        scratch.replace(path)
+        _sync_folder(path.parent)
+    except OSError:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
-        raise _failed(folder, error) from None
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

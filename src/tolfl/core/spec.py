@@ -42,6 +42,8 @@ Decibels = Annotated[float, Meta(ge=0, le=_LARGEST, description="at least 0 dB")
 Limit = Annotated[float, Meta(ge=0, le=_LARGEST, description="a number above 0, or 0 for none")]
 CountLimit = Annotated[int, Meta(ge=0, description="a number above 0, or 0 for none")]
 
+Optimizer = Literal["sgd", "momentum", "adam"]
+
 _Spec = TypeVar("_Spec", bound=msgspec.Struct)
 
 
@@ -294,11 +296,11 @@ class DefenceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Local training, with every number settled."""
 
-    lr: float = 0.02
-    epochs: int = 1
-    batch_size: int = 32  #: 0 = one full batch
-    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
-    momentum: float = 0.9
+    lr: NotNegative = 0.02  #: 0 measures and changes nothing
+    epochs: AtLeast1 = 1
+    batch_size: AtLeast0 = 32  #: 0 = one full batch
+    optimizer: Optimizer = "sgd"
+    momentum: ShareBelow1 = 0.9
 
     def epochs_for(self, n_batches: int, n_samples: int) -> int:
         """Return how many whole epochs make at least so many mini-batches.
@@ -319,7 +321,7 @@ class TrainSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         AtLeast0 | None,
         Meta(title="Local batch size; 0: one full batch. (default: 16 below 1,000 samples per device, else 32)"),
     ] = None
-    optimizer: Annotated[Literal["sgd", "momentum", "adam"], Meta(title="sgd, momentum or adam.")] = "sgd"
+    optimizer: Annotated[Optimizer, Meta(title="sgd, momentum or adam.")] = "sgd"
     momentum: ShareBelow1 = 0.9
     server_lr: Annotated[Positive, Meta(title="Step on the mean update; 1 is FedAvg.")] = 1.0
 

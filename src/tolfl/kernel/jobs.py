@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import DataError, SpecError, UnknownNameError
+from tolfl.core.errors import DataError
 from tolfl.core.seeding import Purpose, stream_keys
-from tolfl.core.spec import TrainSettings
+from tolfl.core.spec import Optimizer
 
-OPTIMIZERS = ("sgd", "momentum", "adam")
+OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 
 Floats: TypeAlias = NDArray[np.floating]
 """An array of float32 or float64."""
@@ -112,20 +111,6 @@ def check_jobs(jobs: Sequence[TrainJob], n_params: int, sample_shape: tuple[int,
             raise DataError(
                 f"samples of device {job.device} have shape {job.pool.shape[1:]}; the model takes {sample_shape}"
             )
-
-
-def check_settings(settings: TrainSettings) -> None:
-    """Raise `SpecError` for settings that cannot be trained with; `lr=0` can: it measures and changes nothing."""
-    if not (math.isfinite(settings.lr) and settings.lr >= 0):
-        raise SpecError(f"lr is {settings.lr}; give a finite step that is not negative")
-    if settings.epochs < 1:
-        raise SpecError(f"epochs is {settings.epochs}; give at least 1")
-    if settings.batch_size < 0:
-        raise SpecError(f"batch_size is {settings.batch_size}; give 0 for all samples at once, or a positive number")
-    if not 0 <= settings.momentum < 1:
-        raise SpecError(f"momentum is {settings.momentum}; give a number from 0 up to, but not including, 1")
-    if settings.optimizer not in OPTIMIZERS:
-        raise UnknownNameError("optimizer", settings.optimizer, list(OPTIMIZERS))
 
 
 WORDS_PER_STEP = 2**32

@@ -9,9 +9,9 @@ import numpy as np
 
 from tolfl.core.errors import DataError, DivergedError, SpecError
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.core.spec import TrainSettings
+from tolfl.core.spec import TrainSettings, checked
 from tolfl.kernel import Network, TrainJob, Update, kernel
-from tolfl.kernel.jobs import Floats, check_jobs, check_settings
+from tolfl.kernel.jobs import Floats, check_jobs
 from tolfl.learners.threads import halves_of, in_threads
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Autoencoder:
 
     def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         """Return one update per job; the deltas are rows of common arrays."""
-        check_settings(settings)
+        checked(settings)
         check_jobs(jobs, self.n_params, (self.n_features,))
         updates: list[Update] = []
         halves = halves_of(jobs)
@@ -107,7 +107,7 @@ class Autoencoder:
 
         The bits are those of `total += weight * delta`, without the memory of the deltas.
         """
-        check_settings(settings)
+        checked(settings)
         check_jobs(jobs, self.n_params, (self.n_features,))
         losses = kernel().add(self.network, settings, jobs, np.array(weights, np.float32), total)
         _check_finite(jobs, losses)

@@ -86,14 +86,12 @@ def scaled_learner_of(fleet: Fleet) -> Learner:
 
 def takes_raw_rows(spec: RunSpec) -> bool:
     """Return whether a run's learner takes rows as they are, and scales them itself; others get them scaled."""
-    what = what_of(spec)
-    return what not in BUILT_IN and bool(getattr(_maker(what), "takes_raw_rows", False))
+    return bool(_said_by_maker(spec, "takes_raw_rows"))
 
 
 def fewest_rows(spec: RunSpec) -> int:
     """Return how many rows a run's learner takes at least, of all devices together."""
-    what = what_of(spec)
-    return 0 if what in BUILT_IN else int(getattr(_maker(what), "fewest_rows", 0))
+    return int(_said_by_maker(spec, "fewest_rows"))
 
 
 def fingerprint(spec: RunSpec) -> str:
@@ -114,8 +112,13 @@ def fingerprint(spec: RunSpec) -> str:
 
 def brings_own_data(spec: RunSpec) -> bool:
     """Return whether a run's learner finds its data itself, on each device; others get rows."""
+    return bool(_said_by_maker(spec, "brings_own_data"))
+
+
+def _said_by_maker(spec: RunSpec, name: str) -> Any:
+    """Return what the class of a learner says of itself; nothing, where it is built in or says nothing."""
     what = what_of(spec)
-    return what not in BUILT_IN and bool(getattr(_maker(what), "brings_own_data", False))
+    return 0 if what in BUILT_IN else getattr(_maker(what), name, 0)
 
 
 def located(what: str, beside: Path | None = None) -> str:

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from tolfl.core.errors import DataError, DivergedError
 from tolfl.core.seeding import Purpose, random_words, rng_for, stream_keys
-from tolfl.core.spec import TrainSettings
+from tolfl.core.spec import TrainSettings, checked
 from tolfl.kernel import Network, TrainJob, Update
-from tolfl.kernel.jobs import WORDS_PER_STEP, Floats, check_jobs, check_settings
+from tolfl.kernel.jobs import WORDS_PER_STEP, Floats, check_jobs
 
 _MAX_SCORE_ROWS = 4096
 _NO_DEVICE = 2**32 - 1  # the weights of a module must not follow the stream of a device that trains it
@@ -170,7 +170,7 @@ class ModuleModel:
 
     def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
         """Return one update per job, in the order of the jobs."""
-        check_settings(settings)
+        checked(settings)
         check_jobs(jobs, self.n_params, None)
         with _one_thread():
             return [train_alone(self._loss, self._layout, job, settings) for job in jobs]

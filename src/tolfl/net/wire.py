@@ -375,15 +375,7 @@ def n_bytes_of(array: Vector | bytes) -> int:
 
 def _announced(contribution: Contribution, arrays: list[Vector | bytes]) -> ContributionHeader:
     parts = {
-        key: PartHeader(
-            part.n_samples,
-            _announced_array(part.vector, arrays),
-            part.weight,
-            part.included,
-            part.loss,
-            part.n_trained,
-            part.how,
-        )
+        key: PartHeader(**{**msgspec.structs.asdict(part), "vector": _announced_array(part.vector, arrays)})
         for key, part in contribution.parts.items()
     }
     return ContributionHeader(contribution.included, contribution.n_samples, parts)
@@ -574,8 +566,7 @@ class Codec:
                 raise RefusedMessageError("non-finite", "a loss that is not finite")
             if part.how != "mean" and part.weight != 1:
                 raise RefusedMessageError("malformed", f"a {part.how} with weight {part.weight}")
-            rest = (part.weight, part.included, part.loss, part.n_trained, part.how)
-            parts[key] = Part(part.n_samples, next(values), *rest)
+            parts[key] = Part(**{**msgspec.structs.asdict(part), "vector": next(values)})
         return Contribution(contribution.included, contribution.n_samples, parts)
 
     def _check_incarnation(self, device: int, incarnation: int) -> None:

@@ -20,7 +20,6 @@ def has_closed_form(world: World) -> bool:
     rules = world.rules
     return (
         not rules.has_deadline
-        and rules.admits is None
         and not world.has_defence
         and not world.is_one_machine
         and max(world.n_samples) * rules.topology.n_devices <= rules.max_work

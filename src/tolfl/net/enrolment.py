@@ -297,6 +297,7 @@ def _check_name(name: str, what: str) -> None:
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file, never readable by more than it should be."""
     try:
+        path.with_name(path.name + ".part").unlink(missing_ok=True)  # others may be able to read what was left there
         replace_file(path, content, mode)
     except OSError as error:
         raise EnrolmentError(f"{path} cannot be written ({error.strerror})") from None

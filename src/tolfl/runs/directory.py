@@ -101,8 +101,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     scratch = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.unlink(missing_ok=True)
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -19,7 +19,7 @@ from tolfl.core.spec import RunSpec, TrainSpec
 from tolfl.datasets.scaling import Moments, Scaler, merged
 from tolfl.detect import DetectorSpec, fit_detector
 from tolfl.detect.detector_learner import DetectorResult, DetectorStages
-from tolfl.detect.detector_stage import split_rows
+from tolfl.detect.detector_stage import flat, split_rows
 from tolfl.detect.features import Features
 from tolfl.detect.scaling_rounds import Scaling
 from tolfl.learners.learner import Fleet, Shape, Turn, contributions_of
@@ -50,6 +50,18 @@ def file_of(learner: DetectorStages, rows: dict[int, Rows], gone: dict[int, int]
 def travelling(vector: NDArray[Any]) -> int:
     """Return the bytes of an array on the wire, where whole numbers are compressed."""
     return len(zlib.compress(vector.tobytes(), 1)) if vector.dtype == np.int64 else vector.nbytes
+
+
+def test_pictures_are_taken_as_rows_of_numbers() -> None:
+    pictures = np.arange(12.0, dtype=np.float32).reshape(2, 3, 2)
+
+    np.testing.assert_array_equal(flat(pictures), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]])
+
+
+def test_statistics_of_six_columns_are_27_numbers_up_and_two_directions_with_their_mean_down() -> None:
+    provenance = 2 * 8 * len(ROWS)
+
+    assert learner_of("pca-2").nbytes(1) == (8 * 27, 8 * 3 * 6 + provenance)
 
 
 @pytest.mark.parametrize("name", LEARN)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pytest
 
 from tests.detect.rows import near_a_plane
 from tolfl.core.errors import DataError, SpecError
+from tolfl.core.spec import RunSpec
 from tolfl.detect import Detector, DetectorSpec, Features, FederatedDetector, fit_detector
+from tolfl.detect.fitting import load_training_rows
 
 X = near_a_plane(100)
 FITTED = FederatedDetector(model="pca", features=list("abcdef"), units={"b": "dBm"}).fit(X)
@@ -149,3 +154,16 @@ def test_only_one_sample_is_explained_at_a_time() -> None:
 def test_nobody_is_left() -> None:
     with pytest.raises(RuntimeError, match="training left no model"):
         FederatedDetector(model="pca", fail="server@0").fit(X)
+
+
+def test_constant_columns_are_told_unless_most_are_constant_as_the_edges_of_pictures_are(tmp_path: Path) -> None:
+    notes = {}
+    for n_constant in (1, 4):
+        path = tmp_path / f"{n_constant}.csv"
+        columns = {name: X[:, place] for place, name in enumerate("abc")}
+        columns |= {f"still{place}": np.full(len(X), 7.5) for place in range(n_constant)}
+        pacsv.write_csv(pa.table(columns), path)
+        _, notes[n_constant] = load_training_rows(RunSpec(data=str(path), devices=2, clusters=1), n_devices=2)
+
+    assert any("constant in all training rows" in note and "still0" in note for note in notes[1])
+    assert not any("constant" in note for note in notes[4])

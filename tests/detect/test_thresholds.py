@@ -19,6 +19,7 @@ from tolfl.detect.thresholds import (
     N_BINS,
     bins_of,
     count_bins,
+    device_limit,
     limit_for_share,
     limit_of,
     thinned,
@@ -134,6 +135,13 @@ def test_of_hardly_any_scores_nothing_is_said(n_scores: int) -> None:
     assert limit.value == np.finfo(np.float32).max
     assert not limit.is_guaranteed
     assert (limit.p_values([1.0, 1e9]) > 0.01).all()
+
+
+@pytest.mark.parametrize(("n_scores", "n_odd"), [(3, 0), (4, 1)])
+def test_a_device_has_odd_rows_as_soon_as_the_fleet_has_a_threshold(n_scores: int, n_odd: int) -> None:
+    fleet = limit_of(count_bins(np.ones(n_scores)), 0.01)
+
+    assert device_limit(count_bins(np.array([1e9])), fleet).n_odd == n_odd
 
 
 @pytest.mark.parametrize("n_rows", [10, 12, 15, 19])

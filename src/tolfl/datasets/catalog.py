@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 from zipfile import BadZipFile
 
 import msgspec
@@ -214,15 +213,9 @@ def _without_rows(raw: RawData, places: Mapping[str, Rows]) -> tuple[str, ...]:
 # -- whether what was read from files still holds ---------------------------------------------------------------------
 
 
-class FileState(NamedTuple):
-    """One file as it is now; another content of it has another state, once its clock has ticked."""
-
-    path: str
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-    """Of the inode: a time of modification can be set back, as copies with their times kept do."""
+#: A file as it is now: its path, inode, size, and when its content and its inode were changed, as the former can be set
+#: back; another content of it has another state, once its clock has ticked.
+FileState = tuple[str, int, int, int, int]
 
 
 def states_of(path: Path) -> tuple[FileState, ...]:
@@ -237,13 +230,13 @@ def states_of(path: Path) -> tuple[FileState, ...]:
         for file in sorted(folder.iterdir()) if folder.is_dir() else [path]:
             with suppress(OSError):
                 found = file.stat()
-                states.append(FileState(str(file), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+                states.append((str(file), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     return tuple(states)
 
 
 def are_settled(states: tuple[FileState, ...]) -> bool:
     """Return whether the last change lies so far back that the next one cannot leave the same states."""
-    newest_ns = max((time_ns for one in states for time_ns in (one.modified_ns, one.changed_ns)), default=0)
+    newest_ns = max((max(times_ns) for _, _, _, *times_ns in states), default=0)
     return time.time_ns() - newest_ns >= _SETTLED_S * 1e9
 
 

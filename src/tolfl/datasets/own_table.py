@@ -70,7 +70,7 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
         # What a table says of itself counts first; what it leaves open is as its fleet writes it.
         schema = Schema.of_fleet(columns, {**(agreed_form(spec) or {}), **raw.schema.form})
         _check_words(schema, raw.schema, raw.name)
-        if schema != raw.schema:
+        if msgspec.structs.replace(schema, left_out=raw.schema.left_out) != raw.schema:
             found, networks = _blocks(spec.data, spec.dataset)
             raw = replace(_samples(spec.data, schema, found()), networks=networks)
     typical, _ = choose(raw, spec.dataset)

@@ -83,11 +83,11 @@ def is_number(kind: pa.DataType) -> bool:
 def kind_of_values(array: pa.Array) -> str:
     """Return what a column holds: `numbers`, `text`, `times`, `nothing`, or else the name of its type."""
     kind = array.type
+    if is_text(kind):  # first, as it is what every column of CSV is
+        return "text"
     if array.null_count == len(array):
         return "nothing"
-    if pa.types.is_temporal(kind):
-        return "times"
-    return "numbers" if is_number(kind) else "text" if is_text(kind) else str(kind)
+    return "numbers" if is_number(kind) else "times" if pa.types.is_temporal(kind) else str(kind)
 
 
 def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -80,39 +80,30 @@ class _Seen:
         import pyarrow as pa  # noqa: PLC0415  (an extra)
         import pyarrow.compute as pc  # noqa: PLC0415  (as above)
 
-        from tolfl.tables.arrow_values import (  # noqa: PLC0415  (as above)
-            COMMA_NUMBER,
-            GROUPED_NUMBER,
-            POINT_NUMBER,
-            are_times,
-            cast,
-            count,
-            order_of_dates,
-            without_signs,
-            words,
-        )
+        from tolfl.tables import arrow_values as arrow  # noqa: PLC0415  (as above)
 
         try:
-            values = cast(array, pa.float64()).to_numpy(zero_copy_only=False)
+            values = arrow.cast(array, pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
             pass
         else:
             self.has_point = self.has_point or bool(pc.any(pc.match_substring(array, ".")).as_py())
             self._add_numbers(values, most_kept)
             return
-        all_text = words(array)
+        all_text = arrow.words(array)
         text = all_text.drop_null()
+        bare = arrow.without_signs(text)
         values, is_bad = numbers(array)
         self.n_values += len(text)
         self.n_numbers += len(text) - int(is_bad.sum())
         self.n_numbers_with_comma += len(text) - int(numbers(array, ",")[1].sum())
         self.n_numbers_with_groups += len(text) - int(numbers(array, "1,000")[1].sum())
-        self.n_commas += count(pc.match_substring_regex(without_signs(text), COMMA_NUMBER))
-        self.n_groups += count(pc.match_substring_regex(without_signs(text), GROUPED_NUMBER))
-        self.has_point = self.has_point or bool(pc.any(pc.match_substring_regex(text, POINT_NUMBER)).as_py())
-        if n_times := count(are_times(text)):
+        self.n_commas += arrow.count(pc.match_substring_regex(bare, arrow.COMMA_NUMBER))
+        self.n_groups += arrow.count(pc.match_substring_regex(bare, arrow.GROUPED_NUMBER))
+        self.has_point = self.has_point or bool(pc.any(pc.match_substring_regex(text, arrow.POINT_NUMBER)).as_py())
+        if n_times := arrow.count(arrow.are_times(text)):
             self.n_times += n_times
-            n_day_first, n_month_first = order_of_dates(text)
+            n_day_first, n_month_first = arrow.order_of_dates(text)
             self.n_day_first, self.n_month_first = self.n_day_first + n_day_first, self.n_month_first + n_month_first
         if self.odd is None and is_bad.any():
             row = int(np.argmax(is_bad))

@@ -32,18 +32,22 @@ def follow(
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> None:
     """Compute something to its end, showing how far it is; `command` goes on with it after Ctrl-C."""
+    where = ""
     with interruptions() as was_interrupted, progress_bar() as bar:
         task = bar.add_task(title, total=None, loss="")
         for progress in work:
             on_progress(progress)
             show_progress(bar, task, progress, title)
             if was_interrupted():
-                if not command:
-                    raise KeyboardInterrupt
+                where = f" in {progress.label}" if progress.label else f" after {progress.rounds_done} rounds"
                 work.save_checkpoints()
-                where = f"in {progress.label}" if progress.label else f"after {progress.rounds_done} rounds"
-                notify(f"stopped {where}; to go on: {command}")
-                raise typer.Exit(130)
+                break
+    if not was_interrupted():  # also after the last round, while its models are scored
+        return
+    if not command:
+        raise KeyboardInterrupt
+    notify(f"stopped{where}; to go on: {command}")
+    raise typer.Exit(130)
 
 
 def bar_of(*columns: ProgressColumn) -> Bar:

@@ -8,9 +8,10 @@ from statistics import fmean
 
 import msgspec
 
+import tolfl
 from docs.generate import commands, settings, wire
-from docs.generate.settings import names_in
 from docs.generate.words import table
+from tolfl import detect
 
 # -- the page of the Python interface -----------------------------------------------------------------------------
 
@@ -36,9 +37,9 @@ EXTENDING = (
 
 def interface() -> str:
     """Return the page of the Python interface; `:::` is filled in by mkdocstrings."""
-    public = names_in("")
+    public = tolfl.__all__
     names = sorted(public, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-    inside = [name for name in names_in("detect") if name not in public]
+    inside = [name for name in detect.__all__ if name not in public]
     return "\n\n".join(
         [
             "## tolfl",

@@ -4,56 +4,42 @@ from __future__ import annotations
 
 import ast
 import inspect
-import operator
 import re
-from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
 from docs.generate.words import cell, number, table
 from tolfl.core.spec import RunSpec, Timing, allowed, title
 
-# -- what a file says of its names, read without importing it -----------------------------------------------------
+# -- what a file says of its names, which no module remembers --------------------------------------------------------
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "tolfl"
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], object]] = {
-    ast.Add: operator.add,
-    ast.LShift: operator.lshift,
-    ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
-}
 _COMMENT = re.compile(r"(?:^|\s)#:? (?!noqa|-- )(.*)$")  #: `# -- ...` heads a part of a class
 
 
-class Constant(NamedTuple):
-    """A name that is assigned in a module or class."""
+def comments_of(name: str) -> dict[str, str]:
+    """Return the comment of every name on the top level of a module; '' where there is none.
 
-    value: str  #: as it is written
-    comment: str  #: '' where there is none
-
-
-def constants_of(name: str) -> dict[str, Constant]:
-    """Return every name on the top level of a module.
-
-    >>> constants_of("net.wire")["CHUNK_BYTES"].value
-    '64 * 1024'
+    >>> comments_of("net.connection")["_MAX_PAYLOADS"].partition(";")[0]
+    'Models that may wait for a peer'
     """
-    return _constants(*_parsed(SOURCES / f"{name.replace('.', '/')}.py"))
+    return _comments(*_parsed(SOURCES / f"{name.replace('.', '/')}.py"))
 
 
-def fields_of(kind: type) -> dict[str, Constant]:
-    """Return every field of a class.
+def fields_of(kind: type) -> dict[str, str]:
+    """Return the comment of every field of a class.
 
-    >>> fields_of(Timing)["heartbeat_s"].comment.partition(";")[0]
+    >>> fields_of(Timing)["heartbeat_s"].partition(";")[0]
     'between two signs of life'
     """
     body, source = _parsed(Path(inspect.getfile(kind)))
     definition = next(one for one in body if isinstance(one, ast.ClassDef) and one.name == kind.__name__)
-    return _constants(definition.body, source)
+    return _comments(definition.body, source)
 
 
 @cache  # `inspect.getsource` reads and parses a whole file for every class in it
@@ -62,52 +48,22 @@ def _parsed(path: Path) -> tuple[list[ast.stmt], str]:
     return ast.parse(source).body, source
 
 
-def names_in(name: str) -> list[str]:
-    """Return the public names of a package."""
-    names = ast.literal_eval(constants_of(f"{name}.__init__" if name else "__init__")["__all__"].value)
-    return [str(one) for one in names]
-
-
-def evaluated(value: str) -> object:
-    """Return the number or text that an expression of plain numbers is.
-
-    >>> evaluated("64 * 2**20")
-    67108864
-    """
-    return _folded(ast.parse(value, mode="eval").body)
-
-
-def _folded(node: ast.expr) -> object:
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _ARITHMETIC[type(node.op)](_folded(node.left), _folded(node.right))
-    return ast.literal_eval(node)
-
-
-def _constants(body: list[ast.stmt], source: str) -> dict[str, Constant]:
+def _comments(body: list[ast.stmt], source: str) -> dict[str, str]:
     """Return the names that statements assign, each with the comments beside it, else with those above it."""
     lines = source.splitlines()
-    found: dict[str, Constant] = {}
+    found: dict[str, str] = {}
     for statement in body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
+            continue
         first, last = statement.lineno - 1, statement.end_lineno
         above = list(takewhile(re.compile(r"\s*#").match, reversed(lines[:first])))
         beside = [line for line in lines[first:last] if _COMMENT.search(line)]
         texts = [_COMMENT.search(line) for line in beside or reversed(above)]
         comment = " ".join(text[1] for text in texts if text)
-        found |= {name: Constant(value, comment) for name, value in _assigned(statement)}
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+        found |= dict.fromkeys(names, comment)
     return found
-
-
-def _assigned(statement: ast.stmt) -> list[tuple[str, str]]:
-    match statement:
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
-            pairs = list(zip(names, values, strict=True))
-        case ast.Assign(targets=[name], value=value):
-            pairs = [(name, value)]
-        case ast.AnnAssign(target=name, value=default):
-            pairs = [(name, default or ast.Constant(None))]
-        case _:
-            pairs = []
-    return [(name.id, ast.unparse(value)) for name, value in pairs if isinstance(name, ast.Name)]
 
 
 # -- the pages of limits and of the specification -----------------------------------------------------------------
@@ -196,18 +152,21 @@ def _timing() -> str:
     said = fields_of(Timing)
     presets = [Timing.preset(name) for name in PRESETS]
     rows = [
-        [f"`{field}`", *(number(getattr(preset, field), field) for preset in presets), cell(said[field].comment)]
+        [f"`{field}`", *(number(getattr(preset, field), field) for preset in presets), cell(said[field])]
         for field in Timing.__struct_fields__
     ]
     return table(["setting", *(f"`{name}`" for name in PRESETS), "what, and why"], rows)
 
 
 def _constant(module: str, name: str, words: str) -> list[str]:
-    found = constants_of(module)[name]
-    said = words or found.comment
+    said = words or comments_of(module)[name]
     if not said:
         raise ValueError(f"tolfl.{module}.{name} has no comment, and the page no words for it")
-    return [f"`{name.strip('_').lower()}`<br>{module}", number(evaluated(found.value), name), cell(said)]
+    return [
+        f"`{name.strip('_').lower()}`<br>{module}",
+        number(getattr(import_module(f"tolfl.{module}"), name), name),
+        cell(said),
+    ]
 
 
 def settings() -> str:
@@ -224,7 +183,7 @@ def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:
             below += [f"## [{name}]", cell(_about(type(field.default))), *_struct(type(field.default), f"{name}.")]
         else:
             hint = hints[field.name]
-            what = comments[field.name].comment or title(hint)
+            what = comments[field.name] or title(hint)
             rows.append([f"`{name}`", _default(field.default, field.name), _allowed(hint), cell(what)])
     return [table(["field", "default", "allowed", "what"], rows), *below]
 

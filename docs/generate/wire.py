@@ -81,7 +81,7 @@ def _sections(kinds: Iterable[Kind], without: tuple[str, ...] = ()) -> list[str]
 
 
 def _fields(kind: Kind, without: tuple[str, ...] = ()) -> str:
-    said = {name: one.comment for base in reversed(_bases(kind)) for name, one in fields_of(base).items()}
+    said = {name: text for base in reversed(_bases(kind)) for name, text in fields_of(base).items()}
     rows = [
         [f"`{name}`", f"`{_type(kind, name)}`", cell(said.get(name) or _SAID[name])]
         for name in kind.__struct_fields__

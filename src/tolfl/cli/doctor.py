@@ -19,7 +19,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.output import show, table_of
-from tolfl.core.errors import DataError, RunDirectoryError, TolFLError
+from tolfl.core.errors import EXTRAS, DataError, RunDirectoryError, TolFLError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -55,18 +55,6 @@ class CheckResult(NamedTuple):
 Checks = Iterator[CheckResult]
 OK, NOTE, WARNING, PROBLEM = Level
 _COLOURS = {OK: "green", NOTE: "cyan", WARNING: "yellow", PROBLEM: "bold red"}
-#: Groups of packages that are asked for by name, and what does not work without them.
-_EXTRAS = {
-    "tables": "reading CSV, Parquet and their like, figures and FederatedDetector",
-    "study": "generated Bluetooth, spectrograms and statistics of experiments",
-    "discovery": "finding devices in a local network",
-    "dashboard": "tolfl dashboard",
-    "export": "tolfl export",
-    "mqtt": "tolfl watch --mqtt",
-    "ray": "tolfl reproduce --on ray",
-    "torch": "a module of your own",
-    "track": "--track",
-}
 _SOON = timedelta(days=30)
 _DASHBOARD = "127.0.0.1:8350"
 _GIB = 2**30
@@ -151,12 +139,13 @@ def check_versions() -> Checks:
         yield CheckResult("packages", PROBLEM, ", ".join(wrong), "run: pip install --upgrade tolfl")
     else:
         yield CheckResult("packages", OK, "all that tolfl needs are installed, in versions that it knows")
-    for extra, what in _EXTRAS.items():
+    for extra in dict.fromkeys(extra for extra, _ in EXTRAS.values()):
+        what = ", ".join(dict.fromkeys(what for one, what in EXTRAS.values() if one == extra))
         if wrong := unmet(extra):
             state = NOTE if all(one.endswith("is not installed") for one in wrong) else WARNING
             yield CheckResult(extra, state, ", ".join(wrong), f"for {what}, run: pip install 'tolfl[{extra}]'")
         else:
-            yield CheckResult(extra, OK, f"installed: {what} works")
+            yield CheckResult(extra, OK, f"installed, for {what}")
 
 
 def unmet(extra: str) -> list[str]:

@@ -365,6 +365,6 @@ def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
         text = page.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"--page {page}: cannot be read ({error})") from None
-    if "<!-- results: " not in text:
+    if "<!-- results:" not in text:
         raise SpecError(f"--page {page}: it asks for nothing; a block begins with '<!-- results: NAME PART -->'")
     write_file(page.parent, page.name, filled(text, report).encode())

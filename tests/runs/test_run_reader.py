@@ -22,7 +22,7 @@ from tolfl.core.records import (
     TakenOver,
     encode_records,
 )
-from tolfl.runs.descriptions import samples_lost, what_failed, who_came_back
+from tolfl.runs.descriptions import describe, samples_lost, what_failed, who_came_back
 from tolfl.runs.failure_history import FailureHistory
 from tolfl.runs.merged_records import merged_records
 from tolfl.runs.run_folder import RunFolder, read_run, readers_of
@@ -294,6 +294,8 @@ def test_who_failed_while_a_device_was_away_is_missing_in_its_folder(tmp_path: P
         "device 1 is missing after a gap in these records"
     )
     assert (who_came_back(incident), samples_lost(incident)) == ("device 0, round 9", "100 of 300")
+    told = [describe(line) for line in read_run(tmp_path).records if isinstance(line, FailureHappened)]
+    assert told == ["device 0 stopped, and started again later"]
 
 
 def test_the_folder_of_a_killed_device_does_not_keep_a_run_open(tmp_path: Path) -> None:

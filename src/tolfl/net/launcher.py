@@ -115,7 +115,7 @@ class Launcher:
         self._min_devices = learner.min_devices
         self.plan = failure_plan(spec, learner.all_stages())
         if resume:
-            self.directory, _ = RunDirectory.reopen(out, spec)
+            self.directory = RunDirectory.reopen(out, spec)
         else:
             self.directory = RunDirectory.create(out, spec)
         self.processes = [Process(device, out / "devices" / str(device)) for device in range(spec.devices)]

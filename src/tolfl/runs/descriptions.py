@@ -91,9 +91,8 @@ def describe(record: AnyRecord, stages: Sequence[tuple[str, int]] = ()) -> str: 
 def _described_failure(line: FailureHappened) -> str:
     if line.device is None:
         return _described_cut(line.what)
-    if line.by is None:
-        return f"device {line.device} {line.what}"
-    return f"device {line.device} {failure_words(line.what)}, says device {line.by}"
+    says = "" if line.by is None else f", says device {line.by}"
+    return f"device {line.device} {failure_words(line.what)}{says}"
 
 
 def failure_words(what: str) -> str:

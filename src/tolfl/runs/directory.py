@@ -39,14 +39,13 @@ class RunDirectory:
         return directory
 
     @classmethod
-    def reopen(cls, path: Path, spec: RunSpec | None = None) -> tuple[RunDirectory, RunSpec]:
-        """Go back to a run; `spec`, if given, must be the one it was started with."""
+    def reopen(cls, path: Path, spec: RunSpec) -> RunDirectory:
+        """Go back to a run that was started with the same specification."""
         if not (path / "spec.toml").is_file():
             raise RunDirectoryError(path, "holds no run to resume; leave out --resume to start one")
-        stored = RunSpec.from_file(path / "spec.toml")
-        if spec is not None and spec != stored:
+        if RunSpec.from_file(path / "spec.toml") != spec:
             raise RunDirectoryError(path, "was started with another specification; resume it without further options")
-        return cls(path), stored
+        return cls(path)
 
     def append(self, records: Iterable[AnyRecord]) -> None:
         """Add lines to the record file; a resumed run writes its records anew, but not before it has any."""

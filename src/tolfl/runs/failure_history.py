@@ -189,19 +189,18 @@ class FailureHistory:
     @property
     def dead(self) -> set[int]:
         """Who died and did not return."""
-        return self._away(is_frozen=False)
+        return {device for device, status in self._away().items() if status != "frozen"}
 
     @property
     def frozen(self) -> set[int]:
         """Who froze and did not thaw."""
-        return self._away(is_frozen=True) - self.dead
+        return {device for device, status in self._away().items() if status == "frozen"}
 
-    def _away(self, is_frozen: bool) -> set[int]:
-        every = [one for incident in self.incidents for one in incident.failures]
-        failures = [one for one in every if one.back_in_round is None and not one.is_elsewhere]
-        failures = [one for one in failures if not (one.is_only_found and one.device in self._left)]
-        alike = [one for one in failures if (one.status == "frozen") == is_frozen]
-        return {one.device for one in alike if one.device is not None}
+    def _away(self) -> dict[int, str]:
+        """Return who is not back, and what each has last become."""
+        every = [one for incident in self.incidents for one in incident.failures if one.back_in_round is None]
+        gone = {one.device: one for one in every if one.device is not None and not one.is_elsewhere}
+        return {device: one.status for device, one in gone.items() if not (one.is_only_found and device in self._left)}
 
     def away_by(self, failure: DeviceFailure) -> list[int]:
         """Return the devices that a failure takes away: of a cut the smaller side, if the two are the whole fleet."""

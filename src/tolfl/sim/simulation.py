@@ -435,7 +435,7 @@ def run(
 
 def _directory(path: Path, spec: RunSpec, resume: bool) -> RunDirectory:
     if resume and (path / "spec.toml").exists():
-        return RunDirectory.reopen(path, spec)[0]
+        return RunDirectory.reopen(path, spec)
     return RunDirectory.create(path, spec)
 
 

@@ -14,7 +14,7 @@ statistics are those of all packets in the region, too. The rules, which give th
 - A window without a packet gives a row if the capture is of 802.11 (it may be jammed), else none.
 
 The first packet that is understood says which features there are: those of 802.11 (`wlan_features`), or those of all
-other links (`packet_features`). Packets of the other family are then left out and counted.
+other links (`packet_rows`). Packets of the other family are then left out and counted.
 
 Memory holds the packets of the windows that are open and one block of the file.
 """

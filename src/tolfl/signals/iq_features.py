@@ -73,12 +73,16 @@ def window_features(windows: Sequence[Complex] | NDArray[np.complex64], rate_hz:
     return found
 
 
+def tapered_pieces(samples: Complex) -> Complex:
+    """Return neighbouring pieces of `N_FFT` samples under a sine window."""
+    return np.asarray(samples[: len(samples) // N_FFT * N_FFT].reshape(-1, N_FFT) * _TAPER)
+
+
 def piece_spectra(samples: Complex) -> NDArray[np.float32]:
     """Return the power of each of `N_FFT` bins, from the lowest frequency, in each piece: their sum is its power."""
     from scipy import fft  # noqa: PLC0415  (scipy is an extra)
 
-    pieces = samples[: len(samples) // N_FFT * N_FFT].reshape(-1, N_FFT)
-    transformed = fft.fftshift(fft.fft(pieces * _TAPER, axis=1), axes=1)
+    transformed = fft.fftshift(fft.fft(tapered_pieces(samples), axis=1), axes=1)
     return np.asarray((transformed.real**2 + transformed.imag**2) / np.float32(N_FFT**2))
 
 

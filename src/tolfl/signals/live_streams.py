@@ -125,8 +125,8 @@ def _captured(
             drops_read_s = time.monotonic()
             if program == "tcpdump":
                 child.send_signal(signal.SIGUSR1)
-            _count_drops(_said(stderr), summary)
-    status, words = child.wait(), _said(stderr)
+            _count_drops(_printed(stderr), summary)
+    status, words = child.wait(), _printed(stderr)
     _count_drops(words, summary)
     words = " ".join(words.split())
     if "ermission" in words:
@@ -138,7 +138,7 @@ def _captured(
     raise DataFileError(name, f"{program} ended with status {status} ({words[-300:]}); {advice}")
 
 
-def _said(stderr: IO[bytes]) -> str:
+def _printed(stderr: IO[bytes]) -> str:
     stderr.seek(0)
     return stderr.read().decode(errors="replace")
 

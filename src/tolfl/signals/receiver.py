@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
+from tolfl.signals.iq_features import N_FFT, tapered_pieces
 from tolfl.signals.sigmf import Datatype
 from tolfl.signals.signal_rows import SignalRows
 
@@ -26,7 +27,6 @@ Float = NDArray[np.float64]
 
 WINDOW_S = 0.032
 FLOOR_S = 30.0  #: of a stream, that its floor is taken of
-N_FFT = 128
 _AVERAGED = 8  #: pieces, and samples of the envelope, that are averaged: the floor must not be that of chance
 GROUP = N_FFT * _AVERAGED
 MOST_GROUPS = 4096  #: that a floor is taken of
@@ -36,7 +36,6 @@ _BIN_SHARE, _ENVELOPE_SHARE = 0.72, 0.70
 _ON = 10**0.7  #: 7 dB above the floor
 _LEAST_ON = 2  #: means of the envelope: one alone is noise
 _CLEAR_DB = 12.0  #: a signal that far above the noise has a frequency that can be measured
-_TAPER = (np.sin(np.pi * (np.arange(N_FFT) + 0.5) / N_FFT) * np.sqrt(2)).astype(np.float32)
 _TINY = 1e-12
 
 #: Names, units, and what is measured: see `tolfl.detect.cell_scaling`.
@@ -126,8 +125,7 @@ class FloorEstimate:
 
 def spectra(samples: Complex) -> NDArray[np.float32]:
     """Return the power of each bin of each piece."""
-    pieces = samples[: len(samples) // N_FFT * N_FFT].reshape(-1, N_FFT)
-    found = np.fft.fftshift(np.fft.fft(pieces * _TAPER, axis=1), axes=1)
+    found = np.fft.fftshift(np.fft.fft(tapered_pieces(samples), axis=1), axes=1)
     return np.asarray((found.real**2 + found.imag**2) / N_FFT**2, np.float32)
 
 
@@ -256,7 +254,7 @@ def raw_rows(path: Path, tuning: Tuning, notes: list[str]) -> Iterator[SignalRow
     datatype = Datatype.named(RAW[path.suffix.lower()])
     rate_hz, tuned_hz = tuned(path, tuning)
     try:
-        numbers = np.memmap(path, np.dtype(datatype.numbers), "r")
+        numbers = np.memmap(path, datatype.numbers, "r")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is empty"
         raise DataFileError(path, f"cannot be read ({why}); check the path") from None
@@ -297,7 +295,7 @@ def _stream_windows(
     step = -(-n_groups // MOST_GROUPS)  # of a fast receiver, every so many-th group
     estimate, floor = FloorEstimate(_rounding(datatype), n_groups // step + 1), None
     for number, content in enumerate(_pieces(chunks, n_bytes)):
-        samples = amplitudes(np.frombuffer(content, np.dtype(datatype.numbers)), datatype)
+        samples = amplitudes(np.frombuffer(content, datatype.numbers), datatype)
         for first in range(0, len(samples) - GROUP + 1, GROUP * step):
             estimate.add(samples[first : first + GROUP])
         if floor is None or number % per_second == 0:
@@ -343,10 +341,9 @@ def _rows(
 
 def _clips(samples: Complex, datatype: Datatype) -> bool:
     """Tell whether too many samples, of those that are whole numbers, have the largest amplitude."""
-    kind = np.dtype(datatype.numbers)
-    if kind.kind == "f":
+    if datatype.numbers.kind == "f":
         return False
-    largest = float(np.iinfo(kind).max - _middle(datatype)) / datatype.full_scale - 1e-6
+    largest = (datatype.full_scale + datatype.middle - 1 - _middle(datatype)) / datatype.full_scale - 1e-6
     is_full = np.maximum(np.abs(samples.real), np.abs(samples.imag)) >= largest
     return bool(is_full.mean() > _CLIPPED_SHARE)
 

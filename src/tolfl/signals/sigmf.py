@@ -35,8 +35,7 @@ class Datatype(msgspec.Struct, frozen=True):
     (4, 1)
     """
 
-    name: str
-    numbers: str  #: as numpy calls them, with byte order
+    numbers: np.dtype[np.generic]  #: with byte order
     is_complex: bool
 
     @classmethod
@@ -47,23 +46,22 @@ class Datatype(msgspec.Struct, frozen=True):
             raise ValueError(name)
         number = found["number"]
         order = ">" if found["order"] == "_be" else "<"
-        return cls(name, f"{order}{number[0]}{int(number[1:]) // 8}", found["kind"] == "c")
+        return cls(np.dtype(f"{order}{number[0]}{int(number[1:]) // 8}"), found["kind"] == "c")
 
     @property
     def bytes_per_sample(self) -> int:
         """How long a sample is on disk."""
-        return np.dtype(self.numbers).itemsize * (2 if self.is_complex else 1)
+        return self.numbers.itemsize * (2 if self.is_complex else 1)
 
     @property
     def full_scale(self) -> float:
         """What the largest number stands for amplitude 1."""
-        kind = np.dtype(self.numbers)
-        return 1.0 if kind.kind == "f" else float(2 ** (8 * kind.itemsize - 1))
+        return 1.0 if self.numbers.kind == "f" else float(2 ** (8 * self.numbers.itemsize - 1))
 
     @property
     def middle(self) -> float:
         """Which number stands for 0: unsigned numbers have it in their middle."""
-        return self.full_scale if np.dtype(self.numbers).kind == "u" else 0.0
+        return self.full_scale if self.numbers.kind == "u" else 0.0
 
 
 def _field(name: str) -> str:
@@ -202,10 +200,9 @@ class Recording:
         """Return samples of a segment, from its own sample `start` on, as amplitudes: full scale is 1."""
         n_samples = max(0, min(n_samples, segment.n_samples - start))
         per_sample = self.n_channels * (2 if self.datatype.is_complex else 1)
-        kind = np.dtype(self.datatype.numbers)
-        place = segment.first_byte + start * per_sample * kind.itemsize
+        place = segment.first_byte + start * self.n_channels * self.datatype.bytes_per_sample
         with _reading(self.file):
-            numbers = np.fromfile(self.file, kind, n_samples * per_sample, offset=place)
+            numbers = np.fromfile(self.file, self.datatype.numbers, n_samples * per_sample, offset=place)
         if len(numbers) < n_samples * per_sample:
             raise DataFileError(self.file, "the file became shorter while it was read; try again")
         return _amplitudes(numbers.reshape(n_samples, -1), self.datatype)

@@ -131,14 +131,14 @@ def _read_names(numbers: Numbers, at: Int64, end: Int64, rows: Int64, found: Fra
     body = at[rows]
     found["timestamp_us"][rows] = numbers.words(body + 24)
     length = numbers.at(body + 37, 1)
-    is_said = (
+    has_name = (
         (numbers.at(body + 36, 1) == 0) & (length > 0) & (length <= _LONGEST_NAME) & (body + 38 + length <= end[rows])
     )
     hashed = np.full(len(rows), _HASH_START)
-    for place in range(int(length[is_said].max(initial=0))):
+    for place in range(int(length[has_name].max(initial=0))):
         letter = numbers.at(body + 38 + place, 1).astype(np.uint64)
         hashed = np.where(place < length, (hashed ^ letter) * _HASH_STEP, hashed)
-    found["name"][rows] = np.where(is_said, hashed, np.uint64(0))
+    found["name"][rows] = np.where(has_name, hashed, np.uint64(0))
 
 
 def networks_of(frames: Frames) -> Networks:

@@ -128,7 +128,21 @@ def test_what_a_webhook_refuses_for_good_holds_nobody_up(
     delivery.close()
 
     assert [key for key, _ in got] == [event(1).id, event(2).id]
-    assert sink.n_refused == 1
+    assert sink.trouble == ""
+
+
+def test_a_webhook_that_refuses_all_events_is_reported_until_it_takes_one(
+    tmp_path: Path, web: tuple[str, list[tuple[str, bytes]], list[int]]
+) -> None:
+    address, _, answers = web
+    answers += [200, 401, 401]
+    queue, delivery = delivered(tmp_path, Webhook(address))
+    wait_until(lambda: "refuses alarms with status 401, they are dropped" in delivery.trouble)
+    queue.put([event(7)], "lo", Memory())
+    wait_until(lambda: delivery.trouble == "")
+    delivery.close()
+
+    assert sum(queue.n_waiting().values()) == 0
 
 
 def test_a_place_that_refuses_is_said_and_alarms_wait(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Sink(ABC):
 
     name: str
     is_acknowledged = True  #: False: events are counted as sent before they are
+    trouble = ""  #: why the last events were dropped
 
     @abstractmethod
     def send(self, events: list[AlarmEvent]) -> None:
@@ -144,16 +145,16 @@ class Webhook(Sink):
     def __init__(self, address: str) -> None:
         self.name, self._url = f"webhook {_without_password(address)}", urlsplit(address)
         _check(self._url, ("http", "https"), "https://example.org/alarms", address)
-        self.n_refused = 0
 
     def send(self, events: list[AlarmEvent]) -> None:
-        """Post one by one; what the server refuses for good (4xx) is not sent again."""
+        """Post one by one; what the server refuses for good (4xx) is not sent again, and reported."""
         for event in events:
             status = self._post(event)
             if 200 <= status < 300:
+                self.trouble = ""
                 continue
             if 400 <= status < 500 and status not in (408, 429):
-                self.n_refused += 1
+                self.trouble = f"{self.name} refuses alarms with status {status}, they are dropped; check its address"
                 continue
             raise SinkError(f"{self.name} answers with status {status}")
 
@@ -259,7 +260,7 @@ class Delivery(threading.Thread):
             is_closing = self._closing.is_set()
             try:
                 is_empty = not self._send_some()
-                self.trouble, pause_s = "", self._first_break_s
+                self.trouble, pause_s = self._sink.trouble, self._first_break_s
             except BrokenPipeError as error:
                 self.ended = error
                 return

@@ -249,32 +249,25 @@ def _traffic(path: Path, where: str, model: _TrafficModel) -> Traffic:
 
 
 def _feature(path: Path, index: int, feature: _FeatureFile, has_readings: bool) -> SampledFeature:
-    what, where = feature.property, f"features[{index}]"
+    def refused(problem: str) -> DataFileError:
+        return DataFileError(path, f"features[{index}]: {problem}")
+
+    what, of_map, of_aggregate = feature.property, feature.map_function, feature.agg_function
     if what not in PROPERTIES:
-        raise DataFileError(path, f"{where}: property {what!r} is not known; known are: {', '.join(PROPERTIES)}")
-    mapping, aggregate = _compact(feature.map_function or ""), _compact(feature.agg_function)
-    first = _FIRST_FROM.fullmatch(mapping)
+        raise refused(f"property {what!r} is not known; known are: {', '.join(PROPERTIES)}")
+    mapping, aggregate = _compact(of_map or ""), _compact(of_aggregate)
+    first, readings = _FIRST_FROM.fullmatch(mapping), _READINGS.fullmatch(aggregate)
     if mapping not in ("", _GAPS) and first is None:
-        raise DataFileError(
-            path, f"{where}: map_function {feature.map_function!r} is not known; known are: {_KNOWN_MAPS}"
-        )
-    readings = _READINGS.fullmatch(aggregate)
+        raise refused(f"map_function {of_map!r} is not known; known are: {_KNOWN_MAPS}")
     if aggregate not in _AGGREGATES and readings is None:
-        raise DataFileError(
-            path, f"{where}: agg_function {feature.agg_function!r} is not known; known are: {_KNOWN_AGGREGATES}"
-        )
+        raise refused(f"agg_function {of_aggregate!r} is not known; known are: {_KNOWN_AGGREGATES}")
     name, properties = ("head", ("~phy",)) if readings else _AGGREGATES[aggregate]
     if what not in properties:
-        raise DataFileError(
-            path, f"{where}: agg_function {feature.agg_function!r} goes with {' or '.join(properties)}, not with {what}"
-        )
+        raise refused(f"agg_function {of_aggregate!r} goes with {' or '.join(properties)}, not with {what}")
     if readings and not has_readings:
-        raise DataFileError(path, f"{where}: asks for readings ('~phy'), but general.use_phy is false")
+        raise refused("asks for readings ('~phy'), but general.use_phy is false")
     if (mapping == _GAPS and what != "time") or (first and not readings):
-        goes_with = "time" if mapping == _GAPS else "~phy"
-        raise DataFileError(
-            path, f"{where}: map_function {feature.map_function!r} goes with {goes_with}, not with {what}"
-        )
+        raise refused(f"map_function {of_map!r} goes with {'time' if mapping == _GAPS else '~phy'}, not with {what}")
     return SampledFeature(
         what,
         name,

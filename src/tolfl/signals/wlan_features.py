@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tolfl.signals.packets import different
 from tolfl.signals.pcap import NS, Int64
-from tolfl.signals.wlan import ANNOUNCING, DATA, FRAME, MANAGEMENT, Frames, Networks, networks_of
+from tolfl.signals.wlan import ANNOUNCING, FRAME, MANAGEMENT, Frames, Networks, networks_of
 
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -218,7 +218,6 @@ def features_of(frames: Frames, group: Int64, n_groups: int) -> dict[str, Float]
 
     kind, flags, sender = frames["kind"], frames["flags"], frames["sender"]
     is_data, is_management = np.isin(kind, _KINDS["data_frames"]), kind >> 4 == MANAGEMENT
-    assert DATA == 2  # `_KINDS` has its subtypes
     found["frames"] = count(np.ones(len(frames), np.bool_))
     found |= {name: count(np.isin(kind, kinds)) for name, kinds in _KINDS.items()}
     has_sender = sender > 0

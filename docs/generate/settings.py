@@ -77,7 +77,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("net.wire", "CHUNK_BYTES", ""),
         ("net.links", "MAX_FRAMES_PER_S", ""),
         ("net.links", "MAX_HALF_OPEN", ""),
-        ("net.links", "GREETING_S", ""),
+        ("net.links", "HELLO_S", ""),
         ("net.wire", "_MAX_SAMPLES", "samples that one contribution may claim"),
         ("net.wire", "MAX_COUNT", ""),
         ("net.wire", "_MAX_REASON", "characters of a reason why somebody is missing"),
@@ -94,7 +94,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("net.links", "_SLOWEST_RETRY_S", "longest pause between two attempts to reach a peer"),
         ("net.links", "_SEED_RETRY_S", "pause between two attempts to reach a seed"),
         ("net.links", "_IDLE_S", ""),
-        ("net.links", "_WATCHED_SILENCES", ""),
+        ("net.links", "_WATCHED_PERIODS", ""),
         ("net.links", "_FLUSH_S", ""),
     ],
     "Starting and finding each other": [
@@ -104,7 +104,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
         ("net.launcher", "_START_S", ""),
         ("net.launcher", "_START_S_PER_DEVICE", "and so much more for each device"),
         ("net.launcher", "_LEAVING_S", "how long `tolfl up` waits for devices to leave before it kills"),
-        ("net.launcher", "_WAITED_SILENCES", ""),
+        ("net.launcher", "_WAITED_PERIODS", ""),
     ],
     "Certificates and metrics": [
         ("net.enrolment", "_AUTHORITY_YEARS", "how long a fleet's authority is good"),
@@ -114,8 +114,8 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "Simulator": [
         ("sim.timeline", "_MAX_IDLE_TICKS", ""),
         ("sim.world", "CONTROL_BYTES", ""),
-        ("core.byzantine", "_MAX_SCALE", "largest factor of a liar of your own"),
-        ("core.byzantine", "_MAX_COUNT", "most samples that a liar of your own can report"),
+        ("core.byzantine", "_MAX_SCALE", "largest factor of a Byzantine device"),
+        ("core.byzantine", "_MAX_COUNT", "most samples that a Byzantine device can report"),
     ],
     "Tables, captures, recordings": [
         ("tables.block_reader", "MAX_COLUMNS", "columns of a table"),
@@ -141,7 +141,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
 
 def limits() -> str:
     """Return the tables of limits."""
-    parts = ["## When silence becomes a death", cell(_about(Timing)), _timing()]
+    parts = ["## Failure detector", cell(_about(Timing)), _timing()]
     for heading, constants in CONSTANTS.items():
         rows = [_constant(*one) for one in constants]
         parts += [f"## {heading}", table(["limit", "value", "what, and why"], rows)]

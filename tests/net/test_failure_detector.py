@@ -1,4 +1,4 @@
-"""When silence becomes a failure: never for a peer that answers, in time for one that does not."""
+"""The failure detector suspects: never for a peer that answers, in time for one that does not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Defences against Byzantine devices: forged updates or sample counts. All of them are off by default.
 
-A running mean cannot be made robust: once it is summed up, nobody can tell who is inside. So the robust rules work
+A running mean cannot be made robust: once it is summed up, its single updates are lost. So the robust rules work
 where single contributions are in hand, in a cluster's head; along the chain only lengths and counts are bounded.
 """
 

@@ -60,7 +60,7 @@ class Cut(msgspec.Struct, frozen=True):
 
     @property
     def sides(self) -> str:
-        """Who is on which side, as records tell it: `3 | 4,5`."""
+        """The devices on each side, as records write them: `3 | 4,5`."""
         return " | ".join(",".join(map(str, side)) for side in (self.side, self.other_side))
 
     def separates(self, a: int, b: int) -> bool:

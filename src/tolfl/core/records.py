@@ -64,13 +64,13 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
 
 
 class RoundAdopted(Record, frozen=True, tag="round_adopted", kw_only=True):
-    """A device goes on from a round or roster that another one closed: so each device can tell of the whole run."""
+    """A device goes on from a round or roster that another one closed: so its records cover the whole run."""
 
     parent: str
     included: tuple[int, ...]  #: nobody: only the roster changed
     missing: dict[str, str]
     n_samples: int
-    heads: tuple[int, ...]  #: that the round had, as who is in it tells; the last one closed it
+    heads: tuple[int, ...]  #: of the round, by the devices that are included; the last one closed it
     stall_s: float  #: as this device measured it
     own_loss: float | None  #: of this device's training
     devices: tuple[int, ...]  #: that go on

@@ -227,7 +227,7 @@ class Learner(ABC):
 
 
 class Stages(Learner):
-    """Learners one after the other, each from the state that those before it left; the round alone tells which."""
+    """Learners one after the other, each from the state that those before it left; the round alone determines which."""
 
     def __init__(self, stages: Mapping[str, Learner]) -> None:
         self.stages = dict(stages)

@@ -47,7 +47,7 @@ class AddressBook(dict[int, str]):
         known = self._words.get(device, Word.DISCOVERED)
         if device == self._own or device not in self._known or not is_address(address):
             return False
-        # Two devices may disagree about a third: who came first stands, until the third speaks for itself.
+        # Two devices may disagree about a third: the first report stands, until the third device reports its own.
         if device in self and (word < known or (word == known and word in (Word.OTHERS, Word.CONFIGURED))):
             return False
         self[device], self._words[device] = address, word

@@ -20,13 +20,12 @@ from tolfl.core.spec import Timing
 @dataclass
 class _Watched:
     silent_s: float = 0.0
-    is_fresh: bool = (
-        True  #: an answer came since the last tick: how long ago is not known, so its silence counts from the next
-    )
+    #: an answer came since the last tick: how long ago is not known, so time without an answer counts from the next
+    is_fresh: bool = True
 
 
 class FailureDetector:
-    """Counts the silence of the peers that this device expects answers from."""
+    """Measures how long the peers that this device expects answers from have given none."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -51,7 +50,7 @@ class FailureDetector:
         return self._watched[peer].silent_s if peer in self._watched else 0.0
 
     def tick(self, now_s: float) -> list[int]:
-        """Return the peers whose silence is too long, at every tick until they answer again."""
+        """Return the peers that have given no answer for too long, at every tick until they answer again."""
         passed_s = 0.0 if self._last_s is None else min(now_s - self._last_s, 2 * self._timing.heartbeat_s)
         self._last_s = now_s
         for watched in self._watched.values():

@@ -55,8 +55,8 @@ _POLL_S = 0.05
 _LEAVING_S = 5.0
 #: How long devices wait for each other: on one machine they start as fast as its cores load their libraries.
 _START_S, _START_S_PER_DEVICE = 60.0, 6.0
-#: Silences in a row without any progress after which too few devices are left for ever.
-_WAITED_SILENCES = 10
+#: After so many times `silence_detection_s` without any progress too few devices are left for ever.
+_WAITED_PERIODS = 10
 
 
 @dataclass
@@ -400,7 +400,7 @@ class Launcher:
 
     def _is_below_quorum(self) -> bool:
         """Return whether too few devices are left to train, and nobody will come back."""
-        wait_s = _WAITED_SILENCES * Timing.preset(self.spec.timing).silence_detection_s
+        wait_s = _WAITED_PERIODS * Timing.preset(self.spec.timing).silence_detection_s
         n_running = sum(process.is_running for process in self.processes)
         is_stuck = n_running < max(self.spec.min_devices, self._min_devices) and not self._is_stopping
         return is_stuck and time.monotonic() - self._progressed_s > wait_s
@@ -415,7 +415,7 @@ def _last_line(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Past:
-    """What the folders of the devices tell of a run."""
+    """What the folders of the devices record of a run."""
 
     rounds_done: int = 0
     ended: tuple[int, ...] = ()  #: who has come to an end, with the last model

@@ -51,23 +51,23 @@ from tolfl.net.wire import (
     encode_frame,
 )
 
-#: Who has not said what it wants so long after connecting is sent away.
-GREETING_S = 5.0
-#: Connections that have not said what they want; the oldest goes when one more comes.
+#: A peer that has not sent its hello so long after connecting is disconnected.
+HELLO_S = 5.0
+#: Connections without a hello so far; the oldest goes when one more comes.
 MAX_HALF_OPEN = 256
 #: Frames of one peer within a second; a fleet of fifty on one machine needs a few dozen.
 MAX_FRAMES_PER_S = 2_000
-#: A connection over which nothing was said for so long is closed; the next message opens it again.
+#: A connection without a message for so long is closed; the next message opens it again.
 _IDLE_S = 10.0
-#: Answers are expected of a peer for so many silences after the last message to it.
-_WATCHED_SILENCES = 3
+#: Answers are expected of a peer for so many times `silence_detection_s` after the last message to it.
+_WATCHED_PERIODS = 3
 #: Connections that are opened at the same time: a fleet that starts must not keep itself busy with time-outs.
 _MAX_DIALS = 8
 #: How long a device that dies or leaves waits for its last messages to arrive.
 _FLUSH_S = 2.0
 _SLOWEST_RETRY_S = 1.0
 _SEED_RETRY_S = 0.5
-_ITSELF = "itself"  #: why a device turns itself away
+_ITSELF = "itself"  #: why a device rejects itself
 
 
 class Host(Receiver, Protocol):
@@ -176,7 +176,7 @@ class Links:
         self._dial_if_needed(peer)
 
     def expect(self, peer: int) -> None:
-        """See to it that there is a connection to a peer that answers, or that its silence is noticed."""
+        """Ensure that there is a connection to a peer that answers, or that its missing answers are noticed."""
         self._peer(peer).expected_s = self._loop.time()
         self._host.detector.watch(peer)
         self.connect(peer)
@@ -264,7 +264,7 @@ class Links:
 
     def _is_expected(self, one: _Peer) -> bool:
         """Return whether a peer should answer: there was something to say to it not long ago."""
-        wait_s = _WATCHED_SILENCES * self._host.timing.silence_detection_s
+        wait_s = _WATCHED_PERIODS * self._host.timing.silence_detection_s
         return not one.queue.is_empty or self._loop.time() - one.expected_s <= wait_s
 
     def _needs_dial(self, one: _Peer) -> bool:
@@ -408,7 +408,7 @@ class Links:
         reader, protocol = new_reader()
         transport: asyncio.Transport | None = None
         try:
-            async with asyncio.timeout(GREETING_S):
+            async with asyncio.timeout(HELLO_S):
                 transport, _ = await self._loop.connect_accepted_socket(
                     lambda: protocol, accepted, ssl=self._credentials.server_context
                 )
@@ -459,7 +459,7 @@ class Links:
 
     async def _part(self, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(GREETING_S):
+            async with asyncio.timeout(HELLO_S):
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -469,7 +469,7 @@ class Links:
     def _check_hello(self, hello: Hello, identity: Identity | None, expected: int | None) -> None:
         host = self._host
         if hello.wire != WIRE_VERSION:
-            raise RefusedMessageError("wire version", f"this device speaks version {WIRE_VERSION}, not {hello.wire}")
+            raise RefusedMessageError("wire version", f"this device uses version {WIRE_VERSION}, not {hello.wire}")
         if hello.fleet != host.fleet:
             raise RefusedMessageError("unexpected", "this device belongs to another fleet or run")
         if hello.to not in (host.id, None) or hello.device == host.id:

@@ -353,7 +353,7 @@ class Node:
             self.links.beat()
 
     def _watch_afresh(self) -> None:
-        """Count silence anew for who is alive (again): heartbeats missed before must not end it at once."""
+        """Count missed heartbeats anew for a device that is alive (again): earlier ones must not end it at once."""
         fleet = self.device.fleet
         alive = {member for member in fleet.roster.members if not fleet.has_failed(member)}
         for peer, _ in alive - self._alive:
@@ -580,7 +580,7 @@ class Node:
             return
         is_old = isinstance(message, Report | Mean) and message.version < self.device.version
         if is_old or message.incarnation < self._incarnations.get(peer, 0):
-            self.links.refused["stale"] += 1  # of no use; the protocol tells its sender what is newer
+            self.links.refused["stale"] += 1  # of no use; the protocol sends its sender the newer record
         self._incarnations[peer] = max(self._incarnations.get(peer, 0), message.incarnation)
         self._versions[peer] = message.version
         if isinstance(message, Closed) and kept_in(message.record):
@@ -588,7 +588,7 @@ class Node:
         self._handle(Received(message))
 
     def _with_kept(self, message: Closed) -> AnyMessage:
-        """Fill in what a record keeps of its parent's state; without the parent it is only news of it."""
+        """Fill in what a record keeps of its parent's state; without the parent it only announces the record."""
         own, record = self.device.record, message.record
         sent, had, kept = _arrays(record), _arrays(own), kept_in(record)
         if own.version.history in (record.parent, record.version.history) and kept <= had.keys():

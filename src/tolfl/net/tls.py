@@ -106,7 +106,7 @@ class Credentials:
         )
 
     def learn(self, revocations: bytes) -> frozenset[int] | None:
-        """Take over a list that is newer and signed; return whom it cuts off, or None where it is no news."""
+        """Take over a list that is newer and signed; return whom it cuts off, or None where it is not newer."""
         if self.folder is None or not revocations or revocations == self.revocations:
             return None
         before, found = self._lowest, read_revocations(revocations, self._authority)
@@ -123,11 +123,11 @@ class Credentials:
             changed_ns = (self.folder / REVOCATIONS).stat().st_mtime_ns
             if changed_ns == self._list_read_ns:
                 return None
-            news = self.learn((self.folder / REVOCATIONS).read_bytes())
+            cut_off = self.learn((self.folder / REVOCATIONS).read_bytes())
         except (OSError, EnrolmentError):
             return None  # what is there is no list, or not whole yet: the old one stays
         self._list_read_ns = changed_ns
-        return news
+        return cut_off
 
 
 def _context(folder: Path, purpose: int) -> ssl.SSLContext:

@@ -80,11 +80,11 @@ class Limits:
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """The first frame of each side of a connection between devices."""
 
-    wire: int = 0  #: version of this contract that the sender speaks
+    wire: int = 0  #: version of this contract that the sender uses
     fleet: str = ""  #: name of the fleet: devices of another fleet are refused
-    device: int = 0  #: who speaks
+    device: int = 0  #: the sender
     incarnation: _Count = 0  #: in which incarnation
-    to: int | None = None  #: whom the caller wants to reach: another device refuses; nil: whoever is there
+    to: int | None = None  #: whom the caller wants to reach: another device refuses; nil: any device
     process: _Count = 0  #: a number that the process has drawn: two of them are never one incarnation
     is_inside: bool = False  #: the sender is part of a roster and trains
     addresses: dict[int, str] = {}  #: host:port of the devices that the sender knows of, its own included
@@ -172,7 +172,7 @@ class AlarmStatus(msgspec.Struct, frozen=True):
 
 
 class WatchStatus(msgspec.Struct, frozen=True):
-    """What a device that watches its own source tells of it."""
+    """The status of a device's own source that it watches."""
 
     source: str  #: what is watched
     model: str = ""  #: the first digits of the SHA-256 of the detector in use; empty: there is none yet
@@ -421,7 +421,7 @@ _MESSAGES = msgspec.msgpack.Decoder(Incoming, dec_hook=_revived)
 def frame_length(prefix: bytes) -> int:
     """Return how many bytes the frame behind a prefix has, or refuse it before they come."""
     if prefix == b"PRI ":  # the first bytes of HTTP/2
-        raise RefusedMessageError("wire version", f"this device speaks wire version {WIRE_VERSION}, not gRPC")
+        raise RefusedMessageError("wire version", f"this device uses wire version {WIRE_VERSION}, not gRPC")
     (length,) = LENGTH.unpack(prefix)
     if length > MAX_FRAME_BYTES:
         raise RefusedMessageError("oversize", f"a frame of {length} bytes; at most {MAX_FRAME_BYTES}")

@@ -465,7 +465,7 @@ class Device:
             return
         self._newer[message.sender, type(message)] = message
         # In a failure-free round the record is on its way already; a pull would move the model twice. The record of
-        # another branch is not: whoever closed that branch may have died before telling everybody.
+        # another branch is not: whoever closed that branch may have died before sending it to all.
         fleet = self.fleet
         is_disturbed = not fleet.is_inside or fleet.has_losses or fleet.has_lost_more(message.dead)
         if is_disturbed or message.version.conflicts_with(self.version):
@@ -516,7 +516,7 @@ class Device:
                 self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Closed):
             if self.version.conflicts_with(message.version):
-                # The sender goes on from a lighter branch and has told everybody; it pulls, and tells them again.
+                # The sender goes on from a lighter branch and has sent it to all; it pulls, and sends again.
                 self._send(message.sender, messages.Heartbeat)
         elif isinstance(message, messages.Report | messages.Mean | messages.Offer | messages.Pull):
             self._send_record(message.sender)

@@ -92,7 +92,7 @@ class SetDeadline(msgspec.Struct, frozen=True, gc=False):
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
-    """Write down that this device closed a round. Precedes the messages that tell others."""
+    """Write down that this device closed a round. Precedes the messages to other devices."""
 
     record: ClosedRound
     total: Pending | None  #: what went into the model; None if only the roster changed

@@ -224,7 +224,7 @@ class Membership:
         return incarnation > known and is_possible and not self.has_failed((device, incarnation))
 
     def next_roster(self) -> Roster:
-        """Return the live devices of this roster and those who want in (rule 2)."""
+        """Return the live devices of this roster and those that are joining (rule 2)."""
         live = self.roles.live
         if not self.joiners and len(live) == len(self.roster.incarnations):
             return self.roster
@@ -307,9 +307,9 @@ class Membership:
         return [*heads[max(0, place - 1) : place], *heads[place + 1 : place + 2]]
 
     def heads_to_tell(self) -> list[int]:
-        """Return whom a head tells its version after a death: the first and the last head, and these tell all heads.
+        """Return to whom a head sends its version after a death: to the first and last head, and these to all heads.
 
-        A closer tells the heads in their order, so the first one knows if anybody does; the last one closes next. All
+        A closer sends to the heads in their order, so the first one knows if any does; the last one closes next. All
         heads together send fewer than 4k small messages, and no head is more than two of them away from another.
         """
         heads = self.roles.heads

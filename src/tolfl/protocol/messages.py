@@ -82,7 +82,7 @@ class Pull(Message, frozen=True, gc=False, tag=True):
 
 
 class Join(Message, frozen=True, gc=False, tag=True):
-    """I am outside the roster and want in."""
+    """The sender is outside the roster and asks to be admitted."""
 
 
 class Leave(Message, frozen=True, gc=False, tag=True):

@@ -79,7 +79,7 @@ class RoundState:
     def choose_upstream(self, roles: DeviceRoles, cluster: int) -> None:
         """Use one upstream mean; two are never merged (rule 6).
 
-        One that speaks for everybody who is waited for comes before one that does not, then the one with most included,
+        One that covers every device that is waited for comes before one that does not, then the one with most included,
         then the later one: the mean of a head that has failed, and was perhaps wrong, must not stand in the way.
         """
         waiting = roles.earlier.get(cluster, 0) & ~self.refused_upstream_bits
@@ -115,7 +115,7 @@ class RoundState:
             if is_admitted(mean.total):
                 self.offer_upstream(mean)
             else:
-                # Only for clusters up to its own can a head speak: others' means may still come.
+                # A head covers only clusters up to its own: others' means may still come.
                 self.refused_upstream_bits |= mean.total.included.bits & roles.so_far[cluster_of[sender]]
 
     def has(self, offer: Offer) -> bool:

@@ -227,6 +227,16 @@ def test_a_row_of_no_device_is_one_sentence(nobody: object) -> None:
         FederatedDetector().fit(np.zeros((20, 3)), devices=np.array([7, nobody] * 10, dtype=object))
 
 
+@pytest.mark.parametrize("sites", [[0, 1, 2], [0.0, 1.0, 2.0], [0.5, 1.0, 2.25], [True, False, True], ["a", " b", "c"]])
+def test_a_device_has_one_name_in_a_column_and_in_an_array(sites: list[float] | list[str]) -> None:
+    rows, given = frame().select(["warm", "flow"]), np.array(sites * (N // 3))
+    of_column = FederatedDetector().fit(rows.append_column("site", pa.array(given)), devices="site")
+    of_array = FederatedDetector().fit(rows, devices=given)
+
+    assert of_array.devices_ == of_column.devices_
+    assert of_array.thresholds_ == of_column.thresholds_
+
+
 def test_an_array_for_a_detector_of_a_frame_is_one_sentence(detector: FederatedDetector) -> None:
     numbers = FederatedDetector().fit(frame().select(["serial", "warm", "flow"]))
 

@@ -22,7 +22,7 @@ from tolfl.detect.features import Explanation, Features, top_shares
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
-from tolfl.tables import Roles, Schema
+from tolfl.tables import Roles, Schema, values
 from tolfl.tables.schema import word_column
 
 
@@ -244,13 +244,15 @@ def rows_of_frame(X: object, schema: Schema, devices: Devices) -> tuple[Rows, Na
 
 
 def device_labels(devices: Devices, n_rows: int) -> Names | None:
-    """Return the name of each row's device, as text; None: not given."""
+    """Return the name of each row's device, as that of a frame's column; None: not given."""
     if devices is None:
         return None
     labels = np.asarray(devices)
     if labels.shape != (n_rows,):
         raise DataError(f"devices has shape {labels.shape} for {n_rows} rows; give one device per row")
-    names = labels.astype(str)
-    if labels.dtype.kind in "fO" and (is_missing := np.isin(names, ("None", "nan", "<NA>"))).any():
+    names, is_missing = values.names(labels)
+    if labels.dtype.kind == "O":
+        is_missing |= np.isin(names, ("None", "nan", "<NA>"))
+    if is_missing.any():
         raise DataError(f"devices has no name for row {int(np.argmax(is_missing))}; say whose each row is")
     return names

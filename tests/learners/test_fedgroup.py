@@ -290,7 +290,7 @@ def test_most_of_a_large_fleet_waits_for_a_group_and_then_joins_the_right_one() 
     waiting = [int(d) for d, reason in first.missing.items() if reason == "waits for a group"]
 
     assert len(waiting) == len(first.missing) == 14
-    assert len(first.included) == 6
+    assert first.included == (4, 5, 6, 10, 16, 19)  # of this seed, in every version: stored results go by it
     assert {d % 2 for d in first.included} == {0, 1}
     assert sorted([*first.included, *waiting]) == list(range(20))
     assert first.n_samples == 24

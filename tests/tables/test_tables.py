@@ -202,6 +202,13 @@ def test_parquet_times_of_every_kind(tmp_path: Path, times: object, gap_s: float
     assert raw.times[1] - raw.times[0] == pytest.approx(gap_s)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_of_blanks_alone_are_no_rows(tmp_path: Path, end: str) -> None:
+    raw = read_table(csv(tmp_path / "t.csv", end.join(["a,b", "1,2", "   ", "3, ", " ", ""])))
+
+    assert raw.samples.tolist() == [[1, 2], [3, 0]]
+
+
 def test_any_number_of_words_will_do(tmp_path: Path) -> None:
     text = "a,b\n" + "".join(f"word{number % 60},{number % 7}.5\n" for number in range(200))
     raw = read_table(csv(tmp_path / "t.csv", text))

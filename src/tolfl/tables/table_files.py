@@ -189,6 +189,8 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     for some in itertools.chain(_chained(rest, more), (b"",)):
         is_last, lines = not some, begun + some
         begun = b""
+        if (b" \n" in lines or b" \r\n" in lines) and separator != " " and not is_narrow:
+            lines = re.sub(rb"(?m)^ +(?=\r?$)", b"", lines)  # a line of blanks alone is a blank line
         if not lines:
             continue
         if not lines.isascii():

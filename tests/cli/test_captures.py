@@ -12,7 +12,6 @@ import pytest
 from tests.cli.conftest import Command
 from tests.signals.capture_files import WLAN, A, B, C, D, Frame, beacon, ethernet, ipv4, pcap, read
 from tests.signals.files import sampling_file, sim_file, written
-from tolfl.datasets.catalog import _load_raw
 from tolfl.signals.packets import TCP, UDP
 
 SECOND = 10**9
@@ -22,7 +21,6 @@ FAST = ("--model", "mahalanobis", "--format", "json")
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    _load_raw.cache_clear()
 
 
 def traffic(

@@ -14,7 +14,6 @@ import pytest
 import sigmf
 
 from tests.cli.conftest import Command
-from tolfl.datasets.catalog import _load_raw
 from tolfl.signals.sigmf import open_recording, write_recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +25,6 @@ TINY = ("--set", "comms_ml.windows_per_region=3")
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOLFL_DATA", raising=False)
-    _load_raw.cache_clear()
 
 
 def noise_recording(path: Path, seed: int, n_windows: int = 60, tone_from: int | None = None) -> Path:

@@ -22,8 +22,7 @@ from tolfl.cli.progress import interruptions
 from tolfl.core.errors import TolFLError
 from tolfl.core.records import FailureHappened, how_far
 from tolfl.learners.layouts import layout
-from tolfl.net.client import command as tell
-from tolfl.net.client import credentials_for
+from tolfl.net import client
 from tolfl.net.collect import RoundScorer
 from tolfl.net.launcher import FleetView, Launcher, Process
 from tolfl.net.node_config import ENDED
@@ -72,11 +71,11 @@ def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
     if not sys.stderr.isatty() or Console(stderr=True).is_dumb_terminal:
         lines = EventLines(lambda record: f"{record.time_s:7.1f} s ")
 
-        def tell(view: FleetView) -> None:
+        def print_new(view: FleetView) -> None:
             for record in view.news:
                 lines.tell(record)
 
-        yield tell
+        yield print_new
         return
     clusters = layout(launcher.spec).cluster_of
     news: deque[str] = deque(maxlen=_N_NEWS)
@@ -179,7 +178,7 @@ class FleetControls:
         if not launcher.processes[device].is_running:
             raise TolFLError(f"device {device} is not running")
         request = CommandRequest(token=launcher.token, cut=tuple(others))
-        tell(launcher.address_of(device), request, credentials_for(str(launcher.out)))
+        client.command(launcher.address_of(device), request, client.credentials_for(str(launcher.out)))
         rest = ",".join(str(one.device) for one in launcher.processes if one.device != device)
         line = FailureHappened(time_s=launcher.now_s, round=launcher.view.rounds_done, what=f"{what} {device} | {rest}")
         launcher.note(line)

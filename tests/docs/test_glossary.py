@@ -63,6 +63,13 @@ def test_a_page_says_whom_it_is_for(page: Path) -> None:
         ("non-iid", "reference/data.md"),
         ("certificate rotation", "how-to/run-a-fleet.md"),
         ("revocation", "how-to/run-a-fleet.md"),
+        ("heartbeat", "reference/network.md"),
+        ("threat model", "explanation/threat-model.md"),
+        ("false alarm", "explanation/detector-accuracy.md"),
+        ("failure plan", "reference/run-directory.md"),
+        ("pcap", "reference/captures.md"),
+        ("sigmf", "reference/recordings.md"),
+        ("mqtt", "reference/alarms.md"),
     ],
 )
 def test_a_word_of_the_field_stands_where_a_search_looks_first(word: str, page: str) -> None:

@@ -45,6 +45,13 @@ def lives(out: Path) -> int:
     return sum(isinstance(line, RunStarted) for line in lines_of_devices(out))
 
 
+def test_nobody_else_can_read_the_token_of_the_launcher(tmp_path: Path) -> None:
+    Launcher(RunSpec(data="blobs", devices=2, clusters=1), tmp_path / "run", is_insecure=True)
+
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("node.toml")}
+    assert modes == {0o600}
+
+
 def test_only_the_built_in_autoencoder_gets_its_usual_step_from_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("""
 from tolfl.learners.registry import learner_of

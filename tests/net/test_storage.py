@@ -21,7 +21,7 @@ from tests.net.test_wire import any_message, fleets, plain
 from tests.sim.fleets import params
 from tolfl.core.contribution import GLOBAL
 from tolfl.core.errors import RunDirectoryError
-from tolfl.net.storage import DeviceStorage, encode_round, has_round, read_round, round_path
+from tolfl.net.storage import DeviceStorage, encode_round, has_round, planned_deaths, read_round, round_path
 from tolfl.protocol.events import PeerFailed
 from tolfl.protocol.history import ClosedRound, Roster, Version
 from tolfl.protocol.messages import Closed
@@ -65,6 +65,8 @@ def test_a_life_that_cannot_be_read_is_no_first_life(tmp_path: Path, content: by
     (tmp_path / "life.json").write_bytes(content)
     with pytest.raises(RunDirectoryError, match=r"life\.json cannot be read"):
         DeviceStorage(tmp_path, 3).next_incarnation()
+    with pytest.raises(RunDirectoryError, match=r"life\.json cannot be read"):
+        planned_deaths(tmp_path)  # as `tolfl up --resume` asks
 
 
 def test_a_second_process_in_one_state_folder_is_refused(tmp_path: Path) -> None:

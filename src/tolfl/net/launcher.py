@@ -81,7 +81,7 @@ class Process:
     @property
     def pid(self) -> int | None:
         """The process id, while there is a process."""
-        return self.process.pid if self.process is not None and self.exit_code is None else None
+        return self.process.pid if self.process is not None and self.is_running else None
 
 
 @dataclass
@@ -120,8 +120,7 @@ class Launcher:
             self.directory = RunDirectory.create(out, spec)
         self.processes = [Process(device, out / "devices" / str(device)) for device in range(spec.devices)]
         self.view = FleetView(rounds=learner.rounds, processes=self.processes)
-        self.heads = wiring(spec).heads(range(spec.devices))
-        self.view.heads = tuple(self.heads)
+        self.view.heads = tuple(wiring(spec).heads(range(spec.devices)))
         self._returns = [failure for failure in self.plan.failures if failure.returns_at is not None]
         self._cuts = [(cut.round_index, f"cut {cut.sides}") for cut in self.plan.cuts]
         self._cuts += [(cut.heals_at, f"healed {cut.sides}") for cut in self.plan.cuts if cut.heals_at is not None]
@@ -168,8 +167,7 @@ class Launcher:
             )
             if authority is not None:
                 authority.issue(f"device-{process.device}", process.device)
-            write_file(process.folder, "node.toml", config.to_toml().encode())
-            (process.folder / "node.toml").chmod(0o600)  # the token is in it
+            write_file(process.folder, "node.toml", config.to_toml().encode(), mode=0o600)  # the token is in it
             try:
                 np.save(process.folder / "samples.npy", self.data.slice_of(process.device))
                 (process.folder / "samples.npy").chmod(0o600)

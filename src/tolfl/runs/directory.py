@@ -81,13 +81,13 @@ class RunDirectory:
         write_file(self.path, name, content)
 
 
-def write_file(folder: Path, name: str, content: bytes) -> None:
-    """Write a file below a folder that is there whole or not at all."""
+def write_file(folder: Path, name: str, content: bytes, mode: int = 0o666) -> None:
+    """Write a file below a folder that is there whole or not at all; `mode`: who may read it."""
     target = folder / name
     if target.exists() and not target.is_file():  # a folder, or /dev/null, which a new file would take the place of
         raise RunDirectoryError(target, "is there and is no file; choose another --out")
     try:
-        replace_file(target, content)
+        replace_file(target, content, mode)
     except OSError as error:
         raise _failed(folder, error) from None
 

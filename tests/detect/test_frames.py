@@ -206,7 +206,20 @@ def test_two_classes_train_on_the_typical_one_and_say_so(
     assert "trained on the 50 typical rows of 60" in caplog.text
 
 
-@pytest.mark.parametrize("labels", [(2, 5), ("leak", "burst"), (1.5, 2.5)])
+def test_of_several_classes_those_that_are_typical_by_their_names_train() -> None:
+    rows = np.random.default_rng(0).normal(size=(90, 3))
+    rows[::3] += 50
+    classes = ["scan", "normal", "benign"] * 30
+
+    assert (
+        FederatedDetector().fit(rows, classes).threshold_
+        == FederatedDetector().fit(rows[np.arange(90) % 3 > 0]).threshold_
+    )
+    classes[0] = None  # type: ignore[call-overload]
+    assert FederatedDetector().fit(rows, classes).detector_.trainings[0].n_samples == 48
+
+
+@pytest.mark.parametrize("labels", [(2, 5), ("leak", "burst"), (1.5, 2.5), (0, "leak"), ("normal", "ok")])
 def test_what_y_says_of_nothing_typical_is_not_used_and_the_log_says_so(
     labels: tuple[object, object], caplog: pytest.LogCaptureFixture
 ) -> None:

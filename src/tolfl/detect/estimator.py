@@ -150,8 +150,9 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             An array, or a frame (pandas, polars, Arrow): words, categories, true and false and missing values are
             taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and the log says so.
         y
-            Two classes, 1 and -1 as `predict` gives them, 0 and 1, or words of which one is typical (normal, benign):
-            only the typical rows train. With anything else all rows do, as is scikit-learn's way. The log says which.
+            1 and -1 as `predict` gives them, 0 and 1, true and false, or words of which some are typical (normal,
+            benign): only the typical rows train. With anything else all rows do, as is scikit-learn's way. The log
+            says which.
         devices
             Whose row each is (any names or numbers), or the name of the column that says so.
         """
@@ -161,9 +162,9 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise DataError(f"y has {len(is_typical)} values for {len(rows)} rows; give one for each, or none")
         if is_typical is not None:
             rows, names = rows[is_typical], None if names is None else names[is_typical]
-            _LOG.warning("y has two classes: trained on the %d typical rows of %d", len(rows), len(is_typical))
+            _LOG.warning("by y, trained on the %d typical rows of %d", len(rows), len(is_typical))
         elif y is not None:
-            _LOG.warning("y is not two classes of which one is known to be typical: trained on all %d rows", len(rows))
+            _LOG.warning("y does not say which rows are typical: trained on all %d rows", len(rows))
         self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), self._features), schema=self._schema)
         return self
 
@@ -332,7 +333,7 @@ def load(path: str | Path) -> FederatedDetector:
 
 
 def _typical(y: object) -> NDArray[np.bool_] | None:
-    """Return which rows are typical where y has two classes and one of them is known to be; else None."""
+    """Return which rows are typical where y is flags or words, and says so; else None."""
     if y is None:
         return None
     labels = np.asarray(y)
@@ -340,15 +341,15 @@ def _typical(y: object) -> NDArray[np.bool_] | None:
         labels = labels.astype(np.int64)
     if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuUO":
         return None
-    classes = [str(value) for value in np.unique(labels.astype(str)).tolist()]
-    if len(classes) != 2:
+    texts = labels.astype(str)
+    classes = {str(value) for value in np.unique(texts).tolist()}
+    if classes == {"-1", "1"}:
+        return np.asarray(texts == "1")
+    are_words = not any(name.removeprefix("-").replace(".", "").isdigit() for name in classes)
+    typical = {name for name in classes if is_typical_by_name(name)}
+    if not typical or typical == classes or not (are_words or classes == {"0", "1"}):
         return None
-    if set(classes) == {"-1", "1"}:
-        return np.asarray(labels.astype(str) == "1")
-    typical = [name for name in classes if is_typical_by_name(name)]
-    if len(typical) != 1 or (set(classes) - {"0", "1", "true", "false", "True", "False"} and classes[0].isdigit()):
-        return None
-    return np.asarray(labels.astype(str) == typical[0])
+    return np.isin(texts, list(typical))
 
 
 def _units_of(block: Block, schema: Schema) -> tuple[str, ...] | None:

@@ -173,6 +173,31 @@ def test_the_folder_of_one_device_shows_the_whole_fleet(browser: Browser, opened
     assert "device 1 for 0 in cluster 0" in browser.text("#details")
 
 
+def test_rounds_before_a_device_was_away_are_of_the_same_training(
+    browser: Browser, opened: Opened, tmp_path: Path
+) -> None:
+    def round_(index: int, time_s: float, included: Sequence[int]) -> RoundAdopted:
+        return adopted(closed(time_s, index, included, [0], 1000 * (index + 1)), 1)
+
+    begun = msgspec.structs.replace(started([[0, 1, 2]], device=1), unix_s=0.0)
+    again = msgspec.structs.replace(begun, unix_s=9.0)
+    lines: list[AnyRecord] = [
+        begun,
+        round_(0, 1.0, [0, 1, 2]),
+        round_(1, 2.0, [0, 1, 2]),
+        again,
+        round_(8, 0.5, [0, 1]),
+        round_(9, 1.5, [0, 1]),
+    ]
+    opened(Page([RunReader(write(tmp_path / "state", lines))]))
+    browser.until_loaded()
+
+    assert "0.125 in round 0, 0.125 in round 9" in str(browser.find("#loss").get_attribute("aria-label"))
+    assert "device 1 stopped, and started again later" in browser.text(".log")
+    assert "found dead" in device(browser, 2)
+    assert "training, returned" in device(browser, 1)
+
+
 def test_before_the_first_line_nothing_is_claimed(browser: Browser, opened: Opened, tmp_path: Path) -> None:
     opened(Page([RunReader(write(tmp_path / "run", []))], is_following=True))
     browser.until(lambda: "Waiting for the first message" in browser.text(".headline"), "it waits")

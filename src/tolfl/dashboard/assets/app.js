@@ -13,7 +13,7 @@ const STEPS = { ",": -1, ".": 1 };
 
 const LEGEND = [
   ["in", "in the model"], ["out", "not in it"], ["apart", "in another model"], ["head", "head"], ["dead", "dead"], ["frozen", "frozen"],
-  ["cut", "cut off or silent"], ["back", "returned"], ["up", "report, mean"], ["down", "new model"],
+  ["cut", "cut off or found dead"], ["back", "returned"], ["up", "report, mean"], ["down", "new model"],
 ];
 
 class RunView {

@@ -162,13 +162,21 @@ function count(state, line) {
   state.control.bytes += line.control_bytes;
 }
 
+/** The last round before one whose parent nobody wrote down: a device that was away knows none of that time. */
+function beforeGap(state, line) {
+  const earlier = line.parent ? state.all.filter((one) => one.round < line.round) : [];
+  const last = earlier.reduce((best, one) => (!best || isHeavier(versionOf(one.version), versionOf(best.version)) ? one : best), null);
+  return last ? historyOf(last) : null;
+}
+
 /** The rounds behind the heaviest version are the model's history; all others are branches. */
 function followHeaviest(state) {
   const behind = new Set();
   let place = state.heaviest?.history;
-  while (place && state.parents.has(place) && !behind.has(place)) {
+  while (place && !behind.has(place)) {
+    const line = state.parents.get(place);
     behind.add(place);
-    place = state.parents.get(place).parent;
+    place = state.parents.has(line.parent) ? line.parent : beforeGap(state, line);
   }
   state.rounds = state.all.filter((line) => behind.has(historyOf(line)));
   state.others = state.all.filter((line) => !behind.has(historyOf(line)));

@@ -185,27 +185,32 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     parse_options = {"delimiter": separator, "ignore_empty_lines": not is_narrow}
     if not rest:
         yield pa.table({one: pa.array([], pa.string()) for one in names}), {}
-    begun = b""  #: a row that goes on in the lines to come
-    for some in itertools.chain(_chained(rest, more), (b"",)):
-        is_last, lines = not some, begun + some
-        begun = b""
-        if (b" \n" in lines or b" \r\n" in lines) and separator != " " and not is_narrow:
-            lines = re.sub(rb"(?m)^ +(?=\r?$)", b"", lines)  # a line of blanks alone is a blank line
-        if not lines:
-            continue
-        if not lines.isascii():
-            _decoded(lines, name)
+
+    def parsed(lines: bytes) -> tuple[pa.Table | None, Errors]:
         errors: Errors = {}
 
-        def keep_place(row: pa_csv.InvalidRow, errors: Errors = errors) -> str:
+        def keep_place(row: pa_csv.InvalidRow) -> str:
             errors[row.number - 1] = _ragged(row.actual_columns, row.expected_columns)
             return "skip"
 
         parse = pa_csv.ParseOptions(invalid_row_handler=keep_place, **parse_options)
         try:
-            table = pa_csv.read_csv(pa.BufferReader(lines), read, parse, convert)
+            return pa_csv.read_csv(pa.BufferReader(lines), read, parse, convert), errors
         except pa.ArrowInvalid:
-            table = None
+            return None, errors
+
+    begun = b""  #: a row that goes on in the lines to come
+    for some in itertools.chain(_chained(rest, more), (b"",)):
+        is_last, lines = not some, begun + some
+        begun = b""
+        if not lines:
+            continue
+        if not lines.isascii():
+            _decoded(lines, name)
+        table, errors = parsed(lines)
+        if errors and not is_narrow:  # a line of blanks alone is a blank line
+            lines = re.sub(rb"(?m)^ +(?=\r?$)", b"", lines)
+            table, errors = parsed(lines)
         is_open = b'"' in lines and any(line.count(b'"') % 2 for line in lines.split(b"\n"))
         if table is None or is_open or not _has_all_lines(table.num_rows + len(errors), lines, is_narrow):
             table, errors, begun = _row_by_row(lines, names, separator, is_last)

@@ -16,7 +16,7 @@ import pytest
 
 import tolfl
 from tolfl.experiments.catalogue import stored_reports
-from tolfl.experiments.results import ExperimentReport, filled
+from tolfl.experiments.results import ExperimentReport, fill_page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -95,7 +95,7 @@ def test_tables_of_results_are_those_of_the_stored_rows(page: str) -> None:
     text = (ROOT / page).read_text()
 
     assert "<!-- results:" in text
-    assert filled(text, reports().__getitem__) == text
+    assert fill_page(text, reports().__getitem__) == text
 
 
 def test_results_beside_the_rows_are_those_of_the_rows() -> None:

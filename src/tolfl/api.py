@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import ModelSpec, RunSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.experiments.comparison import Comparison, compared, comparison_sweep, parse_schemes
+from tolfl.experiments.comparison import Comparison, comparison_of, comparison_sweep, parse_schemes
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.training import Model
 from tolfl.sim.simulation import Run, run
@@ -39,13 +39,13 @@ def simulate(
     Parameters
     ----------
     spec
-        Where to start from; `options` (any field of `RunSpec`) override it.
+        The specification; `options` (any field of `RunSpec`) override it.
     data
         The name of a data set, or one array of typical samples per device, shape `(n_samples, ...)` each.
     test
         Samples and labels (1 = anomalous) to score the model on, with arrays as data.
     validation
-        Typical samples that nobody trains on, with arrays as data: to choose between models, where there are several.
+        Held-back typical samples, with arrays as data: to choose between models, where there are several.
     model
         Any `nn.Module`; by default the paper's autoencoder. A dictionary sets its sizes: `{"hidden": [64], "code": 8}`.
     loss
@@ -107,11 +107,11 @@ def compare(  # noqa: PLR0913  (each by its name)
     spec = spec or RunSpec(repetitions=3)  # enough seeds to see a spread
     chosen, slices, module = _requested(spec, data, test, validation, model, loss, options)
     if chosen.on_head_failure:
-        raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
+        raise SpecError("on_head_failure does not apply to comparisons: they show every policy that matters")
     sweep = comparison_sweep(chosen, names, slices, module, None if out is None else Path(out), resume)
     for _ in sweep:
         pass
-    return compared(chosen, sweep)
+    return comparison_of(chosen, sweep)
 
 
 def _requested(
@@ -123,7 +123,7 @@ def _requested(
     loss: Callable[[nn.Module, Tensor], Tensor] | None,
     options: dict[str, object],
 ) -> tuple[RunSpec, FederatedDataset | None, Model | None]:
-    """Return the specification that all arguments add up to, and the data and the model that were handed in.
+    """Return the specification that all arguments lead to, and the data and the model that were given.
 
     An option overrides a field; a dictionary changes only what it names (`train={"lr": 0.01}`).
     """
@@ -146,7 +146,7 @@ def _as_dataset(
     test: tuple[ArrayLike, ArrayLike] | None,
     validation: ArrayLike | None,
 ) -> FederatedDataset | None:
-    """Return data that were handed in; None where a data set is named."""
+    """Return data given as arrays; None where a data set is named."""
     if data is None or isinstance(data, str | FederatedDataset):
         for name, value in (("test", test), ("validation", validation)):
             if value is not None:
@@ -160,7 +160,7 @@ def _as_model(
     loss: Callable[[nn.Module, Tensor], Tensor] | None,
     options: dict[str, object],
 ) -> Model | None:
-    """Return the model that was handed in; what only describes the autoencoder goes into the options."""
+    """Return the model that was given; sizes of the autoencoder go into the options."""
     if _is_module(model):
         from tolfl.learners.torch_module import ModuleModel  # noqa: PLC0415  (torch is an extra)
 
@@ -177,7 +177,7 @@ def _as_model(
 
 
 def _is_module(model: object) -> TypeGuard[nn.Module]:
-    """Return whether it is a PyTorch module; where nobody has imported torch, it is none."""
+    """Return whether it is a PyTorch module; without torch imported, it is none."""
     return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 

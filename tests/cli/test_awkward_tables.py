@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from tests.cli.detectors import Done, run
 from tests.learners.play import play
-from tolfl.cli.detector_commands import _judged_table
+from tolfl.cli.detector_commands import _score_table
 from tolfl.core.errors import DataError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.detect import Detector, FederatedDetector
@@ -222,7 +222,7 @@ def assert_alike(path: Path, encoding: str = "") -> None:
     assert [one["verdict"] for one in found] == verdicts.tolist()
 
     detector = Detector.load("m")
-    judged = _judged_table(detector, path.name, Roles("site", "site"), ("s0",), True, encoding)
+    judged = _score_table(detector, path.name, Roles("site", "site"), ("s0",), True, encoding)
     assert judged.scores.tolist() == [one["score"] for one in found]
     assert judged.is_alarm.tolist() == [one["verdict"] == "alarm" for one in found]
     assert judged.devices is not None
@@ -428,7 +428,9 @@ def test_new_rows_need_no_label_and_may_lack_device_and_time(tmp_path: Path, mon
     known, new = (run("score", "m", name, "--format", "jsonl") for name in ("known", "new"))
     scores = [[json.loads(line)["score"] for line in one.out.splitlines()] for one in (known, new)]
     assert (new.code, scores[1]) == (0, scores[0])
-    assert "no column 'site', which was the device in training: each row goes by the fleet's threshold" in new.err
+    assert (
+        "no column 'site', which was the device in training: each row is compared with the fleet's threshold" in new.err
+    )
     assert "no column 'when', which was the time in training" in new.err
     assert run("score", "m", "new", "--device-column", "site").code == 2
     assert run("evaluate", "m", "new").code == 2

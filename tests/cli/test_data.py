@@ -37,7 +37,7 @@ def test_the_list_says_what_is_here_and_how_to_get_the_rest(tolfl: Command) -> N
     _, as_json, _ = tolfl("data", "list", "--format", "json")
 
     assert code == 0
-    assert "not here: tolfl data get fashion-mnist" in " ".join(out.split())
+    assert "not downloaded: tolfl data get fashion-mnist" in " ".join(out.split())
     where = {row["name"]: row["where"] for row in json.loads(as_json)}
     assert where["comms-ml"] == "generated"
     assert where["cifar-10"] == ""

@@ -21,7 +21,7 @@ FILES = {"server-lost.png", "report.html", "simulated", "fl", "alone", "paper", 
 
 
 def check_output(out: str, folder: Path) -> None:
-    for line in ("FL, training stops", "no detector: thresholds were to come", "3 detectors, one per device"):
+    for line in ("FL, training stops", "no detector: stopped before thresholds", "3 detectors, one per device"):
         assert line in out
     assert "took over: device 1 for 0 in" in " ".join(out.split())
     assert "Now each of the 3 survivors scores rows that nobody has seen" in out
@@ -81,7 +81,7 @@ def test_the_table_of_the_readme_is_that_of_the_demo(tolfl: Command) -> None:
 
 @pytest.mark.parametrize(
     ("program", "why"),
-    [("/nowhere/python", "4 processes cannot be started"), ("/bin/false", "failed: it said nothing")],
+    [("/nowhere/python", "4 processes cannot be started"), ("/bin/false", "failed: its log is empty")],
     ids=["no-process", "dies-at-once"],
 )
 @pytest.mark.slow

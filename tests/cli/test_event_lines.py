@@ -18,7 +18,7 @@ def adopted(round_index: int, included: tuple[int, ...], missing: dict[str, str]
 def printed(records: list[AnyRecord], capsys: pytest.CaptureFixture[str]) -> list[str]:
     lines = EventLines(lambda record: f"{record.time_s:g}", now_s=lambda: 0.0)
     for record in records:
-        lines.tell(record)
+        lines.print_event(record)
     return capsys.readouterr().err.splitlines()
 
 

@@ -57,7 +57,7 @@ def test_a_typical_class_can_be_named() -> None:
     write_lines(Path("words.csv"), lines)
     arguments = ("fit", "words.csv", *ROLES, *PCA, "--label-column", "state")
 
-    assert "say which are typical, as in --typical running" in run(*arguments).err
+    assert "name the typical ones, as in --typical running" in run(*arguments).err
     assert run(*arguments, "--typical", "running").code == 0
 
 

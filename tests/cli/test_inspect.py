@@ -17,7 +17,7 @@ def test_a_detector_says_what_it_is(tmp_path: Path) -> None:
     assert f"{detector.model.name}: 5 features;" in done.out
     assert "temp [C], humidity [%], co2 [ppm], fan, power [kW]" in done.out
     assert "round 1: west lost; last heard of in scaling 0" in done.out
-    assert "lost on the way" in done.out
+    assert "lost during training" in done.out
     assert "of typical rows expected to raise an alarm; at most 1.00% guaranteed, on average" in done.out
 
 

@@ -83,10 +83,10 @@ def test_stored_rows_are_rendered_again_and_fill_pages(quick: Path, tolfl: Comma
     assert "| SBT |" in page.read_text()
     page.write_text("<!-- results: timing 1 -->\n<!-- end -->\n")
     code, _, said = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
-    assert (code, "it asks for results of 'timing'" in said) == (2, True)
+    assert (code, "it names results of 'timing'" in said) == (2, True)
     page.write_text("nothing is asked for\n")
     code, _, said = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
-    assert (code, "it asks for nothing" in said) == (2, True)
+    assert (code, "it has no block" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_block_that_is_not_closed_is_named_and_the_page_stays(
         "reproduce", "render", "--out", str(quick / "runs/quick"), "--page", str(tmp_path / "page.md")
     )
 
-    assert (code, "communication 1 -->: say '<!-- results: NAME PART -->' on a line" in said) == (2, True)
+    assert (code, "communication 1 -->: write '<!-- results: NAME PART -->' on a line" in said) == (2, True)
     assert (tmp_path / "page.md").read_text() == text
 
 

@@ -60,7 +60,7 @@ def test_a_typical_class_is_named_by_a_flag_and_what_is_left_out_is_said_once(to
 
     code, _, err = tolfl(*data)
     assert code == 2
-    assert "has the classes leak, runs; say which are typical, as in --typical runs" in err
+    assert "has the classes leak, runs; name the typical ones, as in --typical runs" in err
     code, _, err = tolfl(*data, "--typical", "runs", "--out", "x")
     assert code == 0
     assert err.count("not learned from: serial") <= 1  # though a table that was just written is read several times
@@ -267,7 +267,7 @@ def test_what_was_handed_in_from_python_must_be_repeated_there(what: str, tolfl:
     code, _, err = tolfl("simulate", "x/spec.toml")
 
     assert code == 2
-    assert f"{what} was handed in from Python; repeat the run there" in err
+    assert f"{what} was given from Python; repeat the run there" in err
 
 
 def test_the_version_is_told(tolfl: Command) -> None:

@@ -151,5 +151,5 @@ def test_nobody_there_is_an_error_of_one_sentence(tolfl: Command) -> None:
 
     assert code == 1
     assert json.loads(out) == [{"address": address, "answers": False}]
-    assert err.startswith(f"tolfl: {address}: nobody answers; is a device running there")
+    assert err.startswith(f"tolfl: {address}: no answer; is a device running there")
     assert err.count("\n") == 1

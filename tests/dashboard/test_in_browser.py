@@ -255,7 +255,7 @@ def test_live_alarms_are_those_of_every_device_with_their_age(browser: Browser, 
     )
     goes_on: dict[str, Any] = {"is_following": True, "goes_on": lambda: True}
     opened(page_of(tmp_path, lost_head(), **goes_on, alarms=lambda: asked))
-    browser.until(lambda: "said" in browser.text("#details"), "the alarms are there")
+    browser.until(lambda: "sent" in browser.text("#details"), "the alarms are there")
 
     assert browser.text(".headline").startswith("alarm on device 1; ")
     shown = browser.text("#details")

@@ -138,7 +138,7 @@ def test_fewer_rows_than_a_detector_takes_are_one_sentence(tmp_path: Path) -> No
     [
         ({"columns": ["wram"]}, "no column 'wram'.* did you mean 'warm'"),
         ({"columns": ["flow", "mode"]}, "no column 'mode', which the fleet has"),
-        ({"columns": ["flow", "flow"]}, "learn.columns: a name stands there twice"),
+        ({"columns": ["flow", "flow"]}, "learn.columns: a name occurs twice"),
         ({"columns": "flow"}, "learn.columns: 'flow'; give a list of names"),
         ({"names": ["mill", "klin"]}, "no rows of 'klin', which learn.names has; there are rows of kiln, mill"),
         ({"names": ["mill"]}, "1 names for 2 devices; give one each"),

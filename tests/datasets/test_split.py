@@ -268,7 +268,7 @@ def test_classes_are_typical_by_choice_or_by_name() -> None:
     with pytest.raises(SpecError, match="has no such class; it has Blackhole, Flooding, Normal"):
         choose(raw, DatasetSpec(typical=("normal",)))
     assert choose(raw_data({"leak": 5, "OK": 3}), DatasetSpec()) == (("OK",), ("leak",))
-    with pytest.raises(SpecError, match="has the classes u, v; say which are typical, as in --typical v"):
+    with pytest.raises(SpecError, match="has the classes u, v; name the typical ones, as in --typical v"):
         choose(raw_data({"u": 2, "v": 3}), DatasetSpec())
     with pytest.raises(SpecError, match="has 10 choices, from 0"):
         choose(msgspec_free(raw_data(dict.fromkeys("0123456789", 2)), name="mnist"), DatasetSpec(declared=10))

@@ -202,7 +202,7 @@ def test_scaling_in_rounds_is_that_of_merged_moments(sizes: list[int], kind: str
         ({"contamination": 0.1}, "a detector has no setting 'contamination'"),
         ({"fail": "server@1"}, "a detector has no setting 'fail'"),
         ({"model": "forest"}, "unknown model 'forest'; choose one of: cells"),
-        ({"model": "auto"}, "model 'auto' is gone"),
+        ({"model": "auto"}, "model 'auto' is not supported"),
         ({"held_back": "much"}, "Expected `float`, got `str`"),
         ({"held_back": 0.9}, "held_back 0.9; use a share"),
         ({"model": "pca", "n_components": 9}, "n_components 9 for 6 features"),

@@ -147,7 +147,7 @@ def test_training_goes_on_with_cells_and_only_with_those() -> None:
 
     assert [training.n_samples for training in more.detector_.trainings] == [240, 480]
     assert roc_auc_score(IS_ANOMALOUS, more.anomaly_score(TEST)) > 0.99
-    with pytest.raises(SpecError, match="pca does not go on from where it is; fit anew"):
+    with pytest.raises(SpecError, match="pca cannot be updated; fit again"):
         pca.fit_more(X, devices=DEVICES)
     assert pca.detector_ is before
 

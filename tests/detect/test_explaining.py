@@ -76,7 +76,7 @@ CELLS = fit_detector(
 def test_what_cells_expect_is_never_impossible() -> None:
     rng = np.random.default_rng(3)
     rows = moved_bytes(300, 77) * rng.choice([-20.0, 0.0, 1.0, 50.0, 1e6], (300, 3))
-    expected, gains = CELLS.taken_apart(rows)
+    expected, gains = CELLS.attributions(rows)
 
     scaling = CELLS.model.scaling  # type: ignore[union-attr]
     assert (expected >= scaling.low).all()
@@ -93,7 +93,7 @@ def test_a_column_that_is_moved_by_eight_deviations_comes_first() -> None:
     moved = rows[1000:].copy()
     moved[np.arange(200), columns] += 8 * rows.std(axis=0)[columns]
 
-    found = detector.taken_apart(moved)[1].argmax(axis=1)
+    found = detector.attributions(moved)[1].argmax(axis=1)
     assert (found == columns).mean() > 0.9
 
 

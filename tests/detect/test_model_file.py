@@ -110,7 +110,7 @@ def test_files_that_are_no_detectors_are_named(tmp_path: Path) -> None:
     [
         (b'{"format":3}', "has format 3, .* update tolfl"),
         (b'{"format":1}', r"was saved by an older tolfl \(format 1\); fit it again"),
-        (b'{"format":2}', "does not hold a detector that makes sense"),
+        (b'{"format":2}', "does not hold a valid detector"),
     ],
     ids=["later", "earlier", "without-sense"],
 )

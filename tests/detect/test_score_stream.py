@@ -28,7 +28,9 @@ def test_devices_of_training_are_taken_where_a_table_has_their_column() -> None:
     assert rows[0].devices[:4].tolist() == ["s0", "s1", "s2", "s0"]
     assert not any("'site'" in note for note in with_devices.notes)
     assert fleet_only[0].devices is None
-    lost = "there is no column 'site', which was the device in training: each row goes by the fleet's threshold"
+    lost = (
+        "there is no column 'site', which was the device in training: each row is compared with the fleet's threshold"
+    )
     assert lost in without.notes
 
 

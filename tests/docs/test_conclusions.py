@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tolfl.experiments.beyond import with_every_policy
-from tolfl.experiments.result_rows import Method, Row, Units, by_split, where
+from tolfl.experiments.result_rows import Method, Row, Units, by_split, rows_where
 from tolfl.experiments.results import read_results
 from tolfl.experiments.significance import Interval, differences, interval
 
@@ -38,12 +38,12 @@ def mean(units: Units) -> float:
 
 
 def beyond(question: str, value: object, ours: Method, theirs: Method = FREEZE) -> Interval:
-    own = where(with_every_policy(where(rows("beyond"), question=question)), varied=str(value))
+    own = rows_where(with_every_policy(rows_where(rows("beyond"), question=question)), varied=str(value))
     return interval(differences(by_split(own, ours), by_split(own, theirs)))
 
 
 def round_s(scheme: str, k: int, uplink: str) -> float:
-    clocks = where(rows("timing"), kind="time", scheme=scheme, k=k, uplink=uplink)
+    clocks = rows_where(rows("timing"), kind="time", scheme=scheme, k=k, uplink=uplink)
     times = min(clocks, key=lambda row: float(row["seconds_per_sample"]))["times_s"]
     return float(times[-1] - times[0]) / (len(times) - 1)
 
@@ -85,11 +85,11 @@ def sentences() -> Iterator[str]:
     together = [beyond("dirichlet", value, ALL_ALONE, ALONE).mean for value in ("iid", 10, 1, 0.2, 0.05, "classes")]
     assert sorted(together) == pytest.approx(together, abs=5e-4)
     yield f"({together[0]:.3f} with data dealt out at random, {together[-1]:.3f} with one class each)"
-    each = [row["auroc"] for row in where(rows("beyond"), question="rotation", scheme="tol-fl", policy="elect")]
+    each = [row["auroc"] for row in rows_where(rows("beyond"), question="rotation", scheme="tol-fl", policy="elect")]
     yield f"{min(each):.2f} to {max(each):.2f} for `elect`"
     rivals = {
         policy: [
-            mean(by_split(where(rows("beyond"), question="rehome"), Method(name, policy, "auroc_all_models")))
+            mean(by_split(rows_where(rows("beyond"), question="rehome"), Method(name, policy, "auroc_all_models")))
             for name in ("fedgroup", "ifca", "fesem")
         ]
         for policy in ("strict", "rehome")
@@ -134,7 +134,7 @@ def sentences_of_reproduction() -> Iterator[str]:
             ("client", "", Method("tol-fl")),
             ("server", "strict", ELECT),
         )
-        for of in [where(rows(scenario), scenario=scenario)]
+        for of in [rows_where(rows(scenario), scenario=scenario)]
         for data in SETS[2:]
         for name in clustered
     ]
@@ -143,7 +143,9 @@ def sentences_of_reproduction() -> Iterator[str]:
     means = {
         (row["scenario"], row["scheme"], row["data"], score): mean(
             by_split(
-                where(ours, scenario=row["scenario"]), Method(row["scheme"], row["policy"], score), data=row["data"]
+                rows_where(ours, scenario=row["scenario"]),
+                Method(row["scheme"], row["policy"], score),
+                data=row["data"],
             )
         )
         for row in ours
@@ -168,7 +170,7 @@ def test_conclusions_have_the_numbers_of_the_rows(name: str, expected: Callable[
 def test_election_is_nowhere_settled_to_be_behind_stopping_and_never_worse_than_drop_on_comms_ml() -> None:
     values = {(row["question"], row["varied"], row["data"]) for row in rows("beyond") if row["scheme"] == "tol-fl"}
     for question, value, data in values:
-        own = where(with_every_policy(where(rows("beyond"), question=question)), varied=value)
+        own = rows_where(with_every_policy(rows_where(rows("beyond"), question=question)), varied=value)
         elect, drop, freeze = (by_split(own, method) for method in (ELECT, DROP, FREEZE))
         if elect and freeze and len(elect) > 1:
             assert interval(differences(elect, freeze)).side() >= 0, (question, value)

@@ -14,7 +14,7 @@ from tolfl.core.spec import BlobsSpec, ModelSpec, RunSpec
 from tolfl.experiments.comparison import (
     COMPARED_POLICIES,
     Comparison,
-    compared,
+    comparison_of,
     comparison_sweep,
     over_seeds,
     parse_schemes,
@@ -48,7 +48,7 @@ def labels(found: list[Job]) -> list[str]:
 def finished(spec: RunSpec, schemes: tuple[str, ...], out: Path | None = None, resume: bool = False) -> Comparison:
     sweep = comparison_sweep(spec, schemes, out=out, resume=resume)
     list(sweep)
-    return compared(spec, sweep)
+    return comparison_of(spec, sweep)
 
 
 def computed_rounds(spec: RunSpec, schemes: tuple[str, ...]) -> dict[str, int]:
@@ -92,7 +92,7 @@ def test_rows_that_share_their_beginning_equal_runs_of_their_own(fail: str) -> N
     sweep = comparison_sweep(spec, ("tol-fl", "sbt", "fl", "batch", "ifca", "fedgroup", "fesem"))
     list(sweep)
 
-    for job, row in zip(sweep.jobs, compared(spec, sweep).rows, strict=False):
+    for job, row in zip(sweep.jobs, comparison_of(spec, sweep).rows, strict=False):
         summaries = [one.summary for one in run(job.spec)]
         for score in ("auroc", "auroc_all_models"):
             assert row[score]["values"] == [summary[score] for summary in summaries]
@@ -129,7 +129,7 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, stops_af
             break
     resumed = comparison_sweep(spec, schemes, out=tmp_path / "broken", resume=True)
     n_computed = stops_after + 1 + len(list(resumed))
-    compared(spec, resumed)
+    comparison_of(spec, resumed)
 
     files = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.json*")}
     for name in files:
@@ -171,7 +171,7 @@ def of_summaries(aurocs: dict[str, list[float | None]]) -> Comparison:
             Repetition(one, job.key, None if auroc is None else {**summary, "auroc": auroc})
             for one, auroc in zip(repetitions_of(job.spec), aurocs[job.label], strict=True)
         ]
-    return compared(spec, sweep)
+    return comparison_of(spec, sweep)
 
 
 def test_differences_to_the_first_row_of_tol_fl_are_taken_seed_by_seed() -> None:
@@ -236,7 +236,7 @@ def test_arrays_and_modules_of_ones_own_are_compared() -> None:
     assert again["ifca (strict)"]["auroc"] == found["ifca (strict)"]["auroc"]
     with pytest.raises(KeyError, match=r"no row 'ifca'; there are tol-fl \(elect\)"):
         again["ifca"]
-    with pytest.raises(SpecError, match="not for comparisons"):
+    with pytest.raises(SpecError, match="does not apply to comparisons"):
         tolfl.compare("fl", on_head_failure="freeze")
     with pytest.raises(SpecError, match="validation goes with arrays"):
         tolfl.compare("fl", validation=arrays[0])
@@ -246,7 +246,7 @@ def test_without_a_test_set_there_is_a_comparison_without_scores(tmp_path: Path)
     spec = changed(repetitions=1)
     sweep = comparison_sweep(spec, ("tol-fl", "ifca"), some_data([4] * 6), ModuleModel(Mean(3)))
     list(sweep)
-    found = compared(spec, sweep)
+    found = comparison_of(spec, sweep)
     found.plot().savefig(tmp_path / "x.png")
 
     assert [row["auroc"]["mean"] for row in found.rows] == [None, None]

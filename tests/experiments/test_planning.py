@@ -33,7 +33,7 @@ from tolfl.experiments.planning import (
     source_of,
     usual_clusters,
 )
-from tolfl.experiments.result_rows import where
+from tolfl.experiments.result_rows import rows_where
 from tolfl.experiments.sweep import Sweep
 from tolfl.sim.simulation import run
 
@@ -47,7 +47,7 @@ def plan_of_paper(rates: FailureRates, clusters: tuple[int, ...] = (1, 3, 5, 10)
 
 
 def row_of(plan: LayoutPlan, clusters: int, policy: str) -> dict[str, Any]:
-    (found,) = where(plan.rows, clusters=clusters, policy=policy)
+    (found,) = rows_where(plan.rows, clusters=clusters, policy=policy)
     return dict(found)
 
 
@@ -149,7 +149,7 @@ def test_the_papers_comms_ml_with_its_odds_and_with_one_device_of_ten() -> None:
     blind = plan_of_paper(FailureRates(is_one_of_n=True))
     assert row_of(blind, 1, "isolate")["expected_auroc"] == pytest.approx(0.9 * 0.79 + 0.1 * 0.64)
     assert row_of(blind, 3, "drop")["expected_auroc"] == pytest.approx(0.7 * 0.78 + 0.3 * 0.75)
-    assert [row["expected_auroc"] for row in where(blind.rows, policy="elect")] == pytest.approx([0.78] * 4)
+    assert [row["expected_auroc"] for row in rows_where(blind.rows, policy="elect")] == pytest.approx([0.78] * 4)
     assert blind.not_measured == [{"clusters": 1, "policy": "freeze"}]
     assert "not shown, because nobody has measured them: fl (freeze), k = 1" in blind.notes
     assert any("with elect, a lost head costs what a lost client costs" in note for note in blind.notes)
@@ -223,7 +223,7 @@ def test_pilot_runs_give_what_whole_runs_of_every_layout_give() -> None:
     sweep = Sweep(pilot_jobs(SMALL, layouts))
     list(sweep)
     aurocs = pilot_rows(sweep)
-    together = statistics.fmean(row["auroc_all_models"] for row in where(aurocs, policy="isolate"))
+    together = statistics.fmean(row["auroc_all_models"] for row in rows_where(aurocs, policy="isolate"))
     notes = make_plan(SMALL, FailureRates(), aurocs, (1, 2, 4), [12] * 4, 6).notes
 
     assert any(note.endswith(f"sample by sample, are worth {together:.3f}") for note in notes)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.experiments.test_sweep import SPEC, changed, jobs, without_clock
 from tolfl.core.errors import SpecError
-from tolfl.experiments.ray_cluster import check_executor, compute_group, compute_on_ray, take_in
+from tolfl.experiments.ray_cluster import add_results, check_executor, compute_group, compute_on_ray
 from tolfl.experiments.sweep import Job, Sweep, groups
 
 # Ray leaves sockets and files to its own processes; what its modules warn about on import is not ours either.
@@ -84,7 +84,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster: None) -> None:
 def test_a_worker_that_sends_nothing_is_named() -> None:
     sweep = Sweep(jobs())
     with pytest.raises(SpecError, match="a worker sent no result"):
-        take_in(sweep, groups(jobs())[0], {})
+        add_results(sweep, groups(jobs())[0], {})
 
 
 def test_what_a_worker_sends_has_no_models() -> None:
@@ -93,5 +93,5 @@ def test_what_a_worker_sends_has_no_models() -> None:
 
 
 def test_other_places_are_refused() -> None:
-    with pytest.raises(SpecError, match="say local, ray"):
+    with pytest.raises(SpecError, match="use local, ray"):
         check_executor("moon")

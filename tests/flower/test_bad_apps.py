@@ -340,7 +340,7 @@ def test_a_folder_without_an_app_says_so(tolfl: Command, tmp_path: Path) -> None
     ("flag", "sentence"),
     [
         ("--learn detector", "--flower and --learn: name one of them"),
-        ("--rounds 5", '--rounds: a Flower app says how many; use --run-config, as in "num-server-rounds=8"'),
+        ("--rounds 5", '--rounds: a Flower app sets them; use --run-config, as in "num-server-rounds=8"'),
         ("--data blobs", "--data: a Flower app brings its own data; leave it out"),
     ],
 )

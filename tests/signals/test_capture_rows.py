@@ -255,7 +255,7 @@ def test_rows_per_channel_need_frames_that_say_theirs(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(pcap([Frame(management(8))] * 3, link=WLAN))
 
-    with pytest.raises(DataFileError, match=r"no frame says its channel; capture with radiotap .*, or leave --per out"):
+    with pytest.raises(DataFileError, match=r"no frame has its channel; capture with radiotap .*, or leave --per out"):
         list(window_rows([path], per="channel"))
 
 

@@ -95,7 +95,7 @@ def test_offsets_count_from_the_centre_that_is_asked_for(tmp_path: Path) -> None
 def test_the_rate_is_in_the_name_or_said(tmp_path: Path) -> None:
     assert tuned(Path("x_868.3M_1000k.cu8"), Tuning(250e3)) == (1e6, 868.3e6)
     assert tuned(Path("gfile018.cu8"), Tuning(hertz("250k"))) == (250e3, 0.0)
-    with pytest.raises(DataError, match="say so with --rate 250k"):
+    with pytest.raises(DataError, match="give one with --rate 250k"):
         tuned(Path("gfile018.cu8"), Tuning())
     with pytest.raises(SpecError, match="is no frequency"):
         hertz("fast")

@@ -41,7 +41,7 @@ def sentence_about(path: Path, *roles: str) -> str:
         (",a\n0,1\n", "column 1 has no name"),
         ("1,2\n3,4\n", "the first line ('1,2') has numbers where names of columns are needed"),
         ("a,b\n1,1\n2,2\n3,abc\n4,4\n", "data row 3: 'abc' is text, but column 'b' holds numbers"),
-        ("a,b\n1,1\na,b\n2,2\n", "data row 2: the header stands here again"),
+        ("a,b\n1,1\na,b\n2,2\n", "data row 2: the header is repeated here"),
         ('a,b\nx,1\n"y,2\nz,3\n"w",4\n', "quotation mark"),
         (
             'a,b\n1,x\n2,"y\n3,z\n',

@@ -1,6 +1,6 @@
 """The `tolfl` command; the only place that prints and draws progress bars.
 
-Every command exits with 0 when it did what was asked, 1 when it failed, 2 when it was asked the wrong way or
+Every command exits with 0 on success, 1 when it failed, 2 when its arguments are wrong or it was
 given data that it cannot use. Results go to standard output, everything else to standard error.
 """
 

@@ -1,4 +1,4 @@
-"""`tolfl data`: what there is, what is in it, how to get or make it."""
+"""`tolfl data`: list, describe, download and generate data sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tolfl.signals.comms_ml_generator import TrafficPart
     from tolfl.signals.published_configs import SimConfig
 
-app = typer.Typer(help="Data sets: list, describe, get, generate, look at.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: list, describe, download, generate, draw.", no_args_is_help=True)
 
 _LONGEST_RECORDING_S = 60.0  #: 5 GB
 _PICTURES = (".png", ".svg", ".pdf")
@@ -35,7 +35,7 @@ Name = Annotated[str, typer.Argument(help="A data set's name, or a path to a tab
 
 @app.command("list")
 def list_(data_dir: flags.DataDir = None, format: flags.HowShown = "table") -> None:
-    """List the data sets by name, and say which of them are on this machine.
+    """List the data sets by name, and whether each is on this machine.
 
     Example: tolfl data list
 
@@ -44,12 +44,14 @@ def list_(data_dir: flags.DataDir = None, format: flags.HowShown = "table") -> N
     from tolfl.datasets import DATASETS
 
     found = [{"name": name, "what": what, "where": _where(name, data_dir or "")} for name, what in DATASETS.items()]
-    rows = ((one["name"], one["what"], one["where"] or f"not here: tolfl data get {one['name']}") for one in found)
+    rows = (
+        (one["name"], one["what"], one["where"] or f"not downloaded: tolfl data get {one['name']}") for one in found
+    )
     show(found, format, [table_of(["name", "what", "where"], rows)])
 
 
 def _where(name: str, data_dir: str) -> str:
-    """Return the folder of a public data set, `generated` for ours, nothing where it is not on this machine."""
+    """Return the folder of a public data set, `generated` for ours, empty where it is not on this machine."""
     from tolfl.core.errors import MissingDataError
     from tolfl.datasets.public_sets import PUBLIC_SETS, find
 
@@ -150,7 +152,7 @@ def get(
 ) -> None:
     """Download a data set from where its publisher keeps it, into --data-dir or the user's cache.
 
-    Every file's checksum is compared; of a download that is interrupted nothing is left.
+    Every file's checksum is compared; an interrupted download leaves nothing behind.
 
     Example: tolfl data get fashion-mnist
     """
@@ -245,7 +247,7 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
 
 def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
-    """Return the traffic behind a data set; it takes seconds, so only if somebody asks."""
+    """Return the traffic behind a data set; it takes seconds, so only on request."""
     from tolfl.signals.comms_ml_generator import comms_ml, traffic_parts
 
     settings = spec.comms_ml

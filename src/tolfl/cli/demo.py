@@ -1,4 +1,4 @@
-"""`tolfl demo`: ten real devices learn a detector, their server is killed, the rest goes on and raises alarms."""
+"""`tolfl demo`: ten real devices train a detector, their server is killed, the survivors finish it and raise alarms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tolfl.cli.flags import free_bytes
-from tolfl.cli.output import notify, number, save_figure, say, table_of
+from tolfl.cli.output import notify, number, print_lines, save_figure, table_of
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tolfl.net.launcher import Launcher
     from tolfl.runs.run_folder import RunFolder
 
-#: When the server dies: half of the rounds of a detector are done, its cells are being divided, thresholds are to come.
+#: The round in which the server is killed: half of a detector's, before its cells and thresholds are final.
 _DETECTOR_HALF = 11
 _REAL, _SIMULATED = "real", "simulated"  #: folders of the run by processes, and of its simulated counterpart
 #: Rows put in at the end, for each device that is left.
@@ -59,7 +59,7 @@ def demo(
     base = RunSpec(data=data, devices=devices, clusters=min(3, devices), seed=seed, learn={"what": "detector"})
     chosen = msgspec.structs.replace(base, fail=f"server@{_DETECTOR_HALF}", on_head_failure="elect")
     how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
-    say(
+    print_lines(
         f"{devices} devices learn one anomaly detector together, each from its own rows of {data} (seed {seed}), {how}."
         f" After {_DETECTOR_HALF} rounds the server, device 0, is killed."
     )
@@ -70,7 +70,7 @@ def demo(
         _simulate(what, spec, folder / name, samples)
     runs = {_TAKEN_OVER + " (real processes)": read_run(folder / _REAL)} if told == _REAL else {}
     runs |= {what: read_run(folder / name) for name, (what, _) in specs.items() if name != _SIMULATED or name == told}
-    say("")
+    print_lines("")
     _show_table(runs)
     is_kept = _show_what_happened(folder, told)
     _show_alarms(folder / told, samples)
@@ -80,7 +80,7 @@ def demo(
 
 
 def _folder(out: Path | None) -> Path:
-    """Return a folder that nothing is in yet."""
+    """Return an empty folder."""
     if out is not None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise RunDirectoryError(out, "is not empty; choose another --out")
@@ -99,7 +99,7 @@ _TAKEN_OVER = "Tol-FL, a member takes over"
 
 
 def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> bool:
-    """Learn the detector by real processes; False where this machine does not let us."""
+    """Train the detector with real processes; False where this machine does not allow them."""
     try:
         run_network(spec, folder / _REAL, samples)
     except NoNetworkError as error:
@@ -112,7 +112,7 @@ def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> boo
 
 
 def _alternatives(base: RunSpec, rounds: int) -> dict[str, tuple[str, RunSpec]]:
-    """Return what else could be done with these devices and rows, by folder."""
+    """Return the alternatives with the same devices and rows, by folder."""
 
     def but(spec: RunSpec = base, **changes: Any) -> RunSpec:
         return msgspec.structs.replace(spec, **changes)
@@ -137,7 +137,7 @@ def _simulate(what: str, spec: RunSpec, folder: Path, samples: FederatedDataset)
 
 
 class NoNetworkError(TolFLError, OSError):
-    """A real network cannot run on this machine, or did not survive on it."""
+    """A real network cannot run on this machine, or failed on it."""
 
 
 def run_network(spec: RunSpec, out: Path, data: FederatedDataset) -> None:
@@ -163,7 +163,7 @@ def run_network(spec: RunSpec, out: Path, data: FederatedDataset) -> None:
 
 
 def check_memory(n_devices: int, free: int | None) -> None:
-    """Find out before ten processes have found out that memory is short; `free`: None where nobody knows."""
+    """Raise an error if memory is too short for the processes; `free`: None where it is not known."""
     from tolfl.cli.doctor import DEVICE_BYTES
 
     needed = n_devices * DEVICE_BYTES
@@ -173,13 +173,13 @@ def check_memory(n_devices: int, free: int | None) -> None:
 
 
 def _check_nobody_else_died(launcher: Launcher) -> None:
-    """Refuse to go on after another failure than the one that was planned."""
+    """Raise an error after any other failure than the planned one."""
     planned = {failure.device for failure in launcher.plan.failures}
     for process in launcher.processes:
         code = process.exit_code
         if code and (code > 0 or process.device not in planned):
             log = process.folder / "log.txt"
-            # A thread that a limit forbids, or memory that is not there, ends a process in many ways.
+            # A limit on threads, or too little memory, ends a process in many ways.
             how = f"was killed by signal {-code}" if code < 0 else f"failed: {_last_line(log)}"
             raise NoNetworkError(f"device {process.device} {how}; see {log}, ulimit -u and free")
 
@@ -187,7 +187,7 @@ def _check_nobody_else_died(launcher: Launcher) -> None:
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     said = [line.removeprefix("tolfl: ") for line in lines if line.strip()]
-    return said[-1] if said else "it said nothing"
+    return said[-1] if said else "its log is empty"
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ def _show_table(runs: Mapping[str, RunFolder]) -> None:
         n_models = len(run.summary["auroc_per_model"])
         kind = "detector" if run.spec.learn else "model"
         left = f"one {kind}" if n_models == 1 else f"{n_models} {kind}s, one per device"
-        left = left if n_models else "no detector: thresholds were to come"
+        left = left if n_models else "no detector: stopped before thresholds"
         rows.append((what, number(run.auroc), "" if run.spec.devices == 1 else _last_round(run), left))
-    say(table_of(["", "AUROC", "devices in the last round", "what is left"], rows))
+    print_lines(table_of(["", "AUROC", "devices in the last round", "what is left"], rows))
 
 
 def _last_round(run: RunFolder) -> str:
@@ -216,36 +216,36 @@ def _last_round(run: RunFolder) -> str:
 
 
 def _show_what_happened(folder: Path, told: str) -> bool:
-    """Say what the kill cost, and whether real and simulated detectors are the same file; False: they should be."""
+    """Print the cost of the kill; return False if real and simulated detectors should be equal and are not."""
     from tolfl.runs.descriptions import sentence
     from tolfl.runs.failure_history import FailureHistory
     from tolfl.runs.run_folder import read_run
 
     run = read_run(folder / told)
     history = FailureHistory.of(run.records)
-    say("")
-    say(" ".join(sentence(one, history.stages) for one in history.incidents))
+    print_lines("")
+    print_lines(" ".join(sentence(one, history.stages) for one in history.incidents))
     if told == _SIMULATED:
         return True
     if detector_bytes(folder / told) == detector_bytes(folder / _SIMULATED):
-        say("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
+        print_lines("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
         return True
-    say("The detector differs from the one that the simulator predicted.")
+    print_lines("The detector differs from the one that the simulator predicted.")
     real, simulated = (
         [(line.round, line.included) for line in _rounds(one)] for one in (run, read_run(folder / _SIMULATED))
     )
     if real != simulated:
-        say("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
+        print_lines("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
     return real != simulated
 
 
 def detector_bytes(folder: Path) -> set[bytes]:
-    """Return the detector of a run directory, as it and each of its devices has it: one, if all agree."""
+    """Return the detectors of a run directory and of its devices: one, if all are equal."""
     return {path.read_bytes() for path in [folder / "detector.tolfl", *folder.glob("devices/*/detector.tolfl")]}
 
 
 def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
-    """Let each survivor score rows that nobody has seen, with its own file; say how many raise an alarm, and why."""
+    """Score new rows with each survivor's own file; print how many raise an alarm, and why."""
     import numpy as np
 
     from tolfl.detect.detector import Detector
@@ -272,13 +272,13 @@ def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
         n_found += len(found)
         if len(found):
             alarms.append(f"  device {device}: {_alarm(detector, found[0])}")
-    say("")
-    say(
+    print_lines("")
+    print_lines(
         f"Now each of the {len(survivors)} survivors scores rows that nobody has seen, with the detector that it has. "
         f"Of {len(usual)} usual rows {n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of "
         f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:"
     )
-    say("\n".join(alarms[:_ALARMS_SHOWN]))
+    print_lines("\n".join(alarms[:_ALARMS_SHOWN]))
 
 
 def _alarm(detector: Detector, row: Samples) -> str:
@@ -291,7 +291,7 @@ def _alarm(detector: Detector, row: Samples) -> str:
 
 
 def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
-    """Write the figure and the report, and say where everything is and what to do next."""
+    """Write the figure and the report, and print all paths and the next commands."""
     from tolfl.cli.run_commands import write_report
     from tolfl.runs.run_figures import has_curves, plot_curves
     from tolfl.runs.run_folder import read_run
@@ -304,7 +304,7 @@ def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
     drawn.suptitle(f"The server is lost half way: {ends}", fontsize=10)
     save_figure(drawn, figure)
     write_report(report_context(read_run(folder / told)), page, "html")
-    say(
+    print_lines(
         f"""
 figure:    {figure}
 report:    {page}  (open it in a browser)

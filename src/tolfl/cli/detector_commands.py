@@ -39,7 +39,7 @@ FillMissing = Annotated[
 
 # -- fit --------------------------------------------------------------------------------------------------------
 
-#: Flags that say which data, and those that are fields of a detector's specification.
+#: Flags of the data, and those that are fields of a detector's specification.
 _DATA = (
     "data_dir partition device_column label_column typical time_column columns ignore encoding window_s step_s per "
     "rate centre without_bursts devices fail seed"
@@ -58,10 +58,10 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ],
     fill_missing: FillMissing = False,
     continue_from: Annotated[
-        Path | None, typer.Option("--continue", help="A detector of cells to go on from, with new typical rows.")
+        Path | None, typer.Option("--continue", help="A detector of cells to update with new typical rows.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file for the detector. (default: DATA.tolfl)")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     track: flags.Track = None,
     track_to: flags.TrackTo = None,
     format: flags.HowShown = "table",
@@ -214,7 +214,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on reading a capture that grows; without a file: standard input."),
+        typer.Option("--follow", "-f", help="Keep reading a capture that grows; without a file: standard input."),
     ] = False,
     interface: flags.Interface = None,
     raw: flags.Raw = "",
@@ -235,7 +235,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     encoding: flags.Encoding = None,
     format: Annotated[Literal["table", "csv", "jsonl", "json"], typer.Option(help="How to show the scores.")] = "table",
 ) -> None:
-    """Score rows: how anomalous, how likely that is for a typical row, the verdict, and which features make an alarm.
+    """Score rows: the anomaly score, its p-value, the verdict, and the features behind an alarm.
 
     Columns are matched by name, and read as in training; others are not used. A row that cannot be scored gets a
     sentence on standard error, all others are scored, and the exit code is 1.
@@ -250,7 +250,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     """
     piped = "-" if data is None and follow and interface is None else data
     source = flags.source_of(
-        piped, interface, "say what to score: a file, - (or --follow) for standard input, or --interface"
+        piped, interface, "name what to score: a file, - (or --follow) for standard input, or --interface"
     )
     from tolfl.detect.detector import Detector
     from tolfl.detect.score_stream import ScoreRequest, score_stream
@@ -288,10 +288,10 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     source: Annotated[
         str | None, typer.Argument(help="A capture, a table, or - for standard input (pcap, pcapng, JSON lines, CSV).")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading a capture file that grows.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep reading a capture file that grows.")] = False,
     interface: flags.Interface = None,
     raw: flags.Raw = "",
-    state: Annotated[Path, typer.Option(help="The folder of the queue: what was not sent is sent after a restart.")] = (
+    state: Annotated[Path, typer.Option(help="The folder of the queue: unsent alarms are sent after a restart.")] = (
         Path("tolfl-watch")
     ),
     json: Annotated[
@@ -307,11 +307,11 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     time_column: flags.TimeColumn = None,
     metrics: Annotated[str, typer.Option(help="host:port for Prometheus: tolfl_watch_*. (default: none)")] = "",
 ) -> None:
-    """Watch a source with a detector, and send alarms: a group of windows opens, goes on, closes.
+    """Watch a source with a detector, and send alarms: a group of windows opens, is updated, closes.
 
     A group opens when a window reaches twice its limit, or 2 of 3 windows reach it, and closes after 10 windows below
-    half of it. Alarms lie in a queue on disk until every place has taken them: a kill loses none. What fails is said on
-    standard error, and tried again; watching goes on.
+    half of it. Alarms are in a queue on disk until every sink has received them: a kill loses none. Failures are
+    printed on standard error and retried; watching continues.
 
     Example: tolfl watch model november.csv --device-column building --json alarms.jsonl
 
@@ -321,7 +321,7 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: rtl_sdr -f 433.92M -s 250k - | tolfl watch model - --raw cu8
     """
-    where = flags.source_of(source, interface, "say what to watch: a file, - for standard input, or --interface")
+    where = flags.source_of(source, interface, "name what to watch: a file, - for standard input, or --interface")
     from tolfl.net.addresses import split_address
     from tolfl.tables import Roles
     from tolfl.watch.sinks import sinks_of
@@ -338,7 +338,7 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         where, state, sinks, device, follow=follow, roles=Roles(device_column or "", "", time_column or ""), raw=raw
     )
     ended = threading.Event()
-    saying = threading.Thread(target=_say_troubles, args=(watcher, ended), daemon=True)
+    saying = threading.Thread(target=_print_problems, args=(watcher, ended), daemon=True)
     with on_sigterm(KeyboardInterrupt):
         try:
             watcher.load(model)
@@ -351,26 +351,26 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if watcher.closed_output is not None:
         raise watcher.closed_output
     if watcher.n_known:
-        notify(f"{watcher.n_known} window(s) had been watched before; --state with another folder begins anew")
+        notify(f"{watcher.n_known} window(s) had been watched before; --state with another folder starts over")
     n_waiting = sum(watcher.queue.n_waiting().values())
     rest = f"; {n_waiting} event(s) wait in {state} for the next start" if n_waiting else ""
     notify(f"{watcher.n_rows} window(s), {watcher.n_alarms} above the limit, {watcher.n_events} event(s){rest}")
 
 
-def _say_troubles(watcher: Watcher, ended: threading.Event) -> None:
-    """Say each new trouble once, and when it is over."""
+def _print_problems(watcher: Watcher, ended: threading.Event) -> None:
+    """Print each new problem once, and its end."""
     said = ""
     while not ended.wait(_SAID_EVERY_S):
         if watcher.trouble != said:
             said = watcher.trouble
-            notify(said or "alarms get through again")
+            notify(said or "alarms are delivered again")
 
 
 # -- inspect ----------------------------------------------------------------------------------------------------
 
 
 def inspect(model: Model, format: flags.HowShown = "table") -> None:
-    """Show what a saved detector is: features, model and why, thresholds, devices, failures on the way.
+    """Show a saved detector: features, model and why, thresholds, devices, failures during training.
 
     Example: tolfl inspect model
 
@@ -383,7 +383,7 @@ def inspect(model: Model, format: flags.HowShown = "table") -> None:
 
 
 def description_of(detector: Detector) -> dict[str, Any]:
-    """Return what a detector says of itself, as plain values."""
+    """Return the description of a detector, as plain values."""
     thresholds: dict[str, Any] = msgspec.to_builtins(detector.thresholds)
     own = [one["own"] for one in thresholds["devices"].values() if one["own"] is not None]
     for limit, found in zip([thresholds["fleet"], *own], _limits(detector), strict=True):
@@ -430,12 +430,12 @@ def lines_of_description(found: Mapping[str, Any], is_complete: bool = False) ->
     yield table_of(["device", "rows trained", "held back", "rounds", "threshold", ""], rows)
     yield _promise(found["thresholds"])
     if is_complete and len(found["trainings"]) > 1:
-        yield f"trained {len(found['trainings'])} times, each time on from the last"
+        yield f"trained {len(found['trainings'])} times, each an update of the last"
 
 
 def _device_row(found: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
     name, limit, shown = device["name"], found["thresholds"]["devices"].get(device["name"]), "-"
-    note = "" if device["is_survivor"] else "lost on the way"
+    note = "" if device["is_survivor"] else "lost during training"
     if limit is not None:
         shown = f"{(limit['own'] or found['thresholds']['fleet'])['value']:.4g}"
         note = limit["own"]["promise"] if limit["own"] else "the fleet's: too few held-back rows for its own"
@@ -496,17 +496,17 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if data == "-" or is_path(data) or Path(data).exists():
         roles = Roles(device_column or "", label_column or "", time_column or "")
         check_roles(data, Roles(label=label_column or "truth"))
-        judged = _judged_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")
+        labelled = _score_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")
     else:
-        judged = _judged_set(detector, data, data_dir, settings)
-    found = evaluation_of(judged)
+        labelled = _score_test_rows(detector, data, data_dir, settings)
+    found = evaluation_of(labelled)
     result = {"model": str(model), "data": data, **msgspec.to_builtins(found)}
     if out is not None:
-        _draw(judged, detector.thresholds.threshold, result, out)
+        _draw(labelled, detector.thresholds.threshold, result, out)
     show(result, format, _lines_of_evaluation(found, out))
 
 
-def _judged_table(
+def _score_table(
     detector: Detector, data: str, roles: Roles, typical: tuple[str, ...], fill_missing: bool, encoding: str
 ) -> LabelledScores:
     """Score a table block by block; scores and truth are kept, rows are not."""
@@ -548,7 +548,7 @@ def _judged_table(
     )
 
 
-def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
+def _score_test_rows(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
     """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
     from tolfl.datasets.catalog import unscaled
     from tolfl.detect.quality import LabelledScores
@@ -561,14 +561,14 @@ def _judged_set(detector: Detector, name: str, data_dir: str | None, settings: l
     return LabelledScores(scores, scores > detector.thresholds.threshold, found.is_anomalous)
 
 
-def _draw(judged: LabelledScores, threshold: float, result: dict[str, Any], out: Path) -> None:
+def _draw(labelled: LabelledScores, threshold: float, result: dict[str, Any], out: Path) -> None:
     from tolfl.detect.quality import plot_histogram, plot_roc, plot_timeline
     from tolfl.runs.directory import write_file
 
     write_file(out, "evaluation.json", indented_json(result))
-    save_figure(plot_roc(judged), out / "roc.png")
-    save_figure(plot_histogram(judged, threshold), out / "histogram.png")
-    save_figure(plot_timeline(judged, threshold), out / "timeline.png")
+    save_figure(plot_roc(labelled), out / "roc.png")
+    save_figure(plot_histogram(labelled, threshold), out / "histogram.png")
+    save_figure(plot_timeline(labelled, threshold), out / "timeline.png")
 
 
 def _lines_of_evaluation(found: Evaluation, out: Path | None) -> Iterator[Line]:
@@ -654,7 +654,7 @@ def export(
 def _compared(
     detector: Detector, content: bytes, path: Path, label_column: str, typical: tuple[str, ...], fill_missing: bool
 ) -> dict[str, Any]:
-    """Return how far graph and detector agree on the rows of a table."""
+    """Return the differences between graph and detector on the rows of a table."""
     import numpy as np
 
     from tolfl.core.metrics import auroc

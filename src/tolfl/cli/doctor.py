@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a result."""
 
     OK = "ok"
-    NOTE = "note"  #: something that only some people need is not there
-    WARNING = "warning"  #: it works, and may not for long, or not for everything
-    PROBLEM = "problem"  #: something that was asked about does not work
+    NOTE = "note"  #: something optional is missing
+    WARNING = "warning"  #: it works, with a limit or an expiry
+    PROBLEM = "problem"  #: something that was checked does not work
 
 
 class CheckResult(NamedTuple):
@@ -75,9 +75,9 @@ def doctor(
     out: Annotated[Path, typer.Option(help="Where runs are going to be written.")] = Path("runs"),
     format: flags.HowShown = "table",
 ) -> None:
-    """Check versions, ports, certificates, clock, limits and data; say what is wrong and what to do.
+    """Check versions, ports, certificates, clock, limits and data; print each problem with its fix.
 
-    A note is about something that only some people need. With a problem the exit code is 1. Nothing is changed.
+    A note is about something optional. With a problem the exit code is 1. Nothing is changed.
 
     Example: tolfl doctor
 
@@ -122,7 +122,7 @@ def _lines_of(areas: dict[str, list[CheckResult]]) -> Iterator[Line]:
 
 
 def check_versions() -> Checks:
-    """Look at what is installed."""
+    """Check the installed packages."""
     from tolfl.kernel import KernelError, chosen_kernel
 
     yield CheckResult("python", OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
@@ -149,7 +149,7 @@ def check_versions() -> Checks:
 
 
 def unmet(extra: str) -> list[str]:
-    """Return what is wrong with the packages of an extra; of none: with those that everybody needs."""
+    """Return what is wrong with the packages of an extra; without one: with those that are always needed."""
     from packaging.requirements import Requirement
 
     wrong = []
@@ -171,10 +171,10 @@ def unmet(extra: str) -> list[str]:
 
 
 def check_ports() -> Checks:
-    """Look whether devices on this machine could listen at all."""
+    """Check whether devices on this machine can listen."""
     if problem := why_not_bound("127.0.0.1:0"):
         found = f"no port of 127.0.0.1 can be opened ({problem.strerror})"
-        yield CheckResult("loopback", PROBLEM, found, "see what forbids it: a sandbox or a firewall")
+        yield CheckResult("loopback", PROBLEM, found, "check what forbids it: a sandbox or a firewall")
         return
     yield CheckResult("loopback", OK, "ports of 127.0.0.1 can be opened")
     port = _DASHBOARD.partition(":")[2]
@@ -185,7 +185,7 @@ def check_ports() -> Checks:
 
 
 def why_not_bound(address: str) -> OSError | None:
-    """Return why nobody can listen at an address at the moment; None: one can."""
+    """Return why an address cannot be listened on at the moment; None: it can."""
     from tolfl.net.addresses import split_address
 
     try:
@@ -202,7 +202,7 @@ def why_not_bound(address: str) -> OSError | None:
 
 
 def check_device(path: Path) -> Iterator[tuple[str, CheckResult]]:
-    """Look at a device's configuration and all that it names; yield areas and results."""
+    """Check a device's configuration and all files that it names; yield areas and results."""
     from tolfl.net.node_config import NodeConfig
     from tolfl.net.prepare import credentials_of
 
@@ -220,7 +220,7 @@ def check_device(path: Path) -> Iterator[tuple[str, CheckResult]]:
     try:
         credentials = credentials_of(config)
     except TolFLError as error:
-        if not config.credentials:  # else it is said of the certificate
+        if not config.credentials:  # else the check of the certificate reports it
             yield "device", CheckResult("credentials", PROBLEM, str(error))
     for result in check_certificate(Path(config.credentials), config.device) if config.credentials else ():
         yield "certificates", result
@@ -252,10 +252,10 @@ def _listening(name: str, address: str, credentials: Credentials | None) -> Chec
     if problem is None:
         return CheckResult(name, OK, f"{address} is free")
     if problem.errno != errno.EADDRINUSE:
-        found = f"nobody can listen at {address} ({problem.strerror})"
+        found = f"cannot listen on {address} ({problem.strerror})"
         return CheckResult(name, PROBLEM, found, "use an address of this machine, or 0.0.0.0")
     if name == "listen" and _answers(address, credentials):
-        return CheckResult(name, OK, f"a device of the fleet answers at {address}: it runs already")
+        return CheckResult(name, OK, f"a device of the fleet answers at {address}: it is running already")
     todo = "end the program that uses it, or choose another port"
     return CheckResult(name, PROBLEM, f"{address} is taken", todo)
 
@@ -264,10 +264,10 @@ def _peer(name: str, address: str, credentials: Credentials | None) -> CheckResu
     from tolfl.net.addresses import is_listening
 
     if not is_listening(address):
-        todo = "start it, or look at the network between; a run begins without it after a while"
-        return CheckResult(name, WARNING, f"nobody listens at {address}", todo)
+        todo = "start it, or check the network between; a run begins without it after a while"
+        return CheckResult(name, WARNING, f"no process listens on {address}", todo)
     if credentials is not None and not _answers(address, credentials):
-        todo = "see that both have certificates of one fleet that are valid, and what its own doctor says"
+        todo = "check that both have valid certificates of one fleet, and run doctor there"
         return CheckResult(name, PROBLEM, f"{address} is open, but no device of this fleet answers", todo)
     return CheckResult(name, OK, f"{address} answers")
 
@@ -282,7 +282,7 @@ def _answers(address: str, credentials: Credentials | None) -> bool:
 
 
 def check_certificate(folder: Path, device: int | None = None, now: datetime | None = None) -> Checks:
-    """Look at the key and certificate of a device or an operator; `device`: whose they should be."""
+    """Check the key and certificate of a device or an operator; `device`: whose they should be."""
     from tolfl.net.enrolment import AUTHORITY, CERTIFICATE, read_certificate
     from tolfl.net.tls import Credentials
 
@@ -302,7 +302,7 @@ def check_certificate(folder: Path, device: int | None = None, now: datetime | N
     if shown.is_revoked(identity):
         yield CheckResult(name, PROBLEM, f"{who} was revoked", "enrol the device anew, under another name")
     elif now < begins:
-        found = f"{who}: good from {begins:%Y-%m-%d %H:%M} UTC on, and here it is {now:%Y-%m-%d %H:%M} UTC"
+        found = f"{who}: valid from {begins:%Y-%m-%d %H:%M} UTC on, this clock shows {now:%Y-%m-%d %H:%M} UTC"
         yield CheckResult(name, PROBLEM, found, "set the clock of this machine")
     else:
         yield _until(name, who, certificate.not_valid_after_utc, f"run: tolfl enroll renew {name}", now)
@@ -311,7 +311,7 @@ def check_certificate(folder: Path, device: int | None = None, now: datetime | N
 
 
 def check_fleet(folder: Path, now: datetime | None = None) -> Checks:
-    """Look at the folder of a fleet's authority, and at every certificate that it handed out."""
+    """Check the folder of a fleet's authority, and every certificate that it issued."""
     from tolfl.net.enrolment import AUTHORITY, Authority, read_certificate
 
     now = now or datetime.now(UTC)
@@ -328,7 +328,7 @@ def check_fleet(folder: Path, now: datetime | None = None) -> Checks:
             yield CheckResult(name, OK, "revoked")
         elif authority.folder_of(name).is_dir():
             yield from check_certificate(authority.folder_of(name), entry.device, now)
-        else:  # moved to its device: the register still knows until when it is good
+        else:  # moved to its device: the register still has its expiry
             ends = datetime.fromisoformat(entry.expires).replace(tzinfo=UTC)
             yield _until(name, "moved to its device", ends, f"run: tolfl enroll renew {name}", now)
 
@@ -346,19 +346,19 @@ def _until(name: str, who: str, ends: datetime, todo: str, now: datetime) -> Che
 
 
 def check_clock() -> Checks:
-    """Check the clock: certificates have dates. Where the kernel cannot say whether it is kept right, say nothing."""
+    """Check the clock: certificates have dates. Return nothing where the kernel has no status of it."""
     yield CheckResult("time", OK, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
     state = -1 if adjtimex is None else adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))  # all zero: it only reads
     if state == _UNSYNCHRONISED:
         todo = "switch on NTP (timedatectl set-ntp true) on machines that use certificates"
-        yield CheckResult("NTP", NOTE, "nobody keeps the clock right, says the kernel", todo)
+        yield CheckResult("NTP", NOTE, "the clock is not synchronised, by the kernel's status", todo)
     elif state >= 0:
-        yield CheckResult("NTP", OK, "the clock is kept right, says the kernel")
+        yield CheckResult("NTP", OK, "the clock is synchronised, by the kernel's status")
 
 
 def check_limits(out: Path) -> Checks:
-    """Look at what the machine gives, and whether the folders that are written to can be."""
+    """Check the machine's limits, and whether the folders of results can be written."""
     from tolfl.datasets.public_sets import cache_dir
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -381,7 +381,7 @@ def check_limits(out: Path) -> Checks:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that programs can still get, also inside a container; None: the system does not say."""
+    """Return the bytes of available memory, also inside a container; None: not known."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -391,13 +391,13 @@ def free_memory() -> int | None:
         group = Path("/sys/fs/cgroup")
         most = int((group / "memory.max").read_text(encoding="ascii"))
         used = int((group / "memory.current").read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no group of its own, or one without a limit ("max")
+    except (OSError, ValueError):  # no control group of its own, or one without a limit ("max")
         return free
     return min(free, max(0, most - used))
 
 
 def _folder(name: str, folder: Path, todo: str, bad: Level = PROBLEM) -> CheckResult:
-    """Try to write where a command would, below the first folder that is there; nothing stays."""
+    """Try to write where a command would, below the first existing folder; nothing is left behind."""
     try:
         free = flags.free_bytes(folder)
     except RunDirectoryError as error:
@@ -409,7 +409,7 @@ def _folder(name: str, folder: Path, todo: str, bad: Level = PROBLEM) -> CheckRe
 
 
 def check_data(data_dir: str) -> Checks:
-    """Look for every data set that `tolfl data list` names."""
+    """Check for every data set that `tolfl data list` names."""
     from tolfl.datasets import DATASETS
     from tolfl.datasets.public_sets import PUBLIC_SETS, find
 

@@ -1,4 +1,4 @@
-"""From the words that were typed to an exit code: what is wrong is one sentence, never a traceback."""
+"""From the arguments to an exit code: an error is one sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from tolfl.cli.output import notify
 from tolfl.core.errors import sentence_and_status
 
-#: typer has click inside, under a name that changed with its releases: its own exceptions know their family.
+#: typer bundles click, under a name that changed with its releases: the base class of its own exceptions is safe.
 _ClickException = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 _COMPLETING = "_TOLFL_COMPLETE"  #: set by the scripts of `tolfl --show-completion`
 _STOPPED, _PIPE_CLOSED = 130, 141  #: as shells report SIGINT and SIGPIPE
@@ -24,15 +24,15 @@ _PLAINER = {"±": "+-", "\N{MULTIPLICATION SIGN}": "x", "…": "...", "\N{EN DAS
 
 def run(app: typer.Typer) -> int:
     """Run the command line and return its exit code."""
-    _never_fail_to_print()
+    _make_printing_safe()
     try:
         code = _invoke(app)
-        sys.stdout.flush()  # here, where a closed pipe is still an answer and not an accident
+        sys.stdout.flush()  # here, where a closed pipe can still be handled
     except KeyboardInterrupt:
-        _say("stopped")
+        _print_error("stopped")
         return _STOPPED
     except BrokenPipeError:
-        # Whoever read our output has had enough; a second error on closing it would help nobody.
+        # The reader of our output has closed it; a second error on closing would be noise.
         with suppress(OSError, ValueError, AttributeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
@@ -44,7 +44,7 @@ def run(app: typer.Typer) -> int:
         told = sentence_and_status(error)
         if told is None:
             raise
-        _say(told[0])
+        _print_error(told[0])
         return told[1]
     return code
 
@@ -66,29 +66,29 @@ def _invoke(app: typer.Typer) -> int:
     except Exception as error:
         if not isinstance(error, _ClickException):
             raise
-        return _asked_the_wrong_way(error)
+        return _print_usage_error(error)
     return 0
 
 
-def _asked_the_wrong_way(error: Exception) -> int:
-    """Say what cannot be understood, and who can help."""
+def _print_usage_error(error: Exception) -> int:
+    """Print the usage error and where the help is; return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":  # its help has been shown
         return 2
     message = str(getattr(error, "format_message", error.__str__)()).strip()
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tolfl"
     sentence = f"{message[:1].lower()}{message[1:]}".replace("Value error, ", "").rstrip(".")
-    _say(f"{sentence}{' ' if sentence.endswith('?') else '; '}see {path} --help")
+    _print_error(f"{sentence}{' ' if sentence.endswith('?') else '; '}see {path} --help")
     return 2
 
 
-def _say(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     with suppress(BrokenPipeError):
         notify(sentence)
 
 
-def _never_fail_to_print() -> None:
-    """Let terminals that know few characters show others as well as they can; what is closed swallows all."""
+def _make_printing_safe() -> None:
+    """Make printing safe: unencodable characters are replaced, closed streams discard their text."""
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  (until the end)
     sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115

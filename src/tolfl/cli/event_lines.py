@@ -1,4 +1,4 @@
-"""One line for each event of a run that matters, where nothing can be drawn: a log, a pipe, a plain terminal."""
+"""One line for each important event of a run, where nothing can be drawn: a log, a pipe, a plain terminal."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ class EventLines:
     ) -> None:
         self._prefix, self._is_verbose, self._now_s = prefix, is_verbose, now_s
         self._stages: tuple[tuple[str, int], ...] = ()
-        self._told_s: float | None = None  #: when a round was last told of
-        self._gone: dict[int, int] = {}  #: whose failure was told, and its round
+        self._printed_s: float | None = None  #: when a round was last printed
+        self._gone: dict[int, int] = {}  #: devices whose failure was printed, and its round
         self._inside: set[int] = set()  #: whose samples are in the newest round
         self._newest = -1  #: round
         self._newest_s = now_s()  #: when the last round was closed
 
     @property
-    def quiet_s(self) -> float:
-        """How long ago the last round was closed; since the start, if there was none."""
+    def idle_s(self) -> float:
+        """Seconds since the last round was closed; since the start, if there was none."""
         return self._now_s() - self._newest_s
 
-    def tell(self, record: AnyRecord) -> None:
-        """Print a record, if it matters now."""
+    def print_event(self, record: AnyRecord) -> None:
+        """Print a record, if it is important now."""
         words = describe(record, self._stages) if tone(record) in {"good", "bad"} else ""
         match record:
             case RunStarted():
                 self._stages = record.stages
             case FailureHappened() if record.device is not None:
                 if record.by is not None and record.device in self._gone:
-                    return  # several devices find out
+                    return  # several devices detect it
                 self._gone[record.device] = record.round or 0
             case Joined() if record.device is not None:
                 self._gone.pop(record.device, None)
@@ -73,7 +73,7 @@ class EventLines:
             typer.echo(f"{self._prefix(record)} {words}", err=True)
 
     def _absences(self, record: RoundClosed | RoundAdopted) -> str:
-        """Say who is missing since this round: this device may know of a failure, or that one left, from it alone."""
+        """Return which devices are missing since this round: it may be the only sign that one failed or left."""
         now = record.round or 0
         if now < self._newest or not record.included:
             return ""  # of a device whose file is read later than those of others; or the roster alone has changed
@@ -90,10 +90,10 @@ class EventLines:
         return "; ".join(told)
 
     def _progress(self, record: RoundClosed | RoundAdopted) -> str:
-        is_due = self._told_s is None or self._now_s() - self._told_s >= EVERY_S
+        is_due = self._printed_s is None or self._now_s() - self._printed_s >= EVERY_S
         if not (is_due or self._is_verbose):
             return ""
-        self._told_s = self._now_s()
+        self._printed_s = self._now_s()
         loss = record.loss if isinstance(record, RoundClosed) else record.own_loss
         n_rounds = sum(rounds for _, rounds in self._stages)
         far = how_far(self._stages, 1 + (record.round or 0), n_rounds) if n_rounds else f"round {record.round}"

@@ -66,14 +66,14 @@ def compare(
         return
     spec = asked.spec().check()
     if spec.on_head_failure:
-        raise SpecError("on_head_failure is not for comparisons: they show every policy that matters")
+        raise SpecError("on_head_failure does not apply to comparisons: they show every policy that matters")
     _compare(spec, parse_schemes("all" if schemes is None else schemes), out, False, format)
 
 
 def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: bool, shown: Format) -> None:
     from tolfl.cli.progress import follow
     from tolfl.datasets import check_name
-    from tolfl.experiments.comparison import compared, comparison_sweep, scheme_jobs
+    from tolfl.experiments.comparison import comparison_of, comparison_sweep, scheme_jobs
     from tolfl.learners.layouts import check_scheme
 
     check_name(spec)
@@ -82,7 +82,7 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
     with run_directory(out, "compare", spec.data) as folder:
         sweep = comparison_sweep(spec, schemes, out=folder, resume=resume)
         follow(sweep, command=f"tolfl compare --out {folder} --resume")
-        result = compared(spec, sweep)
+        result = comparison_of(spec, sweep)
     save_figure(result.plot(), folder / "comparison.png", is_all=False)
     where = f"folder: {folder}  (comparison.png, comparison.json, one run directory per row)"
     show(result, shown, lines_of_tables([result.table], where))
@@ -110,19 +110,21 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = None,
     odds: Annotated[
         str | None,
-        typer.Option(help="Odds that nobody, one client, one head fails, the same for every k: 0.90,0.08,0.02."),
+        typer.Option(help="Probabilities that none, one client, one head fails, the same for every k: 0.90,0.08,0.02."),
     ] = None,
-    one_of_n: Annotated[bool, typer.Option("--one-of-n", help="Exactly one device fails, any of them alike.")] = False,
+    one_of_n: Annotated[
+        bool, typer.Option("--one-of-n", help="Exactly one device fails, each with the same probability.")
+    ] = False,
     fail_odds: Annotated[
-        float | None, typer.Option(help="Odds that a device fails during the training. (default: 0.01)")
+        float | None, typer.Option(help="Probability that a device fails during the training. (default: 0.01)")
     ] = None,
     head_fail_odds: Annotated[float | None, typer.Option(help="The same of a head. (default: --fail-odds)")] = None,
     mtbf_h: Annotated[float | None, typer.Option("--mtbf", help="Mean hours between failures of a device.")] = None,
     head_mtbf_h: Annotated[float | None, typer.Option("--head-mtbf", help="The same of a head.")] = None,
     auroc_from: Annotated[
-        str | None, typer.Option(help="paper: the AUROCs that it prints. (default: a pilot run on --data)")
+        str | None, typer.Option(help="paper: its published AUROCs. (default: a pilot run on --data)")
     ] = None,
-    pilot_rounds: Annotated[int, typer.Option(help="Rounds of the pilot run; somebody fails at half time.")] = 40,
+    pilot_rounds: Annotated[int, typer.Option(help="Rounds of the pilot run; a device fails at half time.")] = 40,
     sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
     n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
@@ -150,7 +152,7 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         if value is not None and not 1 <= value <= _MOST:
             raise SpecError(f"{name} {value}; use {'at least 1' if value < 1 else f'at most {_MOST:,}'}")
     if auroc_from not in (None, "paper"):
-        raise SpecError(f"--auroc-from {auroc_from}: say paper, or leave it out for a pilot run on --data")
+        raise SpecError(f"--auroc-from {auroc_from}: use paper, or leave it out for a pilot run on --data")
     if out is not None:
         free_bytes(out)
     made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
@@ -168,7 +170,7 @@ def _planned(
     n_features: int | None,
     deadline_s: float | None,
 ) -> LayoutPlan:
-    """Rehearse, showing how far it is, or take the paper's AUROCs; then weigh the layouts."""
+    """Do the pilot run, with a progress bar, or take the paper's AUROCs; then plan the layouts."""
     from tolfl.cli.progress import follow
     from tolfl.datasets import check_name
     from tolfl.experiments.planning import layouts_of, make_plan, paper_rows, pilot_jobs, pilot_rows
@@ -205,7 +207,7 @@ def _failures(
         if head is not None and device is None:
             raise SpecError(f"--head-{flag} goes with --{flag}; give both")
     if sum([odds is not None, one_of_n, fail_odds[0] is not None, mtbf_h[0] is not None]) > 1:
-        raise SpecError("--odds, --one-of-n, --fail-odds and --mtbf are four ways to say the same; give one of them")
+        raise SpecError("--odds, --one-of-n, --fail-odds and --mtbf are four ways to give the same; use one of them")
     if odds is not None:
         values = _numbers("odds", odds)
         if len(values) != 3:
@@ -255,7 +257,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     ] = "all",
     data_dir: flags.DataDir = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Everything tiny: to see that it works, not to learn from.")
+        bool, typer.Option("--quick", help="Everything tiny: a test that it works, without meaningful results.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -265,7 +267,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         Path, typer.Option(help="Where finished runs are kept, by the hash of their specification.")
     ] = Path("runs/cells"),
     resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Go on with what is in --cache; --no-resume wants it empty.")
+        bool,
+        typer.Option("--resume/--no-resume", help="Continue with the runs in --cache; --no-resume needs it empty."),
     ] = True,
     on: Annotated[
         str, typer.Option(help="Where runs are computed: local, ray (this machine) or ray:ADDRESS.")
@@ -353,12 +356,12 @@ def _render(folder: Path, pages: list[Path]) -> None:
 
 
 def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
-    from tolfl.experiments.results import filled
+    from tolfl.experiments.results import fill_page
     from tolfl.runs.directory import write_file
 
     def report(name: str) -> ExperimentReport:
         if name not in reports:
-            raise SpecError(f"--page {page}: it asks for results of {name!r}; there are those of {', '.join(reports)}")
+            raise SpecError(f"--page {page}: it names results of {name!r}; there are those of {', '.join(reports)}")
         return reports[name]
 
     try:
@@ -366,5 +369,5 @@ def _fill(page: Path, reports: dict[str, ExperimentReport]) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"--page {page}: cannot be read ({error})") from None
     if "<!-- results:" not in text:
-        raise SpecError(f"--page {page}: it asks for nothing; a block begins with '<!-- results: NAME PART -->'")
-    write_file(page.parent, page.name, filled(text, report).encode())
+        raise SpecError(f"--page {page}: it has no block; one begins with '<!-- results: NAME PART -->'")
+    write_file(page.parent, page.name, fill_page(text, report).encode())

@@ -1,6 +1,6 @@
 """Flags: made from the specification's own fields, or shared by several commands; and how they become a specification.
 
-What a flag of a field says is the `title` in the field's type, its default is the field's: `tolfl.core.spec` is the one
+The help of a flag is the `title` in the field's type, its default is the field's: `tolfl.core.spec` is the one
 place for both. A new flag is a field with a title there, and its name in a command's list.
 """
 
@@ -94,7 +94,7 @@ Interface = Annotated[
 Raw = Annotated[
     str, typer.Option(help="Samples of a receiver on standard input: cu8, cs8, cs16 or cf32; as fast as in training.")
 ]
-#: What is learned is no field with a type: a learner has settings of its own.
+#: The learner is not a typed field: each has settings of its own.
 _LEARNED: dict[str, Any] = {
     "learn": Annotated[
         str | None,
@@ -123,16 +123,16 @@ _LEARNED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SpecFlags:
-    """What was asked for: a file, flags, and fields by --set."""
+    """The options given: a file, flags, and fields by --set."""
 
-    given: Mapping[str, Any]  #: by parameter, without those that nobody gave
+    given: Mapping[str, Any]  #: by parameter, without those that were not given
     settings: list[str]
     file: Path | None = None
     usual: RunSpec = field(default_factory=RunSpec)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for."""
+        """Whether no option was given."""
         return not self.given and not self.settings and self.file is None
 
     def applied_to(self, spec: RunSpec) -> RunSpec:
@@ -227,7 +227,7 @@ def with_flower(given: Mapping[str, Any]) -> dict[str, Any]:
         if "learn" in plain:
             raise SpecError("--flower and --learn: name one of them")
         if "rounds" in plain:
-            raise SpecError('--rounds: a Flower app says how many; use --run-config, as in "num-server-rounds=8"')
+            raise SpecError('--rounds: a Flower app sets them; use --run-config, as in "num-server-rounds=8"')
         if "data" in plain:
             raise SpecError("--data: a Flower app brings its own data; leave it out")
         plain["learn"] = f"flower:{given['flower'].expanduser().resolve()}"
@@ -240,9 +240,9 @@ def with_flower(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_device_per_owner(spec: RunSpec) -> RunSpec:
-    """Return the specification with as many devices as a table has owners, if these are few and nobody named a number.
+    """Return the specification with as many devices as a table has owners, if these are few and no number was given.
 
-    A table of three sites is a fleet of three; who names a number, in a flag or a file, gets it or an error.
+    A table of three sites is a fleet of three; a number given in a flag or a file is used, or is an error.
     """
     from tolfl.datasets import is_path, load_raw
 
@@ -283,7 +283,7 @@ def value_of(text: str) -> object:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much can be written into a folder, or below the first one of its path that is there; nothing stays."""
+    """Return the free bytes of a folder, or of its first existing parent; nothing is left behind."""
     import shutil
     import tempfile
 
@@ -315,7 +315,7 @@ def new_directory(what: str, data: str) -> Path:
 
 @contextmanager
 def run_directory(out: Path | None, what: str, data: str) -> Iterator[Path]:
-    """Give the folder that was asked for, or a new one; what fails before its first file leaves no empty one behind."""
+    """Give the requested folder, or a new one; an error before its first file leaves no empty folder behind."""
     path = new_directory(what, data) if out is None else out
     try:
         yield path

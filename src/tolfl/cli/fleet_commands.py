@@ -36,14 +36,14 @@ def node(
     asked: flags.SpecFlags,
     config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of this device, in TOML.")],
     absent: Annotated[
-        str, typer.Option(help="Ids of devices that are gone for good, as in 3,4: the start does not wait for them.")
+        str, typer.Option(help="Ids of devices that are permanently lost, as in 3,4: the start does not wait for them.")
     ] = "",
     use: Annotated[
         str, typer.Option(help="previous: watch with the detector of the run before, whatever the fleet learns.")
     ] = "",
     verbose: Annotated[
         bool | None,
-        typer.Option("--verbose/--quiet", "-v/-q", help="Print a line for every round; quiet: how it ended alone."),
+        typer.Option("--verbose/--quiet", "-v/-q", help="Print a line for every round; quiet: only how it ended."),
     ] = None,
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
@@ -51,13 +51,13 @@ def node(
     With a table 'watch' in its configuration the device then watches its own source and sends alarms until it is asked
     to leave; started again, it watches at once with the newest detector in its state folder.
 
-    A line says who joined, fell silent, took over and came back, and once a minute how far the training is.
+    A line is printed when a device joins, fails, takes over or returns, and once a minute for the progress.
 
     What was learned is in its state folder then: `detector.tolfl`, or the model. All devices of a fleet must learn the
     same: give --learn to all of them, or write it into the specification.
 
-    The exit status is 3 where the others may have ended with another model: half of them or more were not there in the
-    end, or this device has heard of a model that it could not get.
+    The exit status is 3 where the others may have ended with another model: half of them or more were absent at the
+    end, or this device knows of a model that it could not get.
 
     Example: tolfl node --config device.toml
 
@@ -72,7 +72,7 @@ def node(
     from tolfl.net.node_config import NodeConfig
     from tolfl.net.prepare import prepare, run_to_the_end
 
-    said = {"what" if name == "learn" else name: value for name, value in flags.with_flower(asked.given).items()}
+    learn = {"what" if name == "learn" else name: value for name, value in flags.with_flower(asked.given).items()}
     settings = NodeConfig.from_file(config).without(absent)
     if use not in {"", "previous"} or (use and settings.watch is None):
         raise SpecError(f"--use {use}: only previous can be used, by a device that has a table [watch]")
@@ -80,35 +80,35 @@ def node(
     def clock() -> str:
         return time.strftime("%H:%M:%S")
 
-    def tell(words: str) -> None:
+    def print_line(words: str) -> None:
         if verbose is not False:
             typer.echo(f"{clock()} device {settings.device} {words}", err=True)
 
-    async def live(watching: FleetWatch | None, kept: Kept | None) -> tuple[list[str], int]:
-        device = prepare(settings, learn=said, kept=kept)
+    async def run_device(watching: FleetWatch | None, kept: Kept | None) -> tuple[list[str], int]:
+        device = prepare(settings, learn=learn, kept=kept)
         if watching is not None:
             device.watching, watching.on_alarm = watching, device.alarmed
         if verbose is False:
             return await run_to_the_end(device)
         n_others = len(device.limits.topology.cluster_of) - 1
-        tell(f"listens on {settings.listen}, {n_others} others")
+        print_line(f"listens on {settings.listen}, {n_others} others")
         lines = EventLines(lambda _: clock(), is_verbose=bool(verbose))
-        device.log.on_record = lines.tell
-        waiting = asyncio.create_task(tell_of_waiting(device, n_others, lines))
+        device.log.on_record = lines.print_event
+        waiting = asyncio.create_task(print_while_waiting(device, n_others, lines))
         try:
             return await run_to_the_end(device)
         finally:
             waiting.cancel()
 
-    async def tell_of_waiting(device: Node, n_others: int, lines: EventLines) -> None:
+    async def print_while_waiting(device: Node, n_others: int, lines: EventLines) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
-            if lines.quiet_s >= EVERY_S and device.device.stopped is None:
+            if lines.idle_s >= EVERY_S and device.device.stopped is None:
                 there = f"{len(device.links.connected)} of {n_others} others are connected"
-                typer.echo(f"{clock()} no round for {lines.quiet_s:.0f} s; {there}", err=True)
+                typer.echo(f"{clock()} no round for {lines.idle_s:.0f} s; {there}", err=True)
 
-    with _watching(settings, use == "previous", tell) as (watching, kept):
-        sentences, code = asyncio.run(live(watching, kept))
+    with _watching(settings, use == "previous", print_line) as (watching, kept):
+        sentences, code = asyncio.run(run_device(watching, kept))
     for sentence in sentences:
         notify(sentence)
     raise typer.Exit(code)
@@ -116,7 +116,7 @@ def node(
 
 @contextmanager
 def _watching(
-    config: NodeConfig, uses_previous: bool, tell: Callable[[str], None]
+    config: NodeConfig, uses_previous: bool, print_line: Callable[[str], None]
 ) -> Iterator[tuple[FleetWatch | None, Kept | None]]:
     """Watch while a device runs, if its configuration says so; give the rows of late if this is a later run."""
     if config.watch is None:
@@ -131,9 +131,9 @@ def _watching(
     watching = FleetWatch(config, spec.run, str(names[config.device]), uses_previous=uses_previous)
 
     with on_sigterm(SystemExit), closing(watching):  # until the device listens, and answers it itself
-        tell(watching.start())
+        print_line(watching.start())
         if found is not None:
-            tell(found[2])
+            print_line(found[2])
         yield watching, None if found is None else found[:2]
 
 
@@ -147,10 +147,10 @@ def status(
     ] = None,
     format: flags.HowShown = "table",
 ) -> None:
-    """Ask a device what its whole fleet is doing, as it knows it; or every device of a run on this machine.
+    """Show the state of a whole fleet as one device knows it; or of every device of a run on this machine.
 
-    What devices watch, and their last alarms, each knows alone: every other device that it has an address of is asked
-    for them, too, and one that does not answer is named.
+    What a device watches, and its last alarms, only it knows: every other device with a known address is queried
+    for them, too, and one that does not answer is listed.
 
     Example: tolfl status 127.0.0.1:7003
 
@@ -169,10 +169,12 @@ def status(
         others = asyncio.run(ask_others(answers[0].status, shown))
     show([_plain(answer, others) for answer in answers], format, _lines_of(answers, others))
     if not any(answer.status is not None for answer in answers):
-        raise TolFLError(f"{where}: nobody answers; is a device running there, and do you show it a certificate?")
+        raise TolFLError(
+            f"{where}: no answer; is a device running there, and have you given a certificate (--credentials)?"
+        )
 
 
-Others = Mapping[int, "StatusReply | None"]  #: what the rest of a fleet answers where one device was named
+Others = Mapping[int, "StatusReply | None"]  #: answers of the rest of a fleet where one device was named
 
 
 def _plain(answer: Answer, others: Others) -> dict[str, Any]:
@@ -181,8 +183,8 @@ def _plain(answer: Answer, others: Others) -> dict[str, Any]:
     found = {"address": answer.address, "answers": True, **msgspec.to_builtins(answer.status)}
     if others:
         found["others"] = [
-            {"device": device, "answers": said is not None, "watch": said and msgspec.to_builtins(said.watch)}
-            for device, said in others.items()
+            {"device": device, "answers": status is not None, "watch": status and msgspec.to_builtins(status.watch)}
+            for device, status in others.items()
         ]
     return found
 
@@ -194,85 +196,89 @@ def _lines_of(answers: list[Answer], others: Others) -> Iterator[Line]:
     yield table_of(_COLUMNS, map(_answer_row, answers))
     known = {answer.status.device: answer.status for answer in answers if answer.status is not None}
     everybody = sorted({**others, **known}.items())
-    watching = [(device, said.watch) for device, said in everybody if said is not None and said.watch is not None]
+    watching = [
+        (device, status.watch) for device, status in everybody if status is not None and status.watch is not None
+    ]
     if watching:
         yield ""
         columns = ("device", "watches", "model", "windows", "above the limit", "waiting")
-        yield table_of(columns, (_watch_row(device, said) for device, said in watching))
+        yield table_of(columns, (_watch_row(device, status) for device, status in watching))
         yield ""
-        alarms = [row for device, said in everybody for row in _alarm_rows(device, said)]
-        yield table_of(["device", "said", "last alarms, problems"], alarms)
+        alarms = [row for device, status in everybody for row in _alarm_rows(device, status)]
+        yield table_of(["device", "time", "last alarms, problems"], alarms)
     if len(answers) == 1 and answers[0].status is not None:
         yield ""
         yield _fleet_table(answers[0].status)
 
 
 def _answer_row(answer: Answer) -> list[str]:
-    said = answer.status
-    if said is None:
+    status = answer.status
+    if status is None:
         return ["?", answer.address, "", "does not answer"]
     return [
-        str(said.device),
+        str(status.device),
         answer.address,
-        str(said.incarnation),
-        said.stopped or said.role,
-        how_far(said.stages, said.version.round, said.rounds),
-        "-" if said.loss is None else f"{said.loss:.4g}",
-        ", ".join(map(str, sorted(dead_devices(said)))),
-        ", ".join(f"{kind} {count}" for kind, count in sorted(said.refused.items())),
-        said.trouble,
+        str(status.incarnation),
+        status.stopped or status.role,
+        how_far(status.stages, status.version.round, status.rounds),
+        "-" if status.loss is None else f"{status.loss:.4g}",
+        ", ".join(map(str, sorted(dead_devices(status)))),
+        ", ".join(f"{kind} {count}" for kind, count in sorted(status.refused.items())),
+        status.trouble,
     ]
 
 
-def _watch_row(device: int, said: WatchStatus) -> list[str]:
-    source = said.source if said.is_up else f"{said.source} (nothing comes)"
-    return [str(device), source, said.model or "none yet", *map(str, (said.rows, said.alarms, said.waiting))]
+def _watch_row(device: int, status: WatchStatus) -> list[str]:
+    source = status.source if status.is_up else f"{status.source} (nothing comes)"
+    return [str(device), source, status.model or "none yet", *map(str, (status.rows, status.alarms, status.waiting))]
 
 
 def _alarm_rows(device: int, status: StatusReply | None) -> list[list[str]]:
-    """Return the last alarms of a device, as it says itself at this moment; whoever does not answer is named."""
+    """Return the last alarms of a device from its own status; one that does not answer has a row, too."""
     if status is None:
         return [[str(device), "?", "does not answer: its alarms are not known"]]
-    if (said := status.watch) is None:
+    if (watch := status.watch) is None:
         return []
-    rows = [[str(device), f"{age(one.age_s)} ago", one.what] for one in said.latest]
-    return rows + [[str(device), "now", said.trouble or "no alarm so far"]] * bool(said.trouble or not rows)
+    rows = [[str(device), f"{age(one.age_s)} ago", one.what] for one in watch.latest]
+    return rows + [[str(device), "now", watch.trouble or "no alarm so far"]] * bool(watch.trouble or not rows)
 
 
-def dead_devices(said: StatusReply) -> set[int]:
+def dead_devices(status: StatusReply) -> set[int]:
     """Return the devices that a device knows to have failed, in the incarnation of its roster, or to have left."""
-    members = {one.device: one.incarnation for one in said.roster}
+    members = {one.device: one.incarnation for one in status.roster}
     # A device that learns of a death from the roster alone has detected no failure itself.
-    left_out = {peer.device for peer in said.peers if members and peer.device not in members and not peer.is_connected}
-    known = {one.device for one in said.dead if members.get(one.device, one.incarnation) <= one.incarnation}
+    left_out = {
+        peer.device for peer in status.peers if members and peer.device not in members and not peer.is_connected
+    }
+    known = {one.device for one in status.dead if members.get(one.device, one.incarnation) <= one.incarnation}
     return known | left_out
 
 
-def _fleet_table(said: StatusReply) -> Table:
-    """Return the whole fleet as one device knows it, with the age of what it knows."""
+def _fleet_table(status: StatusReply) -> Table:
+    """Return the whole fleet as one device knows it, with the age of that knowledge."""
     from tolfl.core.topology import Topology
 
-    n_done = said.version.round
-    title = f"the fleet as device {said.device} knows it; "
-    title += f"round {n_done - 1}, closed {said.round_age_s:.1f} s ago" if n_done else "no round is closed"
+    n_done = status.version.round
+    title = f"the fleet as device {status.device} knows it; "
+    title += f"round {n_done - 1}, closed {status.round_age_s:.1f} s ago" if n_done else "no round is closed"
     columns = ("device", "cluster", "role", "state", "in the last round", "last sign of life")
     rows = []
-    dead, inside = dead_devices(said), {one.device for one in said.roster}
-    heads = Topology(said.clusters).heads(inside - dead)
-    peers = {peer.device: peer for peer in said.peers}
-    for cluster, devices in enumerate(said.clusters):
+    dead, inside = dead_devices(status), {one.device for one in status.roster}
+    heads = Topology(status.clusters).heads(inside - dead)
+    peers = {peer.device: peer for peer in status.peers}
+    for cluster, devices in enumerate(status.clusters):
         for device in devices:
             peer = peers.get(device)
-            sign = "answers now" if device == said.device else "-" if peer is None else f"{peer.silent_s:.1f} s ago"
+            sign = "answers now" if device == status.device else "-" if peer is None else f"{peer.silent_s:.1f} s ago"
             state = "dead" if device in dead else "trains" if device in inside else "outside"
-            if device == said.device and said.stopped:
-                state = said.stopped
+            if device == status.device and status.stopped:
+                state = status.stopped
             role = "head" if device in heads else "member"
             if heads and device == heads[-1]:
                 role = "head, closes the rounds"
-            why = said.missing.get(device, "no")
+            why = status.missing.get(device, "no")
             place = role if device in inside - dead else ""
-            included = "yes" if device in said.included else why if n_done else ""
+            included = "yes" if device in status.included else why if n_done else ""
             rows.append([str(device), str(cluster), place, state, included, sign])
     return table_of(columns, rows, title)
 
@@ -284,7 +290,7 @@ enroll_app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Option("--fleet", help="The folder of the fleet's authority. Keep it off the devices.")]
-Days = Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is good.")]
+Days = Annotated[int, typer.Option(min=1, max=3650, help="How long the certificate is valid.")]
 Name = Annotated[str, typer.Argument(help="A name: small letters, digits and hyphens.")]
 _DEFAULT = Path("fleet")
 
@@ -294,7 +300,7 @@ def init(
     fleet: Folder = _DEFAULT,
     name: Annotated[str, typer.Option(help="The name of the fleet. (default: a random one)")] = "",
 ) -> None:
-    """Make the authority of a new fleet: whoever has its key decides who belongs.
+    """Make the authority of a new fleet: its key decides which devices belong.
 
     Example: tolfl enroll init --fleet fleet --name plant-7
     """
@@ -329,7 +335,7 @@ def device(
 
 @enroll_app.command()
 def operator(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
-    """Make a certificate for somebody who may ask devices for their status and give them commands.
+    """Make a certificate for an operator, who may query the status of devices and give them commands.
 
     Example: tolfl enroll operator me ; tolfl status 10.0.0.3:7000 --credentials fleet/devices/me
     """
@@ -340,7 +346,7 @@ def operator(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
 
 @enroll_app.command()
 def renew(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
-    """Make a new key and certificate in place of ones that end soon; the device reads them when it starts again.
+    """Make a new key and certificate in place of ones that expire soon; the device reads them at its next start.
 
     Example: tolfl enroll renew gateway
     """
@@ -351,7 +357,7 @@ def renew(name: Name, fleet: Folder = _DEFAULT, days: Days = 365) -> None:
 
 @enroll_app.command()
 def revoke(name: Name, fleet: Folder = _DEFAULT) -> None:
-    """Take a certificate back. One device that gets the new list is enough: they pass it on.
+    """Revoke a certificate. It is enough to copy the new list to one device: devices pass it on.
 
     Example: tolfl enroll revoke gateway ; scp fleet/revocations.json 10.0.0.4:/etc/tolfl/credentials/
     """
@@ -363,7 +369,7 @@ def revoke(name: Name, fleet: Folder = _DEFAULT) -> None:
 
 @enroll_app.command("list")
 def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = "table") -> None:
-    """List the certificates that were handed out.
+    """List the certificates that were issued.
 
     Example: tolfl enroll list --format json
     """

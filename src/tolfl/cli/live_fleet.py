@@ -31,7 +31,7 @@ from tolfl.runs.descriptions import describe, tone
 from tolfl.runs.run_reader import RunReader
 
 if TYPE_CHECKING:
-    from tolfl.dashboard import PageCommand  # an extra: whoever has not installed it gets a sentence, not a traceback
+    from tolfl.dashboard import PageCommand  # an extra: without it the user gets a sentence, not a traceback
 
 _N_NEWS = 6
 #: A device that does not answer a cut takes two seconds; a few clicks may wait before this one.
@@ -39,9 +39,9 @@ _COMMAND_TIMEOUT_S = 20.0
 
 
 def watch_fleet(launcher: Launcher, on_view: Callable[[], None]) -> bool:
-    """Start the devices and follow them until they have ended; False: somebody pressed Ctrl-C.
+    """Start the devices and follow them until they have ended; return False after Ctrl-C.
 
-    `on_view` is called every time the fleet was looked at. Whatever happens, no device is left behind.
+    `on_view` is called every time the fleet was looked at. No device process is left behind in any case.
     """
     scorer = RoundScorer(launcher.spec, launcher.data, launcher.out / "devices", lambda: launcher.now_s)
     with interruptions(signal.SIGTERM, is_patient=True) as was_interrupted:
@@ -67,13 +67,13 @@ def watch_fleet(launcher: Launcher, on_view: Callable[[], None]) -> bool:
 
 @contextmanager
 def live_table(launcher: Launcher) -> Iterator[Callable[[FleetView], None]]:
-    """Draw the fleet while it trains; where nothing can be drawn, print a line for each event that matters."""
+    """Draw the fleet while it trains; where nothing can be drawn, print a line for each important event."""
     if not sys.stderr.isatty() or Console(stderr=True).is_dumb_terminal:
         lines = EventLines(lambda record: f"{record.time_s:7.1f} s ")
 
         def print_new(view: FleetView) -> None:
             for record in view.news:
-                lines.tell(record)
+                lines.print_event(record)
 
         yield print_new
         return
@@ -119,7 +119,7 @@ def _state(process: Process) -> Text:
 
 
 class FleetControls:
-    """Takes commands from any thread; `work` does them in the launcher's own, so that nobody else touches it."""
+    """Takes commands from any thread; `work` executes them in the launcher's own thread."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
@@ -135,10 +135,10 @@ class FleetControls:
         try:
             done.result(_COMMAND_TIMEOUT_S)
         except TimeoutError:
-            raise TolFLError("the run is over, or its launcher has much to do; try again") from None
+            raise TolFLError("the run is over, or its launcher is busy; try again") from None
 
     def work(self) -> None:
-        """Do what was asked since the last time."""
+        """Execute the commands since the last call."""
         while True:
             try:
                 command, done = self._waiting.get_nowait()
@@ -152,7 +152,7 @@ class FleetControls:
                 done.set_result(None)
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Refuse all further commands."""
         self._is_over = True
         self.work()
 
@@ -192,7 +192,7 @@ def live_page(launcher: Launcher) -> Iterator[Callable[[], None]]:
     controls, token = FleetControls(launcher), secrets.token_urlsafe(24)
     page = Page([RunReader(launcher.out)], is_following=True, obey=controls.obey, token=token)
     listening = listen("127.0.0.1", 0)
-    # Behind the `#`, it stays in the browser: no log and no other page gets to see it.
+    # Behind the `#`, it stays in the browser: no log and no other page receives it.
     notify(f"watch the fleet, and kill devices: {address_of(listening)}#token={token}")
     with served(page, listening):
         try:

@@ -31,14 +31,14 @@ def indented_json(value: object) -> bytes:
 
 
 def show(value: object, shown: str, lines: Iterable[Line]) -> None:
-    """Print a result as JSON, or what people read of it: lines and tables, which are made only then."""
+    """Print a result as JSON, or as lines and tables, which are made only then."""
     if shown == "json":
         typer.echo(indented_json(value).decode(), nl=False)
     else:
-        say(*lines)
+        print_lines(*lines)
 
 
-def say(*lines: Line) -> None:
+def print_lines(*lines: Line) -> None:
     """Print lines and tables on standard output; wide where it is no terminal, so that pipes get whole lines."""
     from rich.console import Console
 
@@ -63,7 +63,7 @@ def table_of(
 
 
 def notify(text: str) -> None:
-    """Say something beside the result, on standard error."""
+    """Print a message beside the result, on standard error."""
     typer.echo(f"tolfl: {text}", err=True)
 
 
@@ -120,7 +120,7 @@ def _lines_of_run(summary: Summary, out: Path) -> Iterator[Line]:
 
 
 def _incidents(out: Path) -> list[str]:
-    """Say what failed, who took over and who came back."""
+    """Print what failed, which devices took over and which returned."""
     from tolfl.runs.descriptions import headline
     from tolfl.runs.failure_history import FailureHistory
     from tolfl.runs.run_reader import read_records
@@ -162,7 +162,7 @@ def _repetitions_table(summary: Summary) -> Table:
 
 
 def lines_of_tables(tables: Iterable[ResultTable], *lines: str) -> Iterator[Line]:
-    """Yield tables, what they are above and the notes below them, and then some lines."""
+    """Yield tables with their titles and notes, and then some lines."""
     from rich.text import Text
 
     for table in tables:

@@ -31,7 +31,7 @@ def follow(
     command: str = "",
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> None:
-    """Compute something to its end, showing how far it is; `command` goes on with it after Ctrl-C."""
+    """Compute something to its end with a progress bar; `command` resumes it after Ctrl-C."""
     where = ""
     with interruptions() as was_interrupted, progress_bar() as bar:
         task = bar.add_task(title, total=None, loss="")
@@ -51,13 +51,13 @@ def follow(
 
 
 def bar_of(*columns: ProgressColumn) -> Bar:
-    """Return a bar on standard error; it shows nothing where nobody watches, or on a terminal that cannot draw."""
+    """Return a bar on standard error; it is hidden without a terminal, or on one that cannot draw."""
     can_draw = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return Bar(*columns, console=Console(stderr=True), disable=not can_draw, transient=True)
 
 
 class _Place(MofNCompleteColumn):
-    """How far a task is: the words in its field `place`, or else a fraction."""
+    """The progress of a task: the words in its field `place`, or else a fraction."""
 
     def render(self, task: Task) -> Text:
         """Return the text of the column."""
@@ -82,7 +82,7 @@ def show_progress(bar: Bar, task: TaskID, progress: Progress, title: str = "") -
 
 @contextmanager
 def on_sigterm(error: type[BaseException]) -> Iterator[None]:
-    """End what is done here by this exception when somebody sends SIGTERM."""
+    """Raise this exception in the context on SIGTERM."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise error

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tolfl.runs.run_reader import RunReader
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
-#: A device that has not answered for so long after the end of its run has ended, too.
+#: A device without an answer for so long after the end of its run has ended, too.
 _GONE_S = 10.0
 #: As many as fit side by side on a wide screen, and as many colours as can be told apart.
 _MOST_RUNS = 6
-#: What is learned from which data, by whom, and who fails.
+#: Learner, data, fleet and failures.
 _RUN = (
     "scheme learn flower run_config node_config python data data_dir partition device_column label_column typical "
     "time_column devices clusters topology rounds fail on_head_failure seed min_devices deadline_s evaluate_every "
@@ -49,7 +49,7 @@ def simulate(
     track_to: flags.TrackTo = None,
     format: flags.HowShown = "table",
 ) -> None:
-    """Simulate one run: devices train together in virtual time, and some of them die.
+    """Simulate one run: devices train together in virtual time, and some of them fail.
 
     Example: tolfl simulate --learn detector --data readings.csv --device-column building --fail server@0
 
@@ -73,7 +73,7 @@ def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tr
     from tolfl.runs.tracking import tracker_for
     from tolfl.sim.simulation import Runs
 
-    tell_of_app(spec)
+    print_app_notes(spec)
     kind, where = tracked
     with nullcontext(None) if kind is None else tracker_for(kind, out.name, where) as tracker:
         runs = Runs(spec, out=out, resume=resume)
@@ -109,7 +109,7 @@ def up(
 ) -> None:
     """Run a fleet of real processes on this machine: the same flags, failure plans and results as `tolfl simulate`.
 
-    Devices kill themselves where the plan says so; kill, freeze or restart any of them yourself, too. Ctrl-C stops
+    Devices kill themselves as the failure plan has it; you may kill, freeze or restart any of them, too. Ctrl-C stops
     them all, and --resume goes on from the last round.
 
     Example: tolfl up --devices 10 --clusters 5 --rounds 20
@@ -140,7 +140,7 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
     from tolfl.net.launcher import Launcher
     from tolfl.runs.run_reader import read_records
 
-    tell_of_app(spec)
+    print_app_notes(spec)
     launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
     with live_page(launcher) if has_page else nullcontext(lambda: None) as obey_page:
         if not watch_fleet(launcher, obey_page):
@@ -150,7 +150,7 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
     _draw_rounds(out, [("real devices", read_records(out))])
     show_run(summary, shown, out)
-    tell_of_app_files(spec, out, launcher.survivors)
+    print_app_files(spec, out, launcher.survivors)
     whys = {str(failure["what"]) for failure in summary["failures"]}  # type: ignore[attr-defined]
     if not launcher.survivors and len(whys) == 1 and "(failed: " in (why := whys.pop()):
         raise TolFLError(f"every device ended: {why.partition('(failed: ')[2].removesuffix(')')}")
@@ -160,11 +160,11 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
 
 
 def _checked(spec: RunSpec, is_real: bool = False) -> RunSpec:
-    """Return a specification; find what is wrong with it before a folder is made for it."""
+    """Return a specification, checked before a folder is made for it."""
     from tolfl.datasets import check_name
     from tolfl.learners.layouts import check_scheme
 
-    check_scheme(spec.check())  # first: a name that nobody knows is a typo
+    check_scheme(spec.check())  # first: an unknown name is a typo
     if is_real:
         from tolfl.net.prepare import check_networked
 
@@ -195,13 +195,13 @@ def _resumed(out: Path | None, asked: SpecFlags, marker: str, what: str, shown: 
 
 
 def shown_data(spec: RunSpec) -> str:
-    """Return a name of what a run learns from: a Flower app brings its own data."""
+    """Return the name of a run's data: a Flower app brings its own."""
     what = str(spec.learn.get("what", ""))
     return what.removeprefix("flower:") if what.startswith("flower:") else spec.data
 
 
-def tell_of_app(spec: RunSpec) -> None:
-    """Say what a Flower app asks for, before its first round."""
+def print_app_notes(spec: RunSpec) -> None:
+    """Print a Flower app's notes on its run, before its first round."""
     from tolfl.learners.layouts import is_plain
     from tolfl.learners.registry import brings_own_data, learner_of
     from tolfl.runs.outcome import data_for, fleet_of
@@ -210,8 +210,8 @@ def tell_of_app(spec: RunSpec) -> None:
         typer.echo(str(learner_of(fleet_of(spec, data_for(spec)))), err=True)
 
 
-def tell_of_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> None:
-    """Say which files a Flower app's own code has left on the devices, and whether they are the same."""
+def print_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> None:
+    """Print which files a Flower app's own code has written on the devices, and whether they are equal."""
     if not str(spec.learn.get("what", "")).startswith("flower:"):
         return
     from tolfl.flower.app_folder import PROBLEM_FILE
@@ -267,7 +267,7 @@ def report(
 ) -> None:
     """Write a report of a run: what failed when, who took over, what it cost; curves, fleet, result, specification.
 
-    A run that is not finished is told as far as it has come. A device on a machine of its own knows the whole run: its
+    An unfinished run is reported as far as it has come. A device on a machine of its own knows the whole run: its
     state folder is enough. The HTML file loads nothing from elsewhere.
 
     Example: tolfl report runs/real
@@ -340,7 +340,7 @@ def dashboard(
             "of one device: its whole fleet is shown, live."
         ),
     ],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading while the runs go on.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep reading while the runs continue.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any port that is free.")] = 8350,
     host: Annotated[
         str, typer.Option(help="Who can reach the page; 0.0.0.0: everybody in the network can read it.")
@@ -351,10 +351,10 @@ def dashboard(
 ) -> None:
     """Show runs as a web page on this machine: members, who takes over, loss and AUROC, stalls and bytes.
 
-    The page reads records only and can be moved through time. Of a running fleet any one device can be asked: it knows
-    the whole run; where it stops answering, another one is asked. What devices that watch have raised they are asked
-    for one by one: the page says how old each answer is, and who does not answer. To kill devices of a fleet on this
-    machine by a click, start it with tolfl up --dashboard.
+    The page reads records only and can be moved through time. Of a running fleet any one device is enough: it knows
+    the whole run; where it stops answering, another one is queried. Devices that watch are queried for their alarms
+    one by one: the page shows the age of each answer, and which devices do not answer. To kill devices of a fleet on
+    this machine by a click, start it with tolfl up --dashboard.
 
     Example: tolfl dashboard runs/001-tol-fl-comms-ml
 
@@ -402,12 +402,12 @@ def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReade
         try:
             asyncio.run(mirror.look())
         except (OSError, EOFError, ValueError) as error:
-            question = "is a device running there, and do you show it a certificate?"
+            question = "is a device running there, and have you given a certificate (--credentials)?"
             raise TolFLError(f"{address} does not answer ({str(error) or 'too late'}); {question}") from None
 
         def source() -> str:
             age_s = int(mirror.silent_s)
-            return f"as the device at {mirror.address} tells" + (f", silent for {age_s} s" if age_s >= 2 else "")
+            return f"from the device at {mirror.address}" + (f", silent for {age_s} s" if age_s >= 2 else "")
 
         with mirror.running():
             reader = RunReader(Path(folder), f"the fleet at {address}")
@@ -416,7 +416,7 @@ def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReade
 
 
 def _last_alarms(answers: Sequence[LastAnswer]) -> tuple[AlarmsOfDevice, ...]:
-    """Return the last alarms of every device that watches or never answered; nothing while none is known to watch."""
+    """Return the last alarms of every device that watches or never answered; None while none is known to watch."""
     from tolfl.dashboard import AlarmsOfDevice, ShownAlarm
 
     found, is_any = [], False

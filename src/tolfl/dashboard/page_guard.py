@@ -1,4 +1,4 @@
-"""Who may ask: only pages of this server, under a name that it has; and nothing is loaded from elsewhere.
+"""Checks of requests: only pages of this server, under a name that it has; security headers on every answer.
 
 A page from elsewhere that is open in the same browser can send requests to 127.0.0.1. It cannot send this server's
 `Origin`, and with a name of its own that points here (DNS rebinding) it sends the wrong `Host`.
@@ -63,11 +63,11 @@ def host_without_port(host: str) -> str:
 
 
 def refusal_reason(headers: Headers, token: str) -> str:
-    """Return why a command is refused; empty: it is not."""
+    """Return why a command is refused; empty: it is allowed."""
     if headers.get("origin") != f"http://{headers.get('host', '')}":
-        return "commands come from this page only"
+        return "commands are accepted from this page only"
     if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return "commands are JSON"
+        return "a command must be JSON"
     if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), token.encode()):
         return "the token is missing or wrong; open the address that the terminal shows"
     return ""

@@ -33,16 +33,16 @@ from tolfl.runs.run_reader import RunReader
 
 ASSETS = Path(__file__).parent / "assets"
 _LOOK_S = 0.15
-_QUIET_S = 5  #: without a new line, and the page says so
-_HEARTBEAT_S = 10.0  #: how soon a browser that went away is noticed
+_QUIET_S = 5  #: without a new line, after which the page shows it
+_HEARTBEAT_S = 10.0  #: how soon a closed browser is noticed
 _BATCH = 400  #: lines in one event
 _COMMAND_BYTES = 1024
-#: How long open pages are waited for in the end; each has looked for news many times by then.
+#: How long open pages are waited for in the end; each has polled many times by then.
 _SHUTDOWN_S = 2
 
 
 class PageCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person at the page wants to do to a device of a fleet on this machine."""
+    """A command from the page to a device of a fleet on this machine."""
 
     action: Literal["kill", "freeze", "thaw", "cut", "heal", "revive"]
     device: int
@@ -54,11 +54,11 @@ class ShownAlarm(msgspec.Struct, frozen=True):
     event: str  #: open, update, close
     severity: str
     what: str  #: in one line for people
-    unix_s: float  #: when the device said so
+    unix_s: float  #: when the device sent it
 
 
 class AlarmsOfDevice(msgspec.Struct, frozen=True):
-    """The last alarms of one device, as it says itself."""
+    """The last alarms of one device, from its own status."""
 
     device: int
     alarms: tuple[ShownAlarm, ...]  #: the newest first
@@ -73,7 +73,7 @@ class _ShownRun:
         self.reader = reader
         self.lines: list[bytes] = []
         self.failures = b""
-        self.problem = ""  #: why no more can be read
+        self.problem = ""  #: why reading stopped
         self.n_starts = reader.n_starts
         self._stages: tuple[tuple[str, int], ...] = ()
         self._timing = _timing_of(reader.path)
@@ -81,7 +81,7 @@ class _ShownRun:
 
     @property
     def quiet_s(self) -> int:
-        """Whole seconds since the newest line, once they are worth a word."""
+        """Whole seconds since the newest line, once there are enough to show."""
         quiet_s = int(time.monotonic() - self._newest_s)
         return quiet_s if quiet_s >= _QUIET_S and not self.is_over else 0
 
@@ -90,7 +90,7 @@ class _ShownRun:
         return self.reader.is_over or bool(self.problem)
 
     def look(self) -> None:
-        """Read what is new; one who asks for a run that cannot be read gets the reason."""
+        """Read new records; a run that cannot be read keeps the reason."""
         if self.problem:
             return
         try:
@@ -116,7 +116,7 @@ class _ShownRun:
 
 
 def _timing_of(path: Path) -> str:
-    """Return the timing of a simulated run, which says when a death is noticed; nothing for real ones."""
+    """Return the timing preset of a simulated run, which sets when a failure is detected; empty for real ones."""
     if (path / "devices").is_dir() or not (path / "spec.toml").is_file():
         return ""
     try:
@@ -155,11 +155,11 @@ class Page:
     obey: Callable[[PageCommand], None] | None = None
     token: str = ""
     names: Sequence[str] = LOCAL_NAMES  #: hosts that the page answers to; empty: all
-    source: Callable[[], str] = lambda: ""  #: whose word the records are, and how old it is
+    source: Callable[[], str] = lambda: ""  #: the device that the records come from, and their age
     goes_on: Callable[[], bool] = lambda: False  #: also after the end of the run: devices may watch then
-    #: What the devices of the first run, a fleet elsewhere, say of their alarms; another value once all were asked.
+    #: Alarms of the devices of the first run, a fleet elsewhere; another object once all were polled.
     alarms: Callable[[], Sequence[AlarmsOfDevice]] = tuple
-    is_closing: bool = field(default=False, init=False)  #: whether the lines so far are all
+    is_closing: bool = field(default=False, init=False)  #: whether no further lines will come
 
     def __post_init__(self) -> None:
         self._runs = [_ShownRun(reader) for reader in self.readers]
@@ -269,7 +269,7 @@ class Page:
 
     async def _command(self, request: Request) -> Response:
         if self.obey is None:
-            raise HTTPException(404, "there is no fleet to command here")
+            raise HTTPException(404, "this page controls no fleet")
         reason = refusal_reason(request.headers, self.token)
         if reason:
             return JSONResponse({"error": reason}, status_code=403)
@@ -289,12 +289,12 @@ async def _small_body(request: Request) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > _COMMAND_BYTES:
-            raise HTTPException(413, "a command is short")
+            raise HTTPException(413, "the command is too long")
     return body
 
 
 def _placed(run: int, first: int, lines: Sequence[bytes]) -> bytes:
-    """Return lines with their place, so that whoever lost the connection never counts one twice."""
+    """Return lines with their index, so that a browser that reconnects counts none twice."""
     return b'{"run":%d,"from":%d,"lines":[%s]}' % (run, first, b",".join(lines))
 
 
@@ -303,7 +303,7 @@ def _event(kind: str, data: bytes, places: Sequence[int]) -> bytes:
 
 
 def _places(said: str, n_runs: int) -> list[int]:
-    """Return how many lines of each run a browser that comes back has; one that says nonsense has none."""
+    """Return how many lines of each run a reconnecting browser has; an invalid answer counts as none."""
     parts = said.split(",")
     if len(parts) != n_runs or not all(part.isascii() and part.isdecimal() and len(part) < 16 for part in parts):
         return [0] * n_runs
@@ -314,7 +314,7 @@ def _places(said: str, n_runs: int) -> list[int]:
 
 
 class CannotListenError(TolFLError, OSError):
-    """The page's address cannot be had."""
+    """The page cannot listen on its address."""
 
     def __init__(self, host: str, port: int, why: str) -> None:
         super().__init__(f"the page cannot be shown on {host}:{port} ({why}); choose another --port or --host")
@@ -361,7 +361,7 @@ def serve(page: Page, listening: socket.socket) -> None:
 
 @contextmanager
 def served(page: Page, listening: socket.socket) -> Iterator[None]:
-    """Show the page beside what the caller does; in the end open pages get the last lines."""
+    """Serve the page while the context is open; in the end open pages get the last lines."""
     server = _server(page)
     thread = Thread(target=server.run, kwargs={"sockets": [listening]}, name="dashboard", daemon=True)
     thread.start()

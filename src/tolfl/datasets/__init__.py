@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DATASETS", "FederatedDataset", "RawData", "check_name", "is_path", "load", "load_raw"]
 
-#: Where names come from that are not of `catalog`.
+#: The module of each name that is not in `catalog`.
 _ELSEWHERE = {"FederatedDataset": "federated", "RawData": "federated"}
 
 

@@ -25,7 +25,7 @@ from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_ou
 from tolfl.tables import Schema
 from tolfl.tables.folders import kind_of
 
-#: Every data set that a run specification can name, and what it is; a path to a table or a folder is another way.
+#: Every data set that a run specification can name, with a description; a path to a table or folder works, too.
 DATASETS = {
     "comms-ml": "windows of wireless traffic and radio readings, generated here",
     "comms-ml-published": "the same as its authors' files have it, quirks included",
@@ -36,7 +36,7 @@ DATASETS = {
     "cifar-100": "pictures, 32 x 32, 20 coarse or 100 fine classes",
     "wsn-ds": "a wireless sensor network and attacks on it, 100 nodes",
 }
-#: The name of the one device, where nobody says whose rows these are.
+#: The name of the only device, where there is no device column.
 THE_DEVICE = "all"
 #: A file may be written twice within one tick of its file system's clock; the coarsest, FAT's, ticks every 2 s.
 _SETTLED_S = 2.0
@@ -53,7 +53,7 @@ def load(spec: RunSpec) -> FederatedDataset:
 def load_raw(spec: RunSpec, is_remembered: bool = True) -> RawData:
     """Return a data set as it is on disk or as it was generated.
 
-    The last two are remembered while no file changes, unless whoever asks has no memory for rows that it needs once.
+    The last two are cached while no file changes, unless the caller has no memory to spare for rows that it needs once.
     """
     settings = spec.comms_ml
     if spec.data == "comms-ml-published":
@@ -73,7 +73,7 @@ def _files_of(spec: RunSpec) -> tuple[FileState, ...]:
     return () if spec.data in DATASETS else states_of(Path(spec.data).expanduser())
 
 
-@lru_cache(maxsize=2)  # repetitions ask again and again, and CIFAR takes a second
+@lru_cache(maxsize=2)  # repetitions load again and again, and CIFAR takes a second
 def _load_raw(
     name: str,
     settings: CommsMLSettings,
@@ -88,7 +88,7 @@ def _load_raw(
 
 
 def load_public(name: str, data_dir: str = "", colour: bool = False, fine: bool = False) -> RawData:
-    """Return a public data set from wherever it lies; `colour` is for CIFAR, `fine` for CIFAR-100."""
+    """Return a public data set from the folder where it is found; `colour` is for CIFAR, `fine` for CIFAR-100."""
     folder = find(name, data_dir)
     if name.startswith("cifar"):
         return read_cifar(folder, name, colour, fine)
@@ -105,7 +105,7 @@ def is_path(name: str) -> bool:
 def check_name(spec: RunSpec) -> None:
     """Raise an error where no data set has the name that the specification asks for."""
     if spec.data == "arrays":
-        raise SpecError("data 'arrays' was handed in from Python; repeat the run there")
+        raise SpecError("data 'arrays' was given from Python; repeat the run there")
     if spec.data not in DATASETS and not is_path(spec.data):
         raise UnknownNameError("data set", spec.data, [*DATASETS, "or a path to a table or a folder"])
     named = (*roles_of(spec.dataset).columns, *spec.dataset.columns, *spec.dataset.ignore)
@@ -113,13 +113,13 @@ def check_name(spec: RunSpec) -> None:
         raise SpecError(f"columns are for tables of one's own; {spec.data} has none to name")
 
 
-# -- rows as they are, for learners that scale them together ------------------------------------------------------
+# -- unscaled rows, for learners with a scaling of their own -------------------------------------------------------
 
 
 def unscaled(
     spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False, has_all_owners: bool = False
 ) -> tuple[FederatedDataset, tuple[str, ...]]:
-    """Return the rows that devices learn from, by name, and what a person should know of them.
+    """Return the rows that devices learn from, by name, and notes for the user.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows
 
 
 def _without_rows(raw: RawData, places: Mapping[str, Rows]) -> tuple[str, ...]:
-    """Say which devices of a table have nothing to train on; refuse a column that names one device alone."""
+    """Return a note on devices without training rows; raise an error for a column with one device alone."""
     if raw.owners is None:
         return ()
     names = in_order(np.unique(raw.owners).tolist())
@@ -265,7 +265,7 @@ def read_comms_ml(settings: CommsMLSettings) -> RawData:
 
 
 def _cached(path: Path) -> dict[str, np.ndarray] | None:
-    """Return what was kept; None if there is nothing that can be read, in which case it is made again."""
+    """Return the cached arrays; None if they cannot be read, in which case they are generated again."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             return {name: kept[name] for name in _KEPT}
@@ -274,7 +274,7 @@ def _cached(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def _keep(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Keep arrays for the next time. A home that cannot be written only costs seconds then."""
+    """Cache arrays. If the folder cannot be written, generating again only costs seconds."""
     scratch = path.with_name(f"{path.name}.part")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

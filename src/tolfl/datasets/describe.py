@@ -71,7 +71,7 @@ def plot_classes(data: FederatedDataset) -> Figure:
 
 
 def class_name(data_name: str, label: str) -> str:
-    """Return what a class is called, where its publisher gave it a name.
+    """Return the display name of a class, where its publisher gave it one.
 
     >>> class_name("fashion-mnist", "8"), class_name("comms-ml", "rate")
     ('8 Bag', 'rate')

@@ -106,7 +106,9 @@ def _fetch(url: str, target: Path, md5: str, report: Report | None, timeout_s: f
         if total is not None and part.stat().st_size < total:
             raise DownloadError(f"{url}: the connection was cut; try again")
         if _md5_of(part) != md5:
-            raise DownloadError(f"{url}: the file that came has not the published checksum and was removed; try again")
+            raise DownloadError(
+                f"{url}: the downloaded file does not have the published checksum and was removed; try again"
+            )
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

@@ -65,7 +65,7 @@ class RawData:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the numbers of a sample are called."""
+        """The names of a sample's features."""
         return self.feature_names or tuple(f"x{place}" for place in range(int(np.prod(self.samples.shape[1:]))))
 
     def values(self, rows: slice | NDArray[np.int64], advice: str = "") -> Samples:
@@ -129,9 +129,9 @@ class FederatedDataset:
     test: Samples | None = None
     is_anomalous: NDArray[np.bool_] | None = None
     validation: Samples | None = None
-    """Typical samples that nobody trains on, to choose between models without looking at the test set."""
+    """Held-back typical samples, to choose between models without looking at the test set."""
     labels: NDArray[np.str_] | None = None
-    """The class of every training sample, where it is known; nobody trains on it."""
+    """The class of every training sample, where it is known; it is not used in training."""
     test_labels: NDArray[np.str_] | None = None
     """The class of every test sample, or the kind of anomaly."""
     feature_names: tuple[str, ...] = ()
@@ -205,7 +205,7 @@ class FederatedDataset:
 
 def _checked(array: ArrayLike, what: str) -> Samples:
     try:
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinite, which has a sentence of its own
+        with np.errstate(over="ignore"):  # too large for float32 becomes infinite, which has an error of its own
             samples = np.ascontiguousarray(array, dtype=np.float32)
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor that is part of a graph
         raise DataError(f"{what} is not an array of numbers with rows of equal length") from None

@@ -38,12 +38,12 @@ def read_table(source: str, spec: DatasetSpec) -> RawData:
     found, networks = _blocks(source, spec)
     schema = settle(found(), roles_of(spec), columns=spec.columns, ignore=spec.ignore, encoding=spec.encoding)
     raw = _samples(source, schema, found())
-    _say_once(raw.name, note_of(schema))
+    _log_once(raw.name, note_of(schema))
     return replace(raw, networks=networks)
 
 
 def _blocks(source: str, spec: DatasetSpec) -> tuple[Callable[[], Iterable[Block]], NDArray[np.uint64] | None]:
-    """Return what gives the rows of a source, as often as it is called, and the networks in captures."""
+    """Return a function that yields the rows of a source at each call, and the networks in captures."""
     path = Path(source).expanduser()
     files = device_files(path) if path.is_dir() else [path]
     kind = kind_of(files[0])
@@ -52,22 +52,22 @@ def _blocks(source: str, spec: DatasetSpec) -> tuple[Callable[[], Iterable[Block
         return lambda: windows, networks
     if kind in {"", "tables"}:
         return lambda: blocks(source, _reading_of(spec)), None
-    once = list(blocks(source, _reading_of(spec)))  # long to compute, or in memory anyway
+    once = list(blocks(source, _reading_of(spec)))  # slow to compute, or in memory anyway
     return lambda: once, None
 
 
 @lru_cache(maxsize=100)
-def _say_once(name: str, note: str) -> None:
-    """Say what is not learned from a table once in a process: one that was just written is read several times."""
+def _log_once(name: str, note: str) -> None:
+    """Log columns that are not learned from, once per table and process: a table is read several times."""
     if note:
         _LOG.warning("%s: %s", name, note)
 
 
 def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
-    """Return the typical rows of a device's table, its columns found by name; what does not fit is one sentence."""
+    """Return the typical rows of a device's table, its columns found by name; a mismatch is an error."""
     if columns:
         assert raw.schema is not None
-        # What a table says of itself counts first; what it leaves open is as its fleet writes it.
+        # The table's own format counts first; what it leaves open is as its fleet writes it.
         schema = Schema.of_fleet(columns, {**(agreed_form(spec) or {}), **raw.schema.form})
         _check_words(schema, raw.schema, raw.name)
         if msgspec.structs.replace(schema, left_out=raw.schema.left_out) != raw.schema:
@@ -76,12 +76,12 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     typical, _ = choose(raw, spec.dataset)
     rows = np.flatnonzero(mask_of(raw.labels, typical))
     if not len(rows):
-        raise DataError(f"{raw.name}: not a single typical row; the typical classes are {', '.join(typical)}")
+        raise DataError(f"{raw.name}: no typical row; the typical classes are {', '.join(typical)}")
     return raw.values(rows, "fill it in, or leave the row out")
 
 
 def _check_words(fleet: Schema, own: Schema, name: str) -> None:
-    """Say which column holds numbers alone where the fleet has words: each would be a word that nobody has seen."""
+    """Raise an error that names a column of numbers where the fleet has words: each would be an unknown word."""
     numbers = {column.name for column in own.columns if column.kind == "number"}
     for column in fleet.columns:
         if column.kind == "words" and column.name in numbers:
@@ -97,14 +97,14 @@ def agreed(spec: RunSpec, what: str) -> tuple[str, ...]:
     if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
         raise SpecError(f"learn.{what}: {named!r}; give a list of names")
     if len(set(named)) < len(named):
-        raise SpecError(f"learn.{what}: a name stands there twice; give each once")
+        raise SpecError(f"learn.{what}: a name occurs twice; give each once")
     if what == "names" and named and len(named) != spec.devices:
         raise SpecError(f"learn.names: {len(named)} names for {spec.devices} devices; give one each")
     return tuple(named)
 
 
 def agreed_form(spec: RunSpec) -> dict[str, Any] | None:
-    """Return how the tables of a fleet are written, by its specification (see `Schema.form`); None: it does not say."""
+    """Return how the tables of a fleet are written, by its specification (see `Schema.form`); None: not given."""
     form = spec.learn.get("schema")
     try:
         if form is not None:
@@ -160,7 +160,7 @@ def table_spec(spec: RunSpec, path: str) -> RunSpec:
 
 
 def roles_of(spec: DatasetSpec) -> Roles:
-    """Return the columns that say whose, what and when."""
+    """Return the columns of device, label and time."""
     return Roles(spec.device_column.strip(), spec.label_column.strip(), spec.time_column.strip())
 
 
@@ -180,13 +180,13 @@ def _reading_of(spec: DatasetSpec) -> Reading:
 
 
 def check_roles(source: str, roles: Roles) -> None:
-    """Say what to do where a capture is asked for a column that none has."""
+    """Raise an error where a column is asked for that captures do not have."""
     path = Path(source).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     captures = [file for file in files if kind_of(file) == "captures"]
     if captures and roles.label:
         raise DataError(
-            f"{captures[0]}: a capture does not say which windows are anomalous, so there is no truth to compare with; "
+            f"{captures[0]}: a capture has no labels of anomalous windows to compare with; "
             "leave out the label column, and look at the alarms: tolfl score"
         )
     if captures and roles.time not in {"", "time"}:

@@ -1,4 +1,4 @@
-"""Public data sets: where they lie on this machine, and where their publishers have them.
+"""Public data sets: their folders on this machine, and their publishers' addresses.
 
 They are looked for in the folder one names, in `TOLFL_DATA`, in the user's cache and where Debian's packages put them.
 """
@@ -21,10 +21,10 @@ _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 
 @dataclass(frozen=True)
 class PublicSet:
-    """How a data set's folder and files are called in the wild."""
+    """The names of a data set's folder and files, as various programs write them."""
 
     folders: tuple[str, ...]
-    """The publisher's own name first, then what other programs make of it."""
+    """The publisher's own name first, then those of other programs."""
     files: tuple[str, ...]
     pickled_folder: str = ""
     """The folder of a version that cannot be read."""
@@ -91,7 +91,7 @@ def public_set(name: str) -> PublicSet:
 def cache_dir() -> Path:
     """Return the user's own folder for data that can be fetched again."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if configured.is_absolute():  # a relative path is to be ignored, says the XDG specification
+    if configured.is_absolute():  # by the XDG specification, a relative path is ignored
         return configured / "tolfl"
     try:
         return Path.home() / ".cache" / "tolfl"
@@ -144,7 +144,7 @@ def file_in(folder: Path, file: str) -> Path:
 
 
 def how_to_get(name: str, place: Path) -> str:
-    """Return what to put where, for those who fetch a data set themselves."""
+    """Return the files and the folder for a manual download."""
     known = public_set(name)
     files = ", ".join(known.files)
     source = f" from {known.by_hand}" if known.by_hand else ""
@@ -160,7 +160,7 @@ def _not_found(name: str, data_dir: str, hints: list[str]) -> str:
 
 
 def _is_of_another(folder: Path, name: str) -> bool:
-    # MNIST and Fashion-MNIST have the same file names: a folder called after the one is not the other.
+    # MNIST and Fashion-MNIST have the same file names: a folder named after one of them cannot be the other.
     others = {part.lower() for other, known in PUBLIC_SETS.items() if other != name for part in known.folders}
     own = {part.lower() for part in PUBLIC_SETS[name].folders}
     named = folder.parent if folder.name == "raw" else folder

@@ -1,4 +1,4 @@
-"""Scaling as a fleet computes it: every device sends what can be merged, nobody sends a sample.
+"""Scaling as a fleet computes it: every device sends moments that can be merged, none sends a sample.
 
 Fitted on typical training samples alone. Test values outside the range are not clipped: they are evidence. A feature
 without any spread becomes 0.
@@ -23,7 +23,7 @@ Kind = Literal["min-max", "standard", "none"]
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """What a device tells of its samples: per feature how many values there are, their sums, extremes.
+    """Moments of a device's samples: per feature the number of values, their sums, extremes.
 
     The order of merging changes at most the last bits: these are floats.
     """

@@ -1,9 +1,9 @@
 """From raw samples to one slice per device and a common test set, without leaks.
 
-Nobody trains on an anomalous sample, on one that is tested, or on one that is held back for validation; and what scales
-the samples has seen typical training samples only. Which classes are typical is declared beforehand, so that nobody
-picks the choice that flatters: number 0 is the usual one, the others were drawn once from a fixed seed, before anything
-was trained on them. Slices depend on the number of devices, the seed and the groups, never on k.
+No device trains on an anomalous sample, a test sample or a validation sample; scaling is fitted on typical training
+samples only. Which classes are typical is declared beforehand, so that the most favourable choice cannot be picked:
+number 0 is the usual one, the others were drawn once from a fixed seed, before anything was trained on them.
+Slices depend on the number of devices, the seed and the groups, never on k.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def choose(raw: RawData, spec: DatasetSpec) -> Choice:
     typical = tuple(name for name in classes if is_typical_by_name(name))
     if not typical:
         known, guess = ", ".join(classes), commonest(raw.labels)
-        raise SpecError(f"{raw.name} has the classes {known}; say which are typical, as in --typical {guess}")
+        raise SpecError(f"{raw.name} has the classes {known}; name the typical ones, as in --typical {guess}")
     return typical, tuple(name for name in classes if name not in typical)
 
 
@@ -103,7 +103,7 @@ def mask_of(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     return np.isin(labels, np.array(names, dtype=str))
 
 
-# -- who trains, who tests --------------------------------------------------------------------------------------------
+# -- training and test rows --------------------------------------------------------------------------------------------
 
 #: Streams of `Purpose.PARTITION`; 0 is the partition's own.
 _TEST, _VALIDATION, _FEWER = 101, 102, 103
@@ -215,7 +215,7 @@ def share_out(raw: RawData, train: Rows, choice: Choice, spec: RunSpec) -> list[
             return one_class_per_group(train, raw.labels, classes, spec.devices, spec.seed, asked.groups)
 
 
-# -- who gets which rows ----------------------------------------------------------------------------------------------
+# -- partitions over devices ------------------------------------------------------------------------------------------
 
 _USUAL_GROUPS = 5
 

@@ -1,6 +1,6 @@
-"""Detectors that people can use: fit, score, explain, save.
+"""Detectors: fit, score, explain, save, watch for drift.
 
-`FederatedDetector` is scikit-learn's estimator; `Detector` is what it leaves behind, without scikit-learn.
+`FederatedDetector` is a scikit-learn estimator; `Detector` is its result, which needs no scikit-learn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "load",
 ]
 
-#: Where each name is: scoring must not wait for what only training needs.
+#: The module of each name, imported on first use: scoring must not import what only training needs.
 _MODULES = {
     "estimator": ("FederatedDetector", "load"),
     "features": ("Explanation", "FeatureShare", "Features"),

@@ -1,4 +1,4 @@
-"""Columns free of units: a transformation where it is known what is measured, then the fleet's median and spread.
+"""Unit-free columns: a variance-stabilizing transformation where the measure is known, then median and spread.
 
 What a source knows of a column (a count, a share, a level) gives its noise a size before a single row is seen. A
 measure is a transformation t after which the noise of a value is about the same everywhere, and the size of that noise.
@@ -42,7 +42,7 @@ class Measure(NamedTuple):
     noise: float
 
 
-#: Never reordered: a saved detector has places in it. The first is that of a column of which nothing is known.
+#: Never reordered: a saved detector stores indices into it. The first is for columns without a known measure.
 MEASURES = (
     Measure("", "", 0.0, 0.0),
     Measure("count", "root", 3 / 8, 1.0),  # Poisson
@@ -79,7 +79,7 @@ def noise_of(measures: NDArray[np.int64]) -> Floats:
 
 
 def transformed(values: Floats, measures: NDArray[np.int64]) -> Floats:
-    """Return values whose noise has the size of their measure; what cannot be is taken as the nearest that can.
+    """Return transformed values, with noise of their measure's size; an impossible value becomes the nearest possible.
 
     >>> transformed(np.array([[0.0, 10.0]]), np.array([1, 1])).round(2).tolist()
     [[1.22, 6.44]]
@@ -124,7 +124,7 @@ def _groups(measures: NDArray[np.int64]) -> list[tuple[str, float, NDArray[np.in
 
 @dataclass(frozen=True, eq=False)
 class CellScaling:
-    """Column by column `z = bend((x - median) / spread)`: free of units, and no single row has a say in the spread."""
+    """Column by column `z = bend((x - median) / spread)`: unit-free, with a spread that no single row decides."""
 
     median: Floats
     spread: Floats  #: 0: the column is constant
@@ -137,12 +137,12 @@ class CellScaling:
 
     @cached_property
     def is_constant(self) -> NDArray[np.bool_]:
-        """Which columns do not move; what differs from the median there is a step of fixed size."""
+        """Which columns are constant; any other value there is a step of fixed size."""
         return np.asarray(self.spread == 0)
 
     @cached_property
     def constant_step(self) -> float:
-        """What any other value counts in a constant column: about the largest of so many normal numbers."""
+        """The step of any other value in a constant column: about the largest of so many normal numbers."""
         return float(np.sqrt(2 * log(self.n_rows + 2)))
 
     def __call__(self, rows: Rows) -> Floats32:

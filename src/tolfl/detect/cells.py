@@ -22,8 +22,10 @@ from threadpoolctl import ThreadpoolController
 from tolfl.core.logarithm import log
 from tolfl.detect.cell_scaling import GRID, Arrays, CellScaling, Floats, Floats32, Rows, restored, scaling_from
 
-WEIGHT = 4.0  #: how much a light cell counts for less; 1 would be the likelihood of a mixture
-LEAST_SHRINKAGE = 1e-3  #: many rows hardly shrink anything, and twice the same column would be divided by nothing
+WEIGHT = 4.0  #: weight of the penalty of light cells; 1 would be the likelihood of a mixture
+LEAST_SHRINKAGE = (
+    1e-3  #: least shrinkage: with many rows there is hardly any, and a duplicated column would be singular
+)
 
 _BLOCK_ROWS = 256  #: matrix products of one shape add in one order, wherever a row is
 _WIDTH_STEP = 16
@@ -55,12 +57,12 @@ class Cells:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         return f"cells-{len(self.counts)}" if len(self.counts) > 1 else "mahalanobis"
 
     @property
     def fill(self) -> Floats:
-        """What a missing value is taken as."""
+        """The value that replaces a missing one."""
         scaling = self.scaling
         return scaling.median if scaling.measures is None else restored(scaling.median, scaling.measures)
 
@@ -114,7 +116,7 @@ class Cells:
         with one_thread.limit(limits=1):
             return self.root @ self.root
 
-    def taken_apart(self, rows: Rows, own: Floats | None = None) -> tuple[Floats, Floats]:
+    def attributions(self, rows: Rows, own: Floats | None = None) -> tuple[Floats, Floats]:
         """Return what is expected in place of each value, and by how much the score would fall if it were there."""
         z = self.scaling(rows)
         centres = self.centres if own is None else np.vstack([self.centres, own])
@@ -182,7 +184,7 @@ LEAST_ROWS = 3  #: of the fleet in a cell, or it is dropped; and of a device, or
 
 @dataclass(frozen=True, eq=False)
 class CellSums:
-    """What rows add up to, cell by cell."""
+    """Counts and sums of rows, cell by cell."""
 
     n_all: NDArray[np.int64]
     n: NDArray[np.int64]  #: of rows in the sums
@@ -198,7 +200,7 @@ class CellSums:
         return cls(n, n, is_own @ rows, is_own @ np.square(rows) if has_squares else None)
 
     def centres(self, old: Floats) -> Floats:
-        """Return the means; a cell of nobody stays where it is."""
+        """Return the means; a cell without rows keeps its centre."""
         means = self.sums / np.maximum(self.n, 1)[:, None]
         return np.where(self.n[:, None] > 0, np.rint(means * GRID) / GRID, old)
 

@@ -1,7 +1,7 @@
 """Cells in rounds: medians and spreads, k-means that starts with one cell and splits, and the scatter about the cells.
 
-Everything that travels is a count, a sum or an extreme, and what is more (a median, a split, the root of a matrix) is
-worked out by whoever closes the round. Any device may be lost in any round: what it gave before stays.
+Everything that is sent is a count, a sum or an extreme; the rest (a median, a split, the root of a matrix) is
+computed by the closer of the round. Any device may be lost in any round: its earlier contributions stay.
 
 Of more than `MOST_SAMPLED` rows of a fleet, each device takes some, drawn at random, and counts each as often.
 """
@@ -50,7 +50,7 @@ _SAMPLED = 3  #: stream of `Purpose.PARTITION`
 
 
 class CellStage(DetectorStage):
-    """A stage of cells. With a prefix it is part of a pass that only tells which rows are left out of the next."""
+    """A stage of cells. With a prefix it is part of a pass that only finds the rows to leave out of the next."""
 
     def __init__(
         self, fleet: Fleet, spec: DetectorSpec, prefix: str = "", cut: str | None = None, recall: Recall | None = None
@@ -368,7 +368,7 @@ class CellRounds(CellStage):
             before = state["prior/centres"].reshape(-1, n_features)
             sums = CellSums(n_all + counts, n + counts, sums.sums + before * counts[:, None])
         centres = sums.centres(old)
-        # A cell of nobody who is here stays where it is, and as heavy: what the lost gave counts.
+        # A cell without rows of present devices keeps centre and weight: lost devices' contributions count.
         counts = np.where(sums.n_all > 0, sums.n_all, part["cells/counts"])
         if does_split:
             n_wanted = min(self.most, max(1, int(part["scaling/n"][0]) // ROWS_PER_CELL))
@@ -420,7 +420,7 @@ class ScatterRound(CellStage):
         return found
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
-        """Return the state with the model; without anybody's rows, every column counts as it is scaled."""
+        """Return the state with the model; without any rows the covariance is the identity."""
         part, n_features = self.part_of(state), self.fleet.n_features
         if not self.is_ready(state, closing.round):
             return state
@@ -564,7 +564,7 @@ _SIGN, _MISSING = np.uint32(1 << 31), np.uint32(2**32 - 1)
 
 def to_keys(values: Rows) -> NDArray[np.uint32]:
     """Return whole numbers that sort as the values do, in single precision."""
-    # Adding 0 turns -0.0 into 0.0: they are equal, and their bits are not.
+    # Adding 0 turns -0.0 into 0.0: they are equal, but their bits differ.
     bits = np.add(values, np.float32(0.0), dtype=np.float32, casting="same_kind").view(np.uint32)
     flips = (bits.view(np.int32) >> 31).view(np.uint32)  # all bits of a negative number are turned, else the sign
     flips |= _SIGN
@@ -594,7 +594,7 @@ def _sortable(rows: Rows, prepared: Callable[[Rows], NDArray[np.float64]]) -> ND
 def _median_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the bin of each column's median, by the counts of those who are in the round.
 
-    A rank is never carried from round to round: who sent the earlier counts may be gone. If the median is no longer
+    A rank is never carried from round to round: a device of earlier counts may be lost. If the median is no longer
     inside the interval that they led to, the nearest value that is there is taken.
     """
     n, below, bins = counts[:, 0], counts[:, 1], counts[:, 2:]

@@ -1,6 +1,6 @@
-"""A detector that has been trained: model, thresholds, names, and where it all comes from.
+"""A trained detector: model, thresholds, names, and the history of its trainings.
 
-It knows nothing of scikit-learn, so commands, exports and devices can use it as it is.
+It does not need scikit-learn, so commands, exports and devices use it directly.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def survivors(self) -> tuple[str, ...]:
-        """Who was alive in the end."""
+        """The devices that were alive at the end."""
         return tuple(device.name for device in self.devices if device.is_survivor)
 
 
@@ -71,13 +71,13 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """Everything that scoring takes. It does not change: an update makes another one."""
+    """Everything that scoring needs. It is immutable: an update makes a new one."""
 
     spec: DetectorSpec
     features: Features
     model: Cells | Reconstruction
     thresholds: Thresholds
-    trainings: tuple[Training, ...]  #: the first one, and each that went on from it
+    trainings: tuple[Training, ...]  #: the first one, and each update
     #: Cells of devices that were lost or are new, from their own typical rows; for their rows only.
     own_cells: Mapping[str, Floats] = field(default_factory=dict)
     schema: Schema | None = None  #: how tables are read; None: by the names of the features
@@ -108,11 +108,11 @@ class Detector:
             scores[own] = self.model.scores(rows[own], self.own_cells[name])
         return scores
 
-    def taken_apart(self, rows: Rows, devices: Names | None = None) -> tuple[Floats, Floats]:
+    def attributions(self, rows: Rows, devices: Names | None = None) -> tuple[Floats, Floats]:
         """Split scores by feature: what is expected in place of each value, in its unit, and what the value adds."""
-        expected, gains = self.model.taken_apart(rows)
+        expected, gains = self.model.attributions(rows)
         for name, own in self._own_among(devices).items():
-            expected[own], gains[own] = self.model.taken_apart(rows[own], self.own_cells[name])
+            expected[own], gains[own] = self.model.attributions(rows[own], self.own_cells[name])
         return expected, gains
 
     def _own_among(self, devices: Names | None) -> dict[str, NDArray[np.int64]]:
@@ -135,7 +135,7 @@ class Detector:
     def alarms_of(
         self, rows: Rows, scores: Floats32 | Floats, devices: Names | None = None, is_partial: Flags | None = None
     ) -> tuple[Flags, Flags, Floats]:
-        """Return which rows raise an alarm, which give notice only, and how novel each is (NaN: nobody can say).
+        """Return which rows raise an alarm, which give notice only, and how novel each is (NaN: not known).
 
         A row raises an alarm if its score is above its threshold, or if it is novel. With novelty, a threshold that was
         extrapolated from few rows gives notice only. A window of which only a part is there is judged by novelty alone.
@@ -153,7 +153,7 @@ class Detector:
     # -- explaining ---------------------------------------------------------------------------------------------
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
-        """Return why one row scores as it does, or is novel; with its device, by what its verdict goes by."""
+        """Return the explanation of one row's score or novelty; with its device, by the limit of its verdict."""
         if np.ndim(x) == 1:  # type: ignore[arg-type]
             to_frame = getattr(x, "to_frame", None) if hasattr(x, "index") else None  # a row of a frame of pandas
             x = np.asarray(x)[None, :] if to_frame is None else to_frame().T
@@ -166,7 +166,7 @@ class Detector:
         if self.novelty is not None and novelty > LIMIT:
             (shares,) = self.novelty.top(self.features, rows, self.features.n, names)
         else:
-            (shares,) = top_shares(self.features, rows, *self.taken_apart(rows, names), self.features.n)
+            (shares,) = top_shares(self.features, rows, *self.attributions(rows, names), self.features.n)
         limit = self.thresholds.limit_for(None if device is None else str(device))
         (p_value,) = limit.p_values(scores).tolist()
         novel = None if np.isnan(novelty) else float(novelty)
@@ -175,7 +175,7 @@ class Detector:
     # -- devices ------------------------------------------------------------------------------------------------
 
     def with_own_cells(self, slices: Mapping[str, object]) -> Detector:
-        """Return a detector that also knows typical rows of devices that were lost, or were never there.
+        """Return a detector with further cells for devices that were lost or are new, from their typical rows.
 
         One cell for each ten rows; ten will do, fifty are better. Nothing is sent, and the thresholds stay.
         """
@@ -189,7 +189,7 @@ class Detector:
             own[str(name)] = self.model.own_cells(rows, ROWS_PER_OWN_CELL)
         return replace(self, own_cells=own)
 
-    # -- taking it away -----------------------------------------------------------------------------------------
+    # -- saving ------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
         """Write the detector to one file, whole or not at all."""
@@ -214,7 +214,7 @@ class Detector:
             "features": f"{self.features.n}, of {', '.join(columns[:8])}{', ...' * (len(columns) > 8)}",
             "not learned from": ", ".join(self.schema.left_out) if self.schema else "",
             "trained on": f"{last.n_samples} rows of {len(last.devices)} device(s)",
-            "lost on the way": ", ".join(lost[:8]),
+            "lost during training": ", ".join(lost[:8]),
             "threshold": f"{fleet.value:.4g}; {fleet.promise}",
         }
         rows = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
@@ -254,5 +254,5 @@ def device_labels(devices: Devices, n_rows: int) -> Names | None:
     if labels.dtype.kind == "O":
         is_missing |= np.isin(names, ("None", "nan", "<NA>"))
     if is_missing.any():
-        raise DataError(f"devices has no name for row {int(np.argmax(is_missing))}; say whose each row is")
+        raise DataError(f"devices has no name for row {int(np.argmax(is_missing))}; name the device of each row")
     return names

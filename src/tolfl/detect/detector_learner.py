@@ -32,7 +32,7 @@ from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, Stat
 from tolfl.learners.registry import OF_FLEETS
 from tolfl.tables import Schema
 
-#: What `[learn]` may say; the rest of a detector's specification is that of the run.
+#: Keys of `[learn]`; the rest of a detector's specification is that of the run.
 LEARN_KEYS = (
     "model", "cells", "trim", "n_components", "hidden", "code", "dropout", "lr", "scaling", "held_back",
     "false_alarm_rate", "alarms_per_day", "windows_per_day",
@@ -46,7 +46,7 @@ DETECTOR_FILE = "detector.tolfl"
 
 @dataclass(frozen=True, eq=False)
 class DetectorResult:
-    """The detector that a fleet leaves to be used."""
+    """The result of a fleet's training: a detector."""
 
     detector: Detector
     users: DeviceSet | None = None  #: all devices
@@ -61,7 +61,7 @@ class DetectorResult:
 
 
 class DetectorStages(Stages):
-    """The stages of a detector. The state also has who contributed to how many rounds, and in which one last."""
+    """The stages of a detector. The state also has the rounds of each device: how many, and the last one."""
 
     def __init__(self, fleet: Fleet, spec: DetectorSpec, prior: Detector | None = None) -> None:
         self.fleet, self.spec, self.prior = fleet, spec, prior
@@ -244,7 +244,7 @@ def spec_for_run(run: RunSpec) -> DetectorSpec:
 def losses(
     names: Sequence[str], last: Sequence[int], last_round: int, stage: Callable[[int], tuple[str, int, int]]
 ) -> tuple[DeviceLoss, ...]:
-    """Return who was lost on the way, and where it was last heard of; earliest first.
+    """Return the devices that were lost, and the round of their last contribution; earliest first.
 
     >>> losses(["a", "b", "c"], [2, 1, -1], 2, lambda round_index: ("scaling", round_index, 3))[1].what
     'lost; last heard of in scaling 1'

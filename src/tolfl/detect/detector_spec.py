@@ -1,6 +1,6 @@
 """Everything that training a detector depends on; stored with every detector.
 
-What a field with a title says of itself is the help of its flag in `tolfl fit`, which imports this file to start.
+The title of a field is the help of its flag in `tolfl fit`, which imports this file to start.
 """
 
 from __future__ import annotations
@@ -49,13 +49,18 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fail: str = ""  #: a failure plan over the rounds of all stages; devices are numbered in the order of their names
     on_head_failure: Annotated[str, Meta(title="elect, drop, ... (default: by scheme)")] = ""
     scaling: Literal["min-max", "standard", "none"] = "min-max"  #: of the autoencoder and PCA; cells have their own
-    held_back: float = 0.2  #: share of each device's samples that nobody trains on: for thresholds
-    trim: Annotated[float, Meta(title="Share of rows that may be anomalous, to be left out of cells.")] = 0.0
+    held_back: float = 0.2  #: share of each device's samples for the calibration set, from which thresholds are found
+    trim: Annotated[
+        float,
+        Meta(
+            title="Share of the training rows that may be anomalous: the most distant ones are left out of the cells."
+        ),
+    ] = 0.0
     false_alarm_rate: Annotated[float, Meta(title="Share of typical rows that may raise an alarm.")] = 0.01
     alarms_per_day: Annotated[float | None, Meta(title="In its place: so many false alarms a day ...")] = None
     windows_per_day: Annotated[float | None, Meta(title="... of so many rows a day.")] = None
     contamination: Annotated[  # as in scikit-learn
-        float | Literal["auto"], Meta(title="auto, or the share of training rows that is to be anomalous.")
+        float | Literal["auto"], Meta(title="auto, or the share of the training rows that are to be alarms.")
     ] = "auto"
     seed: int = 0
 
@@ -63,7 +68,7 @@ class DetectorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def from_fields(cls, fields: Mapping[str, object], source: str = "") -> DetectorSpec:
         """Return a specification of plain values, or say in one sentence what is wrong with one."""
         if fields.get("model") == "auto":
-            raise SpecError("model 'auto' is gone: cells does better than choosing did; use cells")
+            raise SpecError("model 'auto' is not supported; use cells")
         for what, known in (("model", MODELS), ("scaling", SCALINGS)):
             _one_of(what, str(fields.get(what, known[0])), known)
         try:

@@ -50,7 +50,7 @@ def split_rows(n_rows: int, share: float, seed: int, device: int) -> tuple[Place
 
 
 class DetectorStage(Learner):
-    """One stage of a detector; the state of a stage that nobody took part in stays as it is."""
+    """One stage of a detector; a round without contributions leaves its state unchanged."""
 
     needs = ""  #: the array that the stages before have left, if it takes one
     prefix = ""  #: of the arrays of a pass that comes before others
@@ -110,8 +110,8 @@ class DetectorStage(Learner):
         """Return which rows of a device train."""
         return self._split(turn)[0]
 
-    def held_back_rows(self, turn: Turn) -> Rows:
-        """Return a device's rows that nobody trains on; of very many, as many as thresholds need."""
+    def calibration_rows(self, turn: Turn) -> Rows:
+        """Return a device's calibration set; of very many rows, as many as thresholds need."""
         most = self.share_of(max(MOST_SAMPLED, math.ceil(ALARMS_COUNTED / self.spec.budget)))
         places = self._split(turn)[1]
         return flat(turn.rows)[places[:: max(1, -(-len(places) // most))]]
@@ -131,7 +131,7 @@ class DetectorStage(Learner):
 
 
 class Recall:
-    """What was worked out from rows and arrays that are the same in every round; it can always be worked out again."""
+    """A cache of values computed from rows and arrays that are the same in every round."""
 
     def __init__(self, max_bytes: int = 2**30) -> None:
         self._max_bytes, self._n_bytes = max_bytes, 0
@@ -154,7 +154,7 @@ class Recall:
         return found
 
     def forget(self, what: str) -> None:
-        """Drop what a later round does not need."""
+        """Drop entries that no later round needs."""
         for key in [key for key in self._kept if isinstance(key, tuple) and key[0] == what]:
             self._n_bytes -= self._kept.pop(key)[0].nbytes
 

@@ -1,4 +1,4 @@
-"""`FederatedDetector`: an outlier detector as scikit-learn has them, for data that is split over places."""
+"""`FederatedDetector`: a scikit-learn outlier detector for data that is distributed over devices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     scaling
         Of PCA and the autoencoder: "min-max", "standard" or "none". Cells have a scaling of their own.
     held_back
-        Share of each device's rows that nobody trains on.
+        Share of each device's rows in the calibration set, from which thresholds are found.
     trim
         Share of the rows that may be anomalous: the most distant ones are left out of cells and covariance.
     false_alarm_rate
@@ -148,7 +148,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         ----------
         X
             An array, or a frame (pandas, polars, Arrow): words, categories, true and false and missing values are
-            taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and the log says so.
+            taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and logged.
         y
             1 and -1 as `predict` gives them, 0 and 1, true and false, or words of which some are typical (normal,
             benign): only the typical rows train. With anything else all rows do, as is scikit-learn's way. The log
@@ -164,12 +164,12 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             rows, names = rows[is_typical], None if names is None else names[is_typical]
             _LOG.warning("by y, trained on the %d typical rows of %d", len(rows), len(is_typical))
         elif y is not None:
-            _LOG.warning("y does not say which rows are typical: trained on all %d rows", len(rows))
+            _LOG.warning("y does not mark typical rows: trained on all %d rows", len(rows))
         self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), self._features), schema=self._schema)
         return self
 
     def fit_more(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:  # noqa: ARG002
-        """Go on with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
+        """Update with new typical rows, from counts, sums and scatter of the cells; thresholds follow the new rows."""
         slices, before = by_device(*self._input(X, devices)), self._fitted()
         self.detector_ = replace(fit_more(before, slices, self.spec()), schema=before.schema)
         return self
@@ -227,7 +227,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Return which features make one row's score; with its device, by the limit of its verdict."""
         return self._fitted().explain(x, device)
 
-    # -- what was found -----------------------------------------------------------------------------------------
+    # -- fitted values ------------------------------------------------------------------------------------------
 
     @property
     def offset_(self) -> float:
@@ -313,7 +313,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return values, device_labels(devices, len(values))
 
     def _settled(self, X: object, devices: Devices) -> pa.Table:
-        """Find out what the columns of a frame mean; return its rows, as a stream can be read once."""
+        """Settle the schema of a frame; return its rows, as a stream can be read once."""
         (block,) = blocks_of(X)
         role = devices if isinstance(devices, str) else ""
         self._schema = settle(
@@ -328,7 +328,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
 
 def load(path: str | Path) -> FederatedDetector:
-    """Return the estimator of a saved detector, ready to score, explain and go on."""
+    """Return the estimator of a saved detector, ready to score, explain and update."""
     return FederatedDetector.from_detector(Detector.load(path))
 
 

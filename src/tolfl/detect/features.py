@@ -1,4 +1,4 @@
-"""What the numbers of a sample are called, and each one's share of its score: its value, and what was expected."""
+"""Names and units of features, and explanations: each feature's share of a score, its value, what was expected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     names: tuple[str, ...]
     units: tuple[str, ...]
-    measures: tuple[str, ...] = ()  #: what each measures, where the source of any knows: see `measures`
+    measures: tuple[str, ...] = ()  #: what each measures, where its source has it: see `measures`
 
     @classmethod
     def named(cls, names: Sequence[str], units: Mapping[str, str] | Sequence[str] | None = None) -> Features:
@@ -60,7 +60,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return len(self.names)
 
     def check(self, X: object) -> Rows:
-        """Return samples as an array `(n_samples, n_features)`, or say in one sentence what is wrong with them."""
+        """Return samples as an array `(n_samples, n_features)`, or raise an error with one sentence."""
         rows = as_rows(X)
         if not len(rows):
             return np.empty((0, self.n))  # an empty stream has no shape that could be wrong
@@ -70,7 +70,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return rows
 
     def check_same(self, other: Features) -> None:
-        """Say which feature of other rows is not one of these."""
+        """Raise an error that names a feature of other rows which is not one of these."""
         if unknown := [name for name in self.names if name not in other.names]:
             of_words = word_column(unknown[0])
             what = f"column of words {of_words!r}" if of_words else f"column {unknown[0]!r}"
@@ -89,7 +89,7 @@ def as_rows(X: object) -> Rows:
         if array.dtype.char not in "fd":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"X has something that is no number ({error}); turn words into numbers first") from None
+        raise DataError(f"X has a value that is not a number ({error}); turn words into numbers first") from None
     if array.shape == (0,):
         return array.reshape(0, 0)
     if array.ndim != 2:
@@ -98,7 +98,7 @@ def as_rows(X: object) -> Rows:
 
 
 def check_not_infinite(rows: Rows, names: Sequence[str]) -> None:
-    """Say which column has a value that is infinite, or too large for single precision; NaN is a missing value."""
+    """Raise an error that names a column with an infinite value, or too large for float32; NaN is a missing value."""
     with np.errstate(over="ignore"):
         is_bad = np.isinf(rows.astype(np.float32, copy=False))
     if is_bad.any():
@@ -138,7 +138,7 @@ class FeatureShare(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.name} {self.value:.4g}{unit}, usual {self.low:.4g} to {self.high:.4g}"
 
     def __str__(self) -> str:
-        """Return a sentence without a verb."""
+        """Return value and expected value in words."""
         if self.low is not None:
             return self.usual
         if self.has_no_number:
@@ -150,10 +150,10 @@ class FeatureShare(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A score taken apart."""
+    """The parts of a score."""
 
     score: float
-    threshold: float  #: that the row's verdict goes by: its device's own, or the fleet's
+    threshold: float  #: of the row's verdict: its device's own, or the fleet's
     p_value: float
     features: tuple[FeatureShare, ...]  #: the largest share first; of the novelty, where that is above its limit
     is_alarm: bool  #: as `predict` has it: by the score, or by novelty
@@ -210,7 +210,7 @@ def top_shares(
     total = gains.sum(axis=1, keepdims=True)
     shares = np.divide(gains, total, out=np.zeros_like(gains), where=total > 0)
     order = np.argsort(-shares, axis=1, kind="stable")[:, :n_top]
-    # As they were written: single precision has 20.15 as 20.149999618530273.
+    # As they were written: in single precision, 20.15 is 20.149999618530273.
     values = np.take_along_axis(values, order, axis=1).astype(np.float32).astype(str).astype(np.float64)
     picked = (np.take_along_axis(shares, order, axis=1).tolist(), values.tolist(),
               np.take_along_axis(expected, order, axis=1).tolist())  # fmt: skip

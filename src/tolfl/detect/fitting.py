@@ -29,10 +29,10 @@ from tolfl.tables.schema import word_column
 
 
 class NoModelError(TolFLError, RuntimeError):
-    """Training left no model behind: every device is gone."""
+    """Training ended without a model: no device is left."""
 
     def __init__(self, ended: str) -> None:
-        super().__init__(f"training left no model ({ended}); leave more devices alive in the failure plan")
+        super().__init__(f"training ended without a model ({ended}); leave more devices alive in the failure plan")
         self.ended = ended
 
 
@@ -46,7 +46,7 @@ OnRound = Callable[[Simulation], None]
 def load_training_rows(
     spec: RunSpec, n_devices: int | None = None, fill_missing: bool = False
 ) -> tuple[FederatedDataset, tuple[str, ...]]:
-    """Return the rows that a new detector trains on, by device, and what a person should know of them.
+    """Return the rows that a new detector trains on, by device, and notes for the user.
 
     The arguments are those of `unscaled`.
     """
@@ -57,13 +57,13 @@ def load_training_rows(
 
 
 def _constant(data: FederatedDataset) -> list[str]:
-    """Say which columns do not move, so that whatever moves them is no surprise."""
-    if len(data.pool) < FEWEST_ROWS:  # there will be no detector, and another sentence
+    """Return a note on constant columns, in which any other value will be an alarm."""
+    if len(data.pool) < FEWEST_ROWS:  # there will be no detector, and another error
         return []
     features = Features.named(data.feature_names)
     is_told = (np.fmin.reduce(data.pool) == np.fmax.reduce(data.pool)) & (measures_of(features.full) == 0)
     names = [features.names[place] for place in np.flatnonzero(is_told) if not word_column(features.names[place])]
-    if not names or len(names) > features.n // 2:  # the edges of pictures are no news
+    if not names or len(names) > features.n // 2:  # the edges of pictures are constant anyway
         return []
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return [f"constant in all training rows, so that any other value is anomalous: {shown}"]
@@ -135,14 +135,14 @@ def fit_more(
     spec: DetectorSpec | None = None,
     on_round: OnRound = lambda _: None,
 ) -> Detector:
-    """Go on from a detector with new typical rows: its cells move, and thresholds follow the new rows.
+    """Update a detector with new typical rows: its cells move, and thresholds follow the new rows.
 
     Scaling and number of cells stay. Each cell goes on from its count and sum, the covariance from its scatter, as if
     the rows before had been seen again; thresholds are calibrated anew on rows that are held back now.
     """
     if not isinstance(detector.model, Cells):
         kind = detector.model.kind
-        raise SpecError(f"{kind} does not go on from where it is; fit anew, on the old rows and the new ones")
+        raise SpecError(f"{kind} cannot be updated; fit again, on the old rows and the new ones")
     spec = msgspec.structs.replace(
         spec or detector.spec, model=detector.spec.model, cells=detector.spec.cells, trim=0.0
     )
@@ -172,7 +172,7 @@ def _data(slices: Mapping[str, object] | FederatedDataset, features: Features) -
     rows = [features.check(X) for X in slices.values()]
     bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, rows)]))
     if not bounds[-1]:
-        raise DataError("no device has a single row to train on")
+        raise DataError("no device has a row to train on")
     pool = rows[0] if len(rows) == 1 else np.concatenate(rows)
     return FederatedDataset("arrays", pool, bounds, feature_names=features.full, names=tuple(slices))
 
@@ -181,7 +181,7 @@ def _ending(simulation: Simulation) -> str:
     ending = simulation.records[-1]
     survivors = ending.survivors if isinstance(ending, RunEnded) else ()
     if survivors and simulation.outcome().state is None:
-        return "devices went on alone, each with a model of its own; use on_head_failure elect, drop or freeze"
+        return "devices trained alone, each with a model of its own; use on_head_failure elect, drop or freeze"
     return ending.reason if isinstance(ending, RunEnded) else ""
 
 

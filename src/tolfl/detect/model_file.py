@@ -1,7 +1,7 @@
 """Saved detectors: one file, safetensors with JSON in its header. Nothing is pickled, nothing is executed.
 
-One file and not a folder: it is copied, mailed and flashed as one thing, and scaling, thresholds and model can never
-come from two versions. Any tool that reads safetensors can look inside. A digest over the content is checked on load.
+One file and not a folder: it is copied and flashed as one, and scaling, thresholds and model can never
+come from two versions. Any reader of safetensors can open it. A digest over the content is checked on load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
 from tolfl.tables import Schema
 
-#: Raised when a file can no longer be read by what was written for the one before.
+#: Incremented when a reader of the format before could not read the file.
 FORMAT = 2
 _KEY = "tolfl"  #: of the header's entry
 _OWN = "own/"  #: before the name of a device that has cells of its own
@@ -35,7 +35,7 @@ Tensors = dict[str, NDArray[Any]]
 
 
 class DetectorFileError(DataError):
-    """A file is no saved detector, or not as it was saved."""
+    """A file is not a saved detector, or was changed."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"detector {path}: {problem}")
@@ -54,7 +54,7 @@ class _Version(msgspec.Struct):
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    """What the header says; arrays are beside it."""
+    """The content of the header; arrays are beside it."""
 
     format: int
     spec: DetectorSpec
@@ -99,7 +99,7 @@ def with_digest(content: bytes, tensors: Tensors) -> bytes:
 
 
 def load(path: Path) -> Detector:
-    """Read a detector; what is no detector, is damaged or was altered is refused with one sentence."""
+    """Read a detector; a file that is no detector, is damaged or was altered is an error."""
     path = path.expanduser()
     content, tensors = _read(path)
     try:
@@ -112,7 +112,7 @@ def load(path: Path) -> Detector:
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         if isinstance(error, DetectorFileError):
             raise
-        raise DetectorFileError(path, f"does not hold a detector that makes sense ({error})") from None
+        raise DetectorFileError(path, f"does not hold a valid detector ({error})") from None
 
 
 def _read(path: Path) -> tuple[bytes, Tensors]:

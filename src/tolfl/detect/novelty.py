@@ -1,11 +1,11 @@
-"""How far a row is outside of what was seen, in units of each column's own noise; beside the joint score.
+"""Novelty: how far a row is outside of the ranges of training, in units of each column's noise; beside the score.
 
 Only columns that measure something known (`MEASURES`) count. For each the fleet agrees on a range: the lowest and the
-highest value of all rows, each at most `LONE` units beyond the second one, so that one odd row does not make it. From
+highest value of all rows, each at most `LONE` units beyond the second one, so that one outlier does not set it. From
 `OWN_ROWS` rows on, a device has a range of its own; of more than 1,000 rows, one in a thousand is left out at each end.
 The novelty of a row is the root of the sum of squares of what lies outside; above `LIMIT` it raises an alarm.
 
-It needs no rows that are held back, so it works from a minute of rows on, where a threshold has to be extrapolated.
+It needs no calibration set, so it works from a minute of rows on, where a threshold has to be extrapolated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A detector as one ONNX graph: raw samples in, scores out, thresholds and names in its metadata.
 
-The graph is written node by node instead of traced: it has nothing in it that the detector has not, and needs no
+The graph is written node by node instead of traced: it has only what the detector has, and needs no
 compiler. It computes in double precision, as the detector does: a reading of 1,013.25 hPa that moves by 0.01 would
 lose half of its digits in single precision before the model sees it.
 """
@@ -29,7 +29,7 @@ _CHECKED_ROWS = 256
 
 
 class ExportError(TolFLError, RuntimeError):
-    """An exported graph does not say what the detector says."""
+    """An exported graph gives other scores than the detector."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ def to_onnx(detector: Detector) -> bytes:
 
 
 def metadata_of(detector: Detector) -> dict[str, object]:
-    """Return what a scorer needs beside the graph: names, thresholds, and the levels that p-values come from."""
+    """Return names, thresholds and the levels of p-values, which a scorer needs beside the graph."""
     thresholds = detector.thresholds
     return {
         "format": 2,

@@ -1,4 +1,4 @@
-"""How good a detector is on rows whose truth is known: for the fleet, for each device, and how soon it speaks."""
+"""Quality of a detector on labelled rows: for the fleet, for each device, and the time to detect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_FALSE_ALARMS = 0.01
 
 
 def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArray[np.bool_]:
-    """Return which rows are anomalous by their class; without typical classes, those are known by their names.
+    """Return which rows are anomalous by their class; without typical classes, these are recognised by their names.
 
     >>> is_anomalous(np.array(["0", "normal", "leak"])).tolist()
     [False, False, True]
@@ -40,7 +40,7 @@ def is_anomalous(labels: NDArray[np.str_], typical: Sequence[str] = ()) -> NDArr
     flags = [name not in typical if typical else not is_typical_by_name(name) for name in names]
     if all(flags):
         known = ", ".join(names[:20])
-        raise SpecError(f"the classes are {known}; say which are typical, as in --typical {commonest(labels)}")
+        raise SpecError(f"the classes are {known}; name the typical ones, as in --typical {commonest(labels)}")
     anomalous: NDArray[np.bool_] = np.array(flags)[which]
     return anomalous
 
@@ -70,7 +70,7 @@ class LabelledScores:
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """Numbers about rows; None where there is nothing to work them out from."""
+    """Quality measures of rows; None where they are not defined."""
 
     n_rows: int
     n_anomalous: int
@@ -82,7 +82,7 @@ class Quality(msgspec.Struct, frozen=True):
 
 
 class Detections(msgspec.Struct, frozen=True):
-    """How soon events are noticed: runs of anomalous rows of one device, from their first row to their first alarm."""
+    """The time to detect events, which are runs of anomalous rows of one device: from first row to first alarm."""
 
     n_events: int
     n_detected: int
@@ -91,7 +91,7 @@ class Detections(msgspec.Struct, frozen=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What `evaluate` finds."""
+    """The result of `evaluate`."""
 
     fleet: Quality
     detections: Detections | None  #: None: there is no time
@@ -99,22 +99,22 @@ class Evaluation(msgspec.Struct, frozen=True):
     detections_per_device: dict[str, Detections]
 
 
-def evaluation_of(judged: LabelledScores) -> Evaluation:
-    """Return what rows with known truth say about a detector."""
-    per_device = {name: judged.of_device(name) for name in judged.names}
+def evaluation_of(labelled: LabelledScores) -> Evaluation:
+    """Return the quality of a detector on labelled rows."""
+    per_device = {name: labelled.of_device(name) for name in labelled.names}
     times = {name: found for name, own in per_device.items() if (found := delays_of(own)) is not None}
-    fleet = delays_of(judged) if judged.devices is None else _together(list(times.values()))
+    fleet = delays_of(labelled) if labelled.devices is None else _together(list(times.values()))
     return Evaluation(
-        quality_of(judged),
+        quality_of(labelled),
         None if fleet is None else _detections(fleet),
         {name: quality_of(own) for name, own in per_device.items()},
         {name: _detections(found) for name, found in times.items()},
     )
 
 
-def quality_of(judged: LabelledScores) -> Quality:
+def quality_of(labelled: LabelledScores) -> Quality:
     """Return the numbers of some rows."""
-    truth, scores = judged.is_anomalous, judged.scores
+    truth, scores = labelled.is_anomalous, labelled.scores
     n_anomalous = int(truth.sum())
     has_both = 0 < n_anomalous < len(truth)
     return Quality(
@@ -123,8 +123,8 @@ def quality_of(judged: LabelledScores) -> Quality:
         auroc(scores, truth) if has_both else None,
         average_precision(scores, truth) if has_both else None,
         partial_auroc(scores, truth) if has_both else None,
-        float(judged.is_alarm[~truth].mean()) if n_anomalous < len(truth) else None,
-        float(judged.is_alarm[truth].mean()) if n_anomalous else None,
+        float(labelled.is_alarm[~truth].mean()) if n_anomalous < len(truth) else None,
+        float(labelled.is_alarm[truth].mean()) if n_anomalous else None,
     )
 
 
@@ -139,12 +139,12 @@ def partial_auroc(scores: Floats, is_anomalous: Flags) -> float:
     return float(roc_auc_score(is_anomalous, scores, max_fpr=MAX_FALSE_ALARMS))
 
 
-def delays_of(judged: LabelledScores) -> list[float | None] | None:
-    """Return how long each event of one device takes to be noticed, None where it is not; None without times."""
-    if judged.times is None:
+def delays_of(labelled: LabelledScores) -> list[float | None] | None:
+    """Return the time to detect each event of one device, None where it is missed; None without times."""
+    if labelled.times is None:
         return None
-    order = np.argsort(judged.times, kind="stable")
-    truth, alarms, times = judged.is_anomalous[order], judged.is_alarm[order], judged.times[order]
+    order = np.argsort(labelled.times, kind="stable")
+    truth, alarms, times = labelled.is_anomalous[order], labelled.is_alarm[order], labelled.times[order]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], truth.astype(np.int8), [0]])))
     delays: list[float | None] = []
     for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -166,19 +166,19 @@ def _detections(delays: Sequence[float | None]) -> Detections:
 
 _TYPICAL, _ANOMALOUS = BLUE, VERMILION
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "s"))
-_MAX_DEVICES = 8  #: more curves than this are a carpet
+_MAX_DEVICES = 8  #: more curves than this are not readable
 
 
-def plot_roc(judged: LabelledScores) -> Figure:
-    """Return ROC curves of the fleet and of its devices; few false alarms have the room they deserve (log scale)."""
+def plot_roc(labelled: LabelledScores) -> Figure:
+    """Return ROC curves of the fleet and of its devices; the axis of false alarms is logarithmic."""
     figure = new_figure(6, 4.2)
     axis = figure.subplots()
-    names = judged.names if len(judged.names) <= _MAX_DEVICES else ()
+    names = labelled.names if len(labelled.names) <= _MAX_DEVICES else ()
     for name in names:
-        _roc(axis, judged.of_device(name), name, _lowest_rate(judged), 1.0)
-    _roc(axis, judged, "fleet" if judged.names else "all rows", _lowest_rate(judged), 2.0, "black")
+        _roc(axis, labelled.of_device(name), name, _lowest_rate(labelled), 1.0)
+    _roc(axis, labelled, "fleet" if labelled.names else "all rows", _lowest_rate(labelled), 2.0, "black")
     axis.axvline(MAX_FALSE_ALARMS, color="0.5", linestyle=":", linewidth=1)
-    axis.set(xscale="log", xlim=(_lowest_rate(judged), 1.0), ylim=(0, 1.02))
+    axis.set(xscale="log", xlim=(_lowest_rate(labelled), 1.0), ylim=(0, 1.02))
     axis.set(xlabel="false alarms, as a share of typical rows", ylabel="detected, as a share of anomalous rows")
     axis.legend(frameon=False, fontsize=8, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
@@ -186,37 +186,37 @@ def plot_roc(judged: LabelledScores) -> Figure:
 
 
 def _roc(
-    axis: Axes, judged: LabelledScores, label: str, lowest: float, width: float, colour: str | None = None
+    axis: Axes, labelled: LabelledScores, label: str, lowest: float, width: float, colour: str | None = None
 ) -> None:
     from sklearn.metrics import roc_curve  # noqa: PLC0415  (as above)
 
-    if judged.is_anomalous.all() or not judged.is_anomalous.any():
+    if labelled.is_anomalous.all() or not labelled.is_anomalous.any():
         return
-    false_alarms, detected, _ = roc_curve(judged.is_anomalous, judged.scores)
+    false_alarms, detected, _ = roc_curve(labelled.is_anomalous, labelled.scores)
     # A curve that rises at no false alarm at all would begin outside of a log scale.
     shown = np.maximum(false_alarms, lowest / 2)
     axis.plot(shown, detected, label=label, drawstyle="steps-post", linewidth=width, color=colour)
 
 
-def _lowest_rate(judged: LabelledScores) -> float:
-    n_typical = int((~judged.is_anomalous).sum())
+def _lowest_rate(labelled: LabelledScores) -> float:
+    n_typical = int((~labelled.is_anomalous).sum())
     return min(1e-3, 1.0 / max(1, n_typical))
 
 
-def plot_histogram(judged: LabelledScores, threshold: float) -> Figure:
+def plot_histogram(labelled: LabelledScores, threshold: float) -> Figure:
     """Return how often each score occurs, typical against anomalous, with the threshold between them."""
     figure = new_figure(6, 3.6)
     axis = figure.subplots()
-    positive = judged.scores[judged.scores > 0]
+    positive = labelled.scores[labelled.scores > 0]
     lowest = float(positive.min()) if len(positive) else 1e-6
-    highest = max(float(judged.scores.max()), threshold, 2 * lowest)
+    highest = max(float(labelled.scores.max()), threshold, 2 * lowest)
     bins = np.geomspace(min(lowest, threshold) if threshold > 0 else lowest, highest * 1.01, 50)
     for mask, name, colour in (
-        (~judged.is_anomalous, "typical", _TYPICAL),
-        (judged.is_anomalous, "anomalous", _ANOMALOUS),
+        (~labelled.is_anomalous, "typical", _TYPICAL),
+        (labelled.is_anomalous, "anomalous", _ANOMALOUS),
     ):
         if mask.any():
-            scores = np.maximum(judged.scores[mask], bins[0])
+            scores = np.maximum(labelled.scores[mask], bins[0])
             axis.hist(scores, bins.tolist(), label=f"{name} ({mask.sum()})", color=colour, alpha=0.55)
     axis.axvline(threshold, color="black", linestyle="--", linewidth=1, label=f"threshold {threshold:.3g}")
     axis.set(xscale="log", xlabel="score", ylabel="rows")
@@ -225,40 +225,40 @@ def plot_histogram(judged: LabelledScores, threshold: float) -> Figure:
     return figure
 
 
-def plot_timeline(judged: LabelledScores, threshold: float) -> Figure:
+def plot_timeline(labelled: LabelledScores, threshold: float) -> Figure:
     """Return scores over time (over rows, where there is none), one line of panels per device."""
-    names = judged.names[:_MAX_DEVICES] or ("",)
+    names = labelled.names[:_MAX_DEVICES] or ("",)
     figure = new_figure(9, 1.2 + 1.7 * len(names))
-    axes = figure.subplots(len(names), 1, sharex=judged.times is not None, squeeze=False)[:, 0].tolist()
+    axes = figure.subplots(len(names), 1, sharex=labelled.times is not None, squeeze=False)[:, 0].tolist()
     for axis, name in zip(axes, names, strict=True):
-        places = _places(judged)
-        own = np.ones(len(places), bool) if judged.devices is None else judged.devices == name
-        _timeline(axis, judged.of_device(name), places[own], threshold)
+        places = _places(labelled)
+        own = np.ones(len(places), bool) if labelled.devices is None else labelled.devices == name
+        _timeline(axis, labelled.of_device(name), places[own], threshold)
         axis.set(ylabel=name or "score")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[-1].set(xlabel="row" if judged.times is None else f"time since the first row, {_unit(judged)[1]}")
+    axes[-1].set(xlabel="row" if labelled.times is None else f"time since the first row, {_unit(labelled)[1]}")
     axes[0].legend(frameon=False, fontsize=8, ncols=3, loc="upper left", bbox_to_anchor=(0.0, 1.25))
     return figure
 
 
-def _places(judged: LabelledScores) -> Floats:
+def _places(labelled: LabelledScores) -> Floats:
     """Return where rows are on the axis: in time, or in turn."""
-    if judged.times is None:
-        return np.arange(len(judged.scores), dtype=np.float64)
-    since: Floats = (judged.times - np.min(judged.times)) / _unit(judged)[0]
+    if labelled.times is None:
+        return np.arange(len(labelled.scores), dtype=np.float64)
+    since: Floats = (labelled.times - np.min(labelled.times)) / _unit(labelled)[0]
     return since
 
 
-def _unit(judged: LabelledScores) -> tuple[float, str]:
+def _unit(labelled: LabelledScores) -> tuple[float, str]:
     """Return the seconds of a unit that makes the numbers small, and its name."""
-    span = 0.0 if judged.times is None else float(np.ptp(judged.times))
+    span = 0.0 if labelled.times is None else float(np.ptp(labelled.times))
     return next((unit for unit in _UNITS if span >= 3 * unit[0]), _UNITS[-1])
 
 
-def _timeline(axis: Axes, judged: LabelledScores, places: Floats, threshold: float) -> None:
+def _timeline(axis: Axes, labelled: LabelledScores, places: Floats, threshold: float) -> None:
     order = np.argsort(places, kind="stable")
-    places, scores, truth = places[order], judged.scores[order], judged.is_anomalous[order]
-    alarms = judged.is_alarm[order]
+    places, scores, truth = places[order], labelled.scores[order], labelled.is_anomalous[order]
+    alarms = labelled.is_alarm[order]
     shown = np.maximum(scores, np.min(scores[scores > 0], initial=threshold) if (scores > 0).any() else 1e-9)
     axis.plot(places, shown, color="0.75", linewidth=0.8, zorder=1)
     axis.scatter(places[truth], shown[truth], s=10, color=_ANOMALOUS, label="anomalous", zorder=2)

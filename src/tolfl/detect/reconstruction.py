@@ -1,4 +1,4 @@
-"""Models that reconstruct rows, PCA and the autoencoder: a score is what the reconstruction leaves, squared and summed.
+"""Models that reconstruct rows, PCA and the autoencoder: a score is the squared reconstruction error.
 
 PCA is two linear layers, so both are scored, explained, saved and exported in one way. Rows go through in blocks of one
 size, in double precision, and widths are filled up with zeros: matrix products of another shape add in another order,
@@ -70,12 +70,12 @@ class Reconstruction:
 
     @property
     def name(self) -> str:
-        """What tables call it: the kind, and the width of what a row is reconstructed from."""
+        """Its name in tables: the kind, and the width of the code."""
         return f"{self.kind}-{len(self.layers[len(self.layers) // 2 - 1].bias)}"
 
     @property
     def fill(self) -> Floats:
-        """What a missing value is taken as."""
+        """The value that replaces a missing one."""
         return self.scaler.fill
 
     @cached_property
@@ -94,7 +94,7 @@ class Reconstruction:
                 scores[first:last] = np.einsum("ij,ij->i", gap, gap)[: last - first]
         return scores
 
-    def taken_apart(self, rows: Rows, own: Floats | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
+    def attributions(self, rows: Rows, own: Floats | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
         """Return what the model expects in place of each value, and what each adds to the score."""
         scaled = self._scaled(rows)
         out = np.empty(scaled.shape)

@@ -1,9 +1,9 @@
 """The rounds of models that reconstruct rows: PCA from one round of statistics, the autoencoder by rounds of training.
 
 PCA: a device works out the mean of x and of x x^T over its rows. The weighted mean of those over the fleet, which
-Tol-FL's chain computes, has all that PCA needs. No row travels, the number of clusters changes nothing, and who dies
-takes only its own rows along. Whoever closes the round works out the principal directions and sends them: they are no
-sums, so two processors could differ in their last bits.
+Tol-FL's chain computes, has all that PCA needs. No row is sent, the number of clusters changes nothing, and a
+failed device costs only its own rows. The closer of the round computes the principal directions and sends them: they
+are no sums, so two processors could differ in their last bits.
 
 The autoencoder: local training, and the mean of what it did to the model (FedAvg).
 """
@@ -31,7 +31,7 @@ from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 _ROWS_AT_ONCE = 8192
-EXPLAINED = 0.9  #: of the variance, where nobody says how many components
+EXPLAINED = 0.9  #: of the variance, where the number of components is not set
 #: A round in which training diverged leaves the model as it is, and divides the step by this.
 _STEP_DIVISOR = 10.0
 
@@ -93,7 +93,7 @@ class StatisticsRound(DetectorStage):
 def statistics_of(samples: NDArray[Any], origin: Floats, scaled: Callable[[Any], NDArray[Any]] = np.asarray) -> Floats:
     """Return the mean of x - origin over the samples, and of its products (upper half, row by row), as one vector.
 
-    `origin` is a point near the samples that everybody knows (the fleet's mean, from the scaling): products of small
+    `origin` is a point near the samples that all devices have (the fleet's mean, from the scaling): products of small
     numbers lose no digits. `scaled` makes rows of some samples, so that not all of them are there at once.
 
     >>> statistics_of(np.array([[1.0, 1.0], [-1.0, -1.0]]), np.zeros(2)).tolist()
@@ -190,7 +190,7 @@ class AutoencoderTraining(DetectorStage):
                 raise
             if len(jobs) == 1:
                 return [None]
-        # Somebody diverged; nobody's update depends on the others', so each is trained by itself.
+        # One of them diverged; updates do not depend on each other, so each device is trained by itself.
         return [self._updates([job], settings)[0] for job in jobs]
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:
@@ -210,11 +210,11 @@ class AutoencoderTraining(DetectorStage):
         return {**state, "step": state["step"] / _STEP_DIVISOR}
 
     def notes(self, state: State) -> tuple[str, ...]:
-        """Return what there is to say about the training."""
+        """Return notes about the training."""
         step = float(state["step"][0])
         if step == self._usual_settings(state).lr:
             return ()
-        return (f"training diverged, and went on with a step of {step:g}",)
+        return (f"training diverged, and continued with a step of {step:g}",)
 
     def sends(self, round_index: int, state: State | None = None) -> dict[str, Shape]:  # noqa: ARG002
         """Return the change of the model, or one number that says that training diverged."""

@@ -1,7 +1,7 @@
 """Scaling in rounds, of models that reconstruct rows: by counts, sums and extremes.
 
 Squares, for `standard`, are taken in a second round about the mean that all devices know by then: merging those about
-each device's own mean (Chan, Golub, LeVeque) is not a sum by place, and what travels must be one.
+each device's own mean (Chan, Golub, LeVeque) is not a sum by place, and what is sent must be one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Scaling(DetectorStage):
                 return state
             means, counts = state["scaler/fill"], found["counts"]
             moments = Moments(counts, means * counts, found["squares"], means, means)
-            # The mean is that of the round before: devices may have gone since, and their rows count.
+            # The mean is that of the round before: devices may have failed since, and their rows count.
             return {**state, "scaler/factor": Scaler.fit(moments, self.spec.scaling).factor}
         if "counts" not in found:
             return state

@@ -69,7 +69,7 @@ FORMS: dict[str, Callable[[Columns, bool], bytes]] = {
 }  # fmt: skip
 
 
-# -- alarms grouped in time: what lasts for an hour is one event to an operator, not sixty ------------------------
+# -- alarms grouped in time: an hour of alarms is one event to an operator, not sixty ------------------------
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class AlarmGroup:
 
 
 class AlarmGroups:
-    """Groups alarms as they come; a group is closed when its device has been quiet for longer than `gap`.
+    """Groups alarms as they come; a group is closed after `gap` without an alarm of its device.
 
     >>> groups = AlarmGroups(gap=10)
     >>> alarms = [Alarm("a", place, row, 1.0, 0.01) for row, place in enumerate([0.0, 5.0, 30.0])]
@@ -105,7 +105,7 @@ class AlarmGroups:
 
     def __init__(self, gap: float) -> None:
         self.gap = gap
-        self.open: dict[str, AlarmGroup] = {}  #: the last one of each device, which may go on
+        self.open: dict[str, AlarmGroup] = {}  #: the last one of each device, which may be still open
 
     def add(self, alarm: Alarm) -> list[AlarmGroup]:
         """Take an alarm in; return the group before it, if it is over."""
@@ -122,7 +122,7 @@ class AlarmGroups:
         return over
 
     def passed(self, device: str, place: float) -> list[AlarmGroup]:
-        """Say how far a device is; return its group, if that is over."""
+        """Note the time or row that a device has reached; return its group, if that is over."""
         group = self.open.get(device)
         if group is None or place - group.last.place <= self.gap:
             return []
@@ -265,7 +265,7 @@ class ScoreRequest(msgspec.Struct, frozen=True):
     device_column: str = ""
     time_column: str = ""
     alert_only: bool = False
-    group: float | None = None  #: alarms of a device are one if no more seconds (or rows) lie between
+    group: float | None = None  #: alarms of a device are one group if at most so many seconds (or rows) lie between
     top: int = 3
     explain_all: bool = False
     fill_missing: bool = False
@@ -286,7 +286,7 @@ class ScoreRequest(msgspec.Struct, frozen=True):
 def score_stream(
     detector: Detector, request: ScoreRequest, out: IO[bytes], err: IO[str], known: Networks | None = None
 ) -> int:
-    """Score all there is; return how many rows could not be. What was open when Ctrl-C came is closed first.
+    """Score all there is; return how many rows could not be. Groups that are open on Ctrl-C are closed first.
 
     `known` are the networks that are not new, in captures of 802.11.
     """

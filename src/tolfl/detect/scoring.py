@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """What a detector says of a block's rows; NaN where a row could not be scored."""
+    """Scores and verdicts of a block's rows; NaN where a row could not be scored."""
 
     rows: Rows
     scores: Floats
@@ -45,7 +45,7 @@ class ScoredRows:
 
 
 class TableScorer:
-    """Scores blocks with one detector; remembers what to say in the end.
+    """Scores blocks with one detector; collects notes for the end.
 
     Parameters
     ----------
@@ -105,12 +105,12 @@ class TableScorer:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know about the columns, in sentences."""
+        """Notes for the user about the columns, in sentences."""
         notes = []
         if self._unused:
             notes.append(f"columns that the detector does not use: {_some(list(self._unused), 8)}")
         for name, role in self._lost.items():
-            what = ": each row goes by the fleet's threshold" if role == "device" else ""
+            what = ": each row is compared with the fleet's threshold" if role == "device" else ""
             notes.append(f"there is no column {name!r}, which was the {role} in training{what}")
         if self._unknown:
             notes.append(
@@ -204,7 +204,7 @@ class TableScorer:
             return {}
         values = rows.values[named]
         devices = None if rows.devices is None else rows.devices[named]
-        expected, gains = self.detector.taken_apart(values, devices)
+        expected, gains = self.detector.attributions(values, devices)
         found = top_shares(self.detector.features, values, expected, gains, self._n_top)
         return dict(zip(named.tolist(), found, strict=True))
 

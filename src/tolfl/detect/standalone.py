@@ -1,6 +1,6 @@
 """A detector and all that scores with it as one file that Python runs: `python score.pyz readings.csv`.
 
-It is the code of `tolfl score`, packed: it reads what that reads and says what that says. It needs Python and the
+It is the code of `tolfl score`, packed, with the same input and output. It needs Python and the
 packages numpy, pyarrow, msgspec, safetensors and threadpoolctl, and nothing of tolfl.
 """
 
@@ -46,7 +46,7 @@ def standalone_scorer(detector: Detector) -> bytes:
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    # The same bytes whenever it is written: no time, no rights of this machine.
+    # Reproducible bytes: no time, no permissions of this machine.
     archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
@@ -72,9 +72,11 @@ def main(arguments: list[str] | None = None) -> int:
         "data", nargs="?", default="-", help="a table, capture, recording or a folder; -: standard input"
     )
     parser.add_argument("--device-column", default="", help="whose row it is: that device's own threshold is used")
-    parser.add_argument("--time-column", default="", help="the column that says when")
+    parser.add_argument("--time-column", default="", help="the column with the time")
     parser.add_argument("--alert-only", action="store_true", help="rows above the threshold only")
-    parser.add_argument("--group", type=float, help="alarms of a device are one if no more seconds or rows lie between")
+    parser.add_argument(
+        "--group", type=float, help="alarms of a device are one group if at most so many seconds or rows lie between"
+    )
     parser.add_argument("--top", type=int, default=3, help="so many features that make the score of an alarm")
     parser.add_argument("--explain-all", action="store_true", help="name these features for all rows")
     parser.add_argument("--fill-missing", action="store_true", help="take a missing value as the usual one")

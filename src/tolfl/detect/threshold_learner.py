@@ -1,6 +1,6 @@
-"""What raises alarms, in rounds: thresholds from counts of held-back scores, and ranges from extremes of all rows.
+"""Thresholds and ranges in rounds: thresholds from counts of the scores of calibration sets, ranges from extremes.
 
-One round of counts is enough for everything that the fleet agrees on, so nobody can be lost in the middle of it; a
+One round of counts is enough for everything that the fleet agrees on, so no failure can split it; a
 second one has each device's own threshold.
 """
 
@@ -78,7 +78,7 @@ class ThresholdRounds(DetectorStage):
         knows_size = "sizes" in turn.state and "prior/bins" not in turn.state
         is_too_few = knows_size and turn.state["sizes"][1::2].sum() < FEWEST_SCORES
         is_held_back = self.sizes(turn)[2 * turn.device + 1] > 0 and not is_too_few
-        rows_of = self.held_back_rows if is_held_back else self.training_rows
+        rows_of = self.calibration_rows if is_held_back else self.training_rows
         arrays = [turn.state[key] for key in self._arrays]
         scores = self._recall("scores", [turn], arrays, lambda: scorer(rows_of(turn)))
         return ("held-back" if is_held_back else "training"), count_bins(scores)
@@ -103,7 +103,7 @@ class ThresholdRounds(DetectorStage):
 
     def _with_counts(self, state: State, counts: Counts, is_held_back: bool) -> State:
         if "prior/bins" in state and counts.sum() + 1 < 1 / self.spec.budget:
-            # Too few new scores for the budget: those of the model before are better than a guess, and no promise.
+            # Too few new scores for the budget: those of the model before are better than a guess.
             counts = counts.copy()
             counts[state["prior/bins"]] += state["prior/bin-counts"]
             is_held_back = False

@@ -11,11 +11,11 @@ are met by X(b), which follows the tail of the logarithms of scores through thei
 otherwise it is X(b). 3. The expected rate is (1 + held-back scores above the threshold) / (n + 1), odd ones included.
 It is guaranteed where nothing was left out, nor extrapolated.
 
-Only counts in fixed logarithmic bins are needed for that, and so all of it takes one round. A threshold is the highest
+Only counts in fixed logarithmic bins are needed for that, so one round is enough. A threshold is the highest
 number of its bin: no score is between it and the next bin.
 
 Whether typical rows still score as they did is Kolmogorov and Smirnov's two-sample test at the levels that are kept:
-no score leaves a device. Between levels nothing is seen, so the test is a little too careful, never too eager.
+no score leaves a device. Differences between levels do not count, so the test is conservative.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def promise(self) -> str:
-        """What the threshold promises, in one sentence without a verb."""
+        """The expected rate of alarms, and whether it is guaranteed, in words."""
         if self.n_scores < FEWEST_SCORES:
             return f"no row can raise an alarm; too few for a threshold, {FEWEST_SCORES} are needed"
         rate = f"{self.expected_rate:.2%} of typical rows expected to raise an alarm"
@@ -171,7 +171,7 @@ def _beyond(median: float, tail: float, share: float) -> float:
 
 
 class DeviceLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One device's own threshold, where it has enough held-back scores, and how it fares under the fleet's."""
+    """One device's own threshold, where it has enough held-back scores, and its rate of alarms under the fleet's."""
 
     n_scores: int
     n_above: int  #: of them above the fleet's threshold
@@ -197,7 +197,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.fleet.budget
 
     def limit_for(self, device: str | None = None) -> Limit:
-        """Return what verdict, p-value and explanation of a row go by: its device's own limit, or the fleet's."""
+        """Return the limit of a row's verdict, p-value and explanation: its device's own, or the fleet's."""
         known = None if device is None else self.devices.get(device)
         return self.fleet if known is None or known.own is None else known.own
 
@@ -238,7 +238,7 @@ def count_bins(scores: Scores) -> Counts:
 
 
 def device_limit(counts: Counts, fleet: Limit, is_held_back: bool = True) -> DeviceLimit:
-    """Return how a device fares under the fleet's threshold, and its own one if it has enough scores."""
+    """Return a device's rate of alarms under the fleet's threshold, and its own one if it has enough scores."""
     n_scores = int(counts.sum())
     n_above = int(counts[int(bins_of([fleet.value])[0]) + 1 :].sum())
     odd = int(bins_of([_beyond(fleet.median, fleet.tail, fleet.budget / 10)])[0])
@@ -278,7 +278,7 @@ def limit_for_share(scores: Mapping[str, Scores], share: float) -> Thresholds:
 
 # -- drift ----------------------------------------------------------------------------------------------------------
 
-#: A check with every update must not cry wolf: one in a thousand without drift.
+#: False-positive rate of the check: it runs with every update, so one in a thousand.
 SIGNIFICANCE = 0.001
 
 
@@ -295,7 +295,7 @@ class Drift(msgspec.Struct, frozen=True):
 
     @property
     def is_drifting(self) -> bool:
-        """Whether chance is no explanation."""
+        """Whether the distance is significant."""
         return self.p_value < SIGNIFICANCE
 
     @property

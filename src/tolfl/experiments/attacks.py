@@ -15,11 +15,11 @@ import msgspec
 from tolfl.core.spec import DefenceSpec
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.setups import SETUPS
-from tolfl.experiments.result_rows import Row, named, rows_of, where
+from tolfl.experiments.result_rows import Row, distinct_values, rows_of, rows_where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
-#: Who lies, and how: 0 to 3, 4 to 6 and 7 to 9 are a cluster each.
+#: Byzantine devices and what each sends; devices 0 to 3, 4 to 6 and 7 to 9 are a cluster each.
 ATTACKS = {
     "nobody lies": "",
     "one flips": "1:flip",
@@ -39,7 +39,7 @@ DEFENCES = {
     "chain clipped": DefenceSpec(chain_clip=0.5),
     "all": DefenceSpec("median", clip_to_median=1.0, max_samples=100, chain_clip=0.5),
 }
-#: A drop that a user would notice.
+#: A loss of AUROC that matters to a user.
 _NOTICEABLE = 0.02
 
 
@@ -66,10 +66,10 @@ def attack_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, A
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    defences = named(rows, "defence")
+    defences = distinct_values(rows, "defence")
     lines = [
-        (attack, *(_cell(where(rows, attack=attack, defence=defence)) for defence in defences))
-        for attack in named(rows, "attack")
+        (attack, *(_cell(rows_where(rows, attack=attack, defence=defence)) for defence in defences))
+        for attack in distinct_values(rows, "attack")
     ]
     settings = {row["defence"]: row["set"].partition(";")[0] for row in rows if row["set"]}
     notes = (
@@ -90,12 +90,12 @@ def _cell(rows: Sequence[Row]) -> str:
 
 
 def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Say of each defence what it costs where all are honest, and which attacks it withstands."""
-    honest = {row["seed"]: row["auroc"] for row in where(rows, liars="", set="")}
+    """Return verdicts on each defence: its cost without an attack, and the attacks that it withstands."""
+    honest = {row["seed"]: row["auroc"] for row in rows_where(rows, liars="", set="")}
     found = []
-    for attack in named(rows, "attack"):
-        for defence in named(rows, "defence"):
-            own = where(rows, attack=attack, defence=defence)
+    for attack in distinct_values(rows, "attack"):
+        for defence in distinct_values(rows, "defence"):
+            own = rows_where(rows, attack=attack, defence=defence)
             left = [row for row in own if row["auroc"] is not None and row["seed"] in honest]
             gaps, lost = [row["auroc"] - honest[row["seed"]] for row in left], len(own) - len(left)
             if own and (own[0]["liars"] or own[0]["set"]):
@@ -108,7 +108,7 @@ def _verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 EXPERIMENT = Experiment(
     "liars",
-    "devices that lie about their updates or their samples, with and without each defence",
+    "Byzantine devices with forged updates or sample counts, with and without each defence",
     ("comms-ml",),
     jobs,
     attack_rows,

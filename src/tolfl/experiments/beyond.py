@@ -1,4 +1,4 @@
-"""What the paper left out: each variation changes one setting of the tables' runs, and asks what Tol-FL is worth there.
+"""Variations that the paper left out: each changes one setting of the tables' runs and measures Tol-FL's AUROC there.
 
 All of them are on Comms-ML but for the rotation of anomalous classes, which needs pictures. Every table has the best
 that one common model can do without a server (`fl freeze`), devices that go on alone or were alone from the start, and
@@ -24,12 +24,12 @@ from tolfl.experiments.result_rows import (
     Method,
     Row,
     by_split,
+    distinct_values,
     mean_spreads,
     models_in_use,
-    named,
     plain_rows,
     rows_of,
-    where,
+    rows_where,
 )
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.significance import differences, interval
@@ -52,7 +52,7 @@ class Variation:
     schemes: tuple[str, ...] = ("tol-fl", "fl")
     data: str = "comms-ml"
     is_scale: bool = True  #: its values have an order, so that a line may join them
-    #: Where nobody chooses a value (which device fails), makes the rows behind one verdict on all values.
+    #: For values that are not a choice (which device fails): the rows behind one verdict on all of them.
     as_a_whole: Callable[[Sequence[Row]], list[Row]] | None = None
 
 
@@ -239,11 +239,11 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
     found = [{**row, "policy": "alone"} if row["scenario"] == "alone" else row for row in rows]
     tables, figures, verdicts = [], {}, []
     for variation in VARIATIONS:
-        own = with_every_policy(where(found, question=variation.name))
+        own = with_every_policy(rows_where(found, question=variation.name))
         if own:
             tables.append(_table(variation, own))
             verdicts += _verdicts(variation, own)
-        if len(named(own, "varied")) > 1:
+        if len(distinct_values(own, "varied")) > 1:
             figures[f"beyond-{variation.name}"] = partial(_figure, variation, own)
     return ExperimentReport("beyond", "Beyond the paper", list(rows), tables, verdicts, figures)
 
@@ -272,16 +272,20 @@ def shown_methods(rows: Sequence[Row]) -> list[Method]:
 
 def _table(variation: Variation, rows: Sequence[Row]) -> Table:
     """Return one line per value, one column per method; of one value, one line per method."""
-    methods, values = shown_methods(rows), named(rows, "varied")
+    methods, values = shown_methods(rows), distinct_values(rows, "varied")
     if len(values) == 1:
         of_methods = [
-            (m.label, mean_spreads(by_split(rows, m)), models_in_use(where(rows, scheme=m.scheme, policy=m.policy)))
+            (
+                m.label,
+                mean_spreads(by_split(rows, m)),
+                models_in_use(rows_where(rows, scheme=m.scheme, policy=m.policy)),
+            )
             for m in methods
         ]
         one_value = ("method", f"{variation.setting}: {values[0]}", "models in use")
         return Table(variation.title, one_value, tuple(of_methods), _NOTES)
     lines: list[tuple[str, ...]] = [
-        (value, *(mean_spreads(by_split(where(rows, varied=value), m)) for m in methods)) for value in values
+        (value, *(mean_spreads(by_split(rows_where(rows, varied=value), m)) for m in methods)) for value in values
     ]
     if variation.as_a_whole is not None:
         whole = variation.as_a_whole(rows)
@@ -291,11 +295,11 @@ def _table(variation: Variation, rows: Sequence[Row]) -> Table:
 
 
 def _verdicts(variation: Variation, rows: Sequence[Row]) -> list[Verdict]:
-    """Say, for every value, whether Tol-FL is ahead of one model without a server, and of several models."""
-    values = named(rows, "varied")
+    """Return, for every value, whether Tol-FL is ahead of one model without a server, and of several models."""
+    values = distinct_values(rows, "varied")
     if variation.as_a_whole is not None:
         return _ahead(f"{variation.name}, mean of {len(values)}", variation.as_a_whole(rows))
-    return [one for value in values for one in _ahead(f"{variation.name} {value}", where(rows, varied=value))]
+    return [one for value in values for one in _ahead(f"{variation.name} {value}", rows_where(rows, varied=value))]
 
 
 def _ahead(name: str, rows: Sequence[Row]) -> list[Verdict]:
@@ -324,14 +328,14 @@ _OTHERS = ((GREEN, "D", "-"), (PURPLE, "P", "-"), (BLACK, "X", "-"))
 
 def _figure(variation: Variation, rows: Sequence[Row]) -> Figure:
     """Return a figure: means and their 95 % intervals over splits, at each value; joined on a scale."""
-    values, methods = named(rows, "varied"), shown_methods(rows)
+    values, methods = distinct_values(rows, "varied"), shown_methods(rows)
     figure = new_figure(max(5.0, 1.8 + 0.6 * len(values)), 3.4)
     axes = figure.subplots()
     for index, method in enumerate(methods):
         colour, marker, line = _STYLES.get((method.scheme, method.policy), _OTHERS[index % len(_OTHERS)])
         is_hollow = method.score == "auroc_all_models"
         shift = (0.05 if variation.is_scale else 0.1) * (index - (len(methods) - 1) / 2)
-        by_value = [by_split(where(rows, varied=value), method) for value in values]
+        by_value = [by_split(rows_where(rows, varied=value), method) for value in values]
         points = [(place + shift, interval(units)) for place, units in enumerate(by_value) if units]
         axes.errorbar(
             [x for x, _ in points],

@@ -61,8 +61,8 @@ class RunningExperiment:
     options: Options
     rows: list[dict[str, Any]] = field(default_factory=list)
     specs: dict[str, RunSpec] = field(default_factory=dict)  #: of the rows, by their `job`
-    seconds: float = 0.0  #: by the clock
-    computing_s: float = 0.0  #: of all jobs, those from the cache too
+    seconds: float = 0.0  #: wall-clock time
+    computing_s: float = 0.0  #: of all jobs, including those from the cache
     _sweep: Sweep | None = None
 
     def __iter__(self) -> Iterator[Progress]:
@@ -81,7 +81,7 @@ class RunningExperiment:
 
     def _jobs(self) -> list[Job]:
         jobs = self.experiment.jobs(self.options, self.rows)
-        return [Job(job.label, located(job.spec, self.options.data_dir), job.tags, job.folder) for job in jobs]
+        return [Job(job.label, with_data_dir(job.spec, self.options.data_dir), job.tags, job.folder) for job in jobs]
 
     def _add(self, job: Job, sweep: Sweep, is_stored: bool) -> None:
         repetitions = sweep.results[job.key]
@@ -96,13 +96,13 @@ class RunningExperiment:
             self.specs[one.key] = job.spec if one.key == job.key else one.spec
 
     def save_checkpoints(self) -> None:
-        """Write to disk what is needed to go on later."""
+        """Write to disk what is needed to resume."""
         if self._sweep is not None:
             self._sweep.save_checkpoints()
 
     @property
     def report(self) -> ExperimentReport:
-        """What was found."""
+        """The report of all rows."""
         return self.experiment.report(self.rows)
 
     @property
@@ -123,8 +123,8 @@ class RunningExperiment:
         }
 
 
-def located(spec: RunSpec, data_dir: str) -> RunSpec:
-    """Return a specification with the folder where data sets lie."""
+def with_data_dir(spec: RunSpec, data_dir: str) -> RunSpec:
+    """Return a specification with the folder of the data sets."""
     return msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=data_dir))
 
 

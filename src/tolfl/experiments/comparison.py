@@ -41,7 +41,7 @@ COMPARED_POLICIES: dict[str, tuple[str, ...]] = {
     "ifca": ("strict", "rehome"),
     "fesem": ("strict", "rehome"),
 }
-#: What the models of a run are worth, in the order of the table's columns, and what each number is.
+#: Scores of a run's models, in the order of the table's columns, and what each number is.
 SCORES = {
     "auroc": "mean over devices of the model that each uses",
     "auroc_best": "the best single model, chosen on the test set: an oracle",
@@ -148,12 +148,12 @@ def comparison_sweep(
     out: Path | None = None,
     resume: bool = False,
 ) -> Sweep:
-    """Return what is to be computed; iterate to run it, then take `compared`.
+    """Return the sweep of a comparison; iterate to compute it, then call `comparison_of`.
 
     >>> spec = RunSpec(data="blobs", devices=4, clusters=2, rounds=2, fail="server@1")
     >>> sweep = comparison_sweep(spec, ("tol-fl", "fl"))
     >>> for progress in sweep: pass
-    >>> [row["label"] for row in compared(spec, sweep).rows][:4]
+    >>> [row["label"] for row in comparison_of(spec, sweep).rows][:4]
     ['tol-fl (elect)', 'tol-fl (drop)', 'fl (isolate)', 'fl (freeze)']
     """
     jobs, datasets = _with_devices_alone(scheme_jobs(spec.check(), schemes)), datasets_of(spec, data)
@@ -278,15 +278,15 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def _finding(self) -> str:
-        """What Tol-FL and FL come to, in one line; nothing where one of them is not compared."""
+        """The result of Tol-FL and FL in one line; empty where one of them is not compared."""
         shown = [row for row in self.rows if row["label"] == self.reference]
         shown += [row for row in self.rows if row["scheme"] == "fl" and row["label"] != "fl (alone)"]
         ends = [f"{row['label']}: {row['auroc']['mean']:.3f}" for row in shown if row["auroc"]["mean"] is not None]
         return ", ".join(ends) if len(shown) > 1 else ""
 
 
-def compared(spec: RunSpec, sweep: Sweep) -> Comparison:
-    """Return what a finished sweep comes to, and leave it in the sweep's folder, if it has one.
+def comparison_of(spec: RunSpec, sweep: Sweep) -> Comparison:
+    """Return the comparison of a finished sweep, and write it into the sweep's folder, if it has one.
 
     The reference is the first row of Tol-FL; the plain baselines follow as rows of their own.
     """

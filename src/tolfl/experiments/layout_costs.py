@@ -31,7 +31,7 @@ class Costs:
     messages: dict[str, int]  #: per round, by accounting
     n_bytes: int  #: per round, each message counted
     client_stall_s: float
-    head_stall_s: float  #: mean over heads that fail with their cluster's contributions in hand
+    head_stall_s: float  #: mean over heads that fail holding their cluster's contributions
 
 
 def layout_costs(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> Costs:
@@ -55,7 +55,7 @@ def layout_costs(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> Costs
 
 
 def _stall_s(spec: RunSpec, fail: str, sizes: Sequence[int], model_bytes: int) -> float:
-    """Return how much longer a round takes because of a failure; where nobody goes on, until it is detected."""
+    """Return how much longer a round takes because of a failure; where training stops, the time to detect it."""
     closed, _ = _play(msgspec.structs.replace(spec, fail=fail), sizes, model_bytes)
     return max((one.stall_s for one in closed if one.stall_s), default=Timing.preset(spec.timing).crash_detection_s)
 

@@ -19,15 +19,15 @@ from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.core.spec import RunSpec, Timing
 from tolfl.experiments.layout_costs import Costs, layout_costs, model_bytes_of
 from tolfl.experiments.paper.published import published
-from tolfl.experiments.result_rows import Row, named, rows_of, where
+from tolfl.experiments.result_rows import Row, distinct_values, rows_of, rows_where
 from tolfl.experiments.results import Table
 from tolfl.experiments.sweep import Job, Sweep
 
 #: What may happen in a training, as exclusive cases: nobody fails, only clients do, a head does.
 SCENARIOS = {"none": "nobody lost", "client": "client lost", "server": "head lost"}
-#: Expected AUROCs closer than this are taken for equal, also where no spread is known.
+#: Expected AUROCs closer than this count as equal, also where no spread is known.
 _TIE = 0.001
-#: What is preferred where nothing else tells two layouts apart.
+#: The policies, in order of preference between layouts that are otherwise equal.
 _PREFERENCE = ("elect", "drop", "freeze", "isolate")
 _PAPERS_REPETITIONS = 10
 
@@ -45,7 +45,7 @@ class ClusterLayout:
         return "fl" if self.policy in ("isolate", "freeze") else "tol-fl"
 
     def __str__(self) -> str:
-        """Name it as the table does."""
+        """Return its name in the table."""
         return f"{self.scheme} ({self.policy}), k = {self.clusters}"
 
 
@@ -74,7 +74,7 @@ def usual_clusters(n_devices: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class FailureRates:
-    """How likely members and heads fail, said in one of four ways.
+    """Failure probabilities of members and heads, given in one of four ways.
 
     >>> FailureRates(given=(0.90, 0.08, 0.02)).failures(10, 5, 0.0)["server"]  # the paper's reading, for every k
     0.02
@@ -86,7 +86,7 @@ class FailureRates:
 
     each: tuple[float, float] = (0.01, 0.01)  #: of a client and of a head, during the training, on its own
     mtbf_h: tuple[float, float] | None = None  #: mean hours between failures of a client and of a head
-    is_one_of_n: bool = False  #: exactly one device fails, any of them alike
+    is_one_of_n: bool = False  #: exactly one device fails, each with the same probability
     given: tuple[float, float, float] | None = None  #: of the three scenarios, whatever the layout
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class FailureRates:
                 raise SpecError(f"odds {shown} add up to {sum(self.given):g}; of none, client and server must make 1")
 
     def __str__(self) -> str:
-        """Say it in half a sentence."""
+        """Describe them in half a sentence."""
         if self.given is not None:
             none, client, head = self.given
             return f"nobody fails with probability {none:g}, one client {client:g}, one head {head:g}, for every k"
@@ -216,31 +216,31 @@ def pilot_rows(sweep: Sweep) -> list[Row]:
 def rows_for(rows: Sequence[Row], one: ClusterLayout, n_devices: int, scenario: str) -> tuple[list[Row], str]:
     """Return a layout's rows, its own or those that are known to be equal, and why these may be used."""
     k, is_chain = one.clusters, one.clusters == n_devices
-    in_scenario = where(rows, scenario=scenario)
-    own = [row for row in where(in_scenario, scheme=one.scheme) if row["clusters"] in (k, None)]
-    clients = [*where(rows, scenario="client", scheme=one.scheme), *where(rows, scenario="client")]
+    in_scenario = rows_where(rows, scenario=scenario)
+    own = [row for row in rows_where(in_scenario, scheme=one.scheme) if row["clusters"] in (k, None)]
+    clients = [*rows_where(rows, scenario="client", scheme=one.scheme), *rows_where(rows, scenario="client")]
     if scenario != "server":
-        same = [*where(in_scenario, scheme=one.scheme), *in_scenario]
+        same = [*rows_where(in_scenario, scheme=one.scheme), *in_scenario]
         rules = [(own, ""), (same, "while all heads live, no layout changes the model")]
     elif one.policy == "elect":
         rules = [
-            (where(own, policy="elect"), ""),
-            (where(in_scenario, policy="elect"), "with elect, k changes nothing"),
+            (rows_where(own, policy="elect"), ""),
+            (rows_where(in_scenario, policy="elect"), "with elect, k changes nothing"),
             (clients, "with elect, a lost head costs what a lost client costs"),
         ]
     elif one.policy == "drop" and is_chain:
         # Its own rows must be of this very k: those of unknown k are of clusters with members.
-        rules = [(where(own, clusters=k), ""), (clients, "a cluster of one loses nobody but its head")]
+        rules = [(rows_where(own, clusters=k), ""), (clients, "a cluster of one loses nobody but its head")]
     else:
-        rules = [(where(own, policy=one.policy), "")]
+        rules = [(rows_where(own, policy=one.policy), "")]
     found, reason = next(((found, reason) for found, reason in rules if found), ([], ""))
     alike = {name: found[0][name] for name in ("scheme", "policy", "clusters")} if found else {}
-    return where(found, **alike), reason
+    return rows_where(found, **alike), reason
 
 
 def source_of(rows: Sequence[Row]) -> str:
     """Return where AUROCs come from, in a sentence."""
-    data, rounds, n_seeds = rows[0]["data"], rows[0]["rounds"], len(named(rows, "seed"))
+    data, rounds, n_seeds = rows[0]["data"], rows[0]["rounds"], len(distinct_values(rows, "seed"))
     if rounds is None:
         return f"the paper's tables for {data}, one number for every N and k"
     seeds = f"{n_seeds} seed{'s' * (n_seeds != 1)}"
@@ -265,8 +265,8 @@ class LayoutPlan(msgspec.Struct, frozen=True):
     auroc_from: str
     recommended: dict[str, Any]  #: clusters and policy
     reason: str
-    notes: list[str]  #: what must be known to read the numbers, most important first
-    not_measured: list[dict[str, Any]]  #: clusters and policy of layouts that nobody has measured
+    notes: list[str]  #: notes on how to read the numbers, the most important first
+    not_measured: list[dict[str, Any]]  #: clusters and policy of layouts without measurements
     rows: list[dict[str, Any]]  #: one per layout
 
     @property
@@ -293,7 +293,7 @@ class LayoutPlan(msgspec.Struct, frozen=True):
 
 
 def check_plan(spec: RunSpec, clusters: Sequence[int], deadline_s: float | None) -> None:
-    """Say in one sentence what is wrong with a question."""
+    """Raise an error with one sentence if the request makes no sense."""
     if spec.topology:
         raise SpecError(f"topology {spec.topology!r}: a plan is about k clusters of neighbouring ids; leave it out")
     if spec.devices < 2:
@@ -390,7 +390,7 @@ def _plan_row(
 def _recommended(rows: Sequence[dict[str, Any]], uplink: str, deadline_s: float | None) -> tuple[dict[str, Any], str]:
     """Return the row of the layout to take and why.
 
-    Of those that meet the deadline, the one with the highest expected AUROC; of those that cannot be told from it, the
+    Of those that meet the deadline, the one with the highest expected AUROC; of those within the error of it, the
     quickest round, then fewer bytes, then fewer rounds lost.
     """
 
@@ -442,10 +442,10 @@ def _cannot_be_told_apart(best: Row, other: Row) -> bool:
 
 
 def _why_not_elect(chosen: Row, rows: Sequence[Row]) -> str:
-    """Say why a layout is recommended in which a lost head costs more than itself."""
+    """Return why a layout is recommended in which a lost head costs more than itself."""
     if chosen["policy"] == "elect":
         return ""
-    elect = where(rows, clusters=chosen["clusters"], policy="elect")
+    elect = rows_where(rows, clusters=chosen["clusters"], policy="elect")
     if not elect:
         return " This layout does not replace a lost head; elect was not among those looked at."
     return (
@@ -470,7 +470,7 @@ def _notes(
             f"more than one failure (probability up to {several:.2g}; {most:.2g} failures on average) is counted as "
             "one, of a head if there is a head among them: an optimistic reading"
         )
-    isolated = where(aurocs, scenario="server", policy="isolate")
+    isolated = rows_where(aurocs, scenario="server", policy="isolate")
     if together := [row["auroc_all_models"] for row in isolated if row.get("auroc_all_models") is not None]:
         yield (
             "fl (isolate), head lost: the mean over devices of the model that each has; all of their models together, "

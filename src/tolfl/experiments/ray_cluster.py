@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster, with the same rows as here.
+"""A sweep on a Ray cluster, with the same rows as on this machine.
 
 Ray gets one task per group of jobs that share rounds (`sweep.groups`): the jobs as JSON, and the files of
 finished jobs come back as bytes. Nothing is pickled by us, no shared folder is needed, and a task whose worker dies is
@@ -25,13 +25,13 @@ _RETRIES = 5
 
 
 def check_executor(text: str) -> str:
-    """Return `local`, `ray` or `ray:ADDRESS`, or say that it is none of them, or that Ray is not installed.
+    """Return `local`, `ray` or `ray:ADDRESS`; anything else, or a missing Ray, is an error.
 
     >>> check_executor("local")
     'local'
     """
     if text != "local" and text.partition(":")[0] != "ray":
-        raise SpecError(f"--on {text}: say local, ray (this machine) or ray:ADDRESS (a cluster)")
+        raise SpecError(f"--on {text}: use local, ray (this machine) or ray:ADDRESS (a cluster)")
     if text != "local":
         _ray()
     return text
@@ -63,7 +63,7 @@ def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[Progress]:
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1)
             group = waiting.pop(ready[0])
-            take_in(sweep, group, ray.get(ready[0]))
+            add_results(sweep, group, ray.get(ready[0]))
             done += len(group)
             yield Progress(label=group[-1].label, jobs_done=done, n_jobs=total)
     finally:
@@ -72,7 +72,7 @@ def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[Progress]:
 
 
 def compute_group(jobs: bytes, data_dir: str) -> dict[str, bytes]:
-    """Compute jobs in a folder of their own; return what they left, but for models and checkpoints."""
+    """Compute jobs in a folder of their own; return their files without models and checkpoints."""
     if data_dir:
         os.environ.setdefault("TOLFL_DATA", data_dir)
     with tempfile.TemporaryDirectory(prefix="tolfl-") as folder:
@@ -83,8 +83,8 @@ def compute_group(jobs: bytes, data_dir: str) -> dict[str, bytes]:
         return {str(path.relative_to(store)): path.read_bytes() for path in kept}
 
 
-def take_in(sweep: Sweep, group: list[Job], files: Mapping[str, bytes]) -> None:
-    """Add what a worker computed to the sweep, and to its store if it has one; summaries last, they say finished."""
+def add_results(sweep: Sweep, group: list[Job], files: Mapping[str, bytes]) -> None:
+    """Add a worker's results to the sweep, and to its store if it has one; summaries last: they mark a finished job."""
     with tempfile.TemporaryDirectory(prefix="tolfl-") as scratch:
         store = sweep.store or Path(scratch)
         for name in sorted(files, key=lambda name: (name.count("/") == 1 and name.endswith("summary.json"), name)):
@@ -94,5 +94,5 @@ def take_in(sweep: Sweep, group: list[Job], files: Mapping[str, bytes]) -> None:
             if finished is None:
                 raise SpecError(f"{job.label}: a worker sent no result; compute it here, with --on local")
             for repetition in finished if sweep.store is None else []:
-                _ = repetition.records if repetition.summary else ()  # its folder is about to go
+                _ = repetition.records if repetition.summary else ()  # its folder is deleted next
             sweep.results[job.key] = finished

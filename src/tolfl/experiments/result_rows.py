@@ -38,14 +38,14 @@ class Method:
 
     @property
     def label(self) -> str:
-        """How tables call it."""
+        """Its name in tables."""
         if self.scheme in PLAIN:
             return f"{self.scheme} (plain)"
         return " ".join(filter(None, (self.scheme, self.policy, _SCORES.get(self.score))))
 
 
 def scheme_label(row: Row) -> str:
-    """Return how people write a row's scheme, with its number of clusters where the scheme has a choice.
+    """Return the display name of a row's scheme, with its number of clusters where the scheme has a choice.
 
     >>> scheme_label({"scheme": "fl", "k": 1}), scheme_label({"scheme": "tol-fl", "k": 5})
     ('FL', 'Tol-FL (k = 5)')
@@ -73,19 +73,19 @@ def plain_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, An
 
 
 def _what(job: Job, index: int, one: Repetition) -> dict[str, Any]:
-    """Return what every row of a job says, with its own columns first."""
+    """Return the values that every row of a job has, with its own columns first."""
     spec = job.spec
     names = {"data": spec.data, "scheme": spec.scheme, "policy": spec.on_head_failure, "fail": spec.fail}
     split = index % spec.splits
     return {**job.tags, **names, "devices": spec.devices, "split": split, "seed": one.spec.seed, "job": one.key}
 
 
-def named(rows: Iterable[Row], column: str) -> list[Any]:
+def distinct_values(rows: Iterable[Row], column: str) -> list[Any]:
     """Return the different values of a column, in order of appearance."""
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def where(rows: Iterable[Row], **values: object) -> list[Row]:
+def rows_where(rows: Iterable[Row], **values: object) -> list[Row]:
     """Return the rows that have these values."""
     return [row for row in rows if values.items() <= row.items()]
 
@@ -93,7 +93,7 @@ def where(rows: Iterable[Row], **values: object) -> list[Row]:
 def by_split(rows: Iterable[Row], method: Method, **values: object) -> dict[Hashable, list[float]]:
     """Return a method's scores by data set and split, one per seed, in the order of the seeds."""
     units: dict[Hashable, list[tuple[int, float]]] = {}
-    for row in where(rows, scheme=method.scheme, policy=method.policy, **values):
+    for row in rows_where(rows, scheme=method.scheme, policy=method.policy, **values):
         if row.get(method.score) is not None:
             units.setdefault((row["data"], row["split"]), []).append((row["seed"], row[method.score]))
     return {unit: [value for _, value in sorted(found)] for unit, found in sorted(units.items())}

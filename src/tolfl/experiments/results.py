@@ -1,4 +1,4 @@
-"""What an experiment hands over: rows as data, tables and figures made of them, claims that they support or not.
+"""The result of an experiment: rows as data, tables and figures made of them, claims that they support or not.
 
 A results file has the rows and the specification of every row (`specs`, by the row's `job`): what differs from the
 defaults of `RunSpec`. A page shows results between two markers, `<!-- results: server 1 -->` for the first table of
@@ -18,7 +18,7 @@ import msgspec
 
 from tolfl.core.errors import DataError, RunDirectoryError, SpecError
 from tolfl.core.spec import RunSpec
-from tolfl.experiments.result_rows import Row, named
+from tolfl.experiments.result_rows import Row, distinct_values
 from tolfl.experiments.sweep import spec_hash
 from tolfl.runs.directory import write_file
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Raise it when rows change their meaning.
 SCHEMA = 2
-#: What every results file says of where its rows come from.
+#: Fields of every results file on the origin of its rows.
 _NEEDED = ("command", "is_quick", "seconds_computing", "machine", "specs")
 _BEGIN = "<!-- results:"
 _BLOCK = re.compile(
@@ -72,7 +72,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """Say it in a word or two."""
+        """The verdict in a word or two."""
         return {None: "inconclusive", True: "supported", False: "not supported"}[self.is_supported]
 
 
@@ -107,7 +107,7 @@ class ExperimentReport:
             return f"{self.title}: {', '.join(counts) or 'no claims'}."
         if not what.isdigit() or not 1 <= int(what) <= len(self.tables):
             raise DataError(
-                f"results of {self.name}: no part {what!r}; say 1 to {len(self.tables)}, verdicts, grid or count"
+                f"results of {self.name}: no part {what!r}; use 1 to {len(self.tables)}, verdicts, grid or count"
             )
         return self.tables[int(what) - 1].to_markdown()
 
@@ -136,11 +136,11 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def filled(page: str, report: Callable[[str], ExperimentReport]) -> str:
+def fill_page(page: str, report: Callable[[str], ExperimentReport]) -> str:
     r"""Return a page with every block made anew from the reports.
 
     >>> one = ExperimentReport("server", "A server fails", [], [Table("AUROC", ("method",), (("fl",),))])
-    >>> print(filled("<!-- results: server 1 -->\nold\n<!-- end -->", lambda name: one))
+    >>> print(fill_page("<!-- results: server 1 -->\nold\n<!-- end -->", lambda name: one))
     <!-- results: server 1 -->
     **AUROC**
     <BLANKLINE>
@@ -152,7 +152,7 @@ def filled(page: str, report: Callable[[str], ExperimentReport]) -> str:
     for place in re.finditer(_BEGIN, page):
         if not _BLOCK.match(page, place.start()):
             line = page[place.start() :].partition("\n")[0]
-            raise DataError(f"{line}: say '{_BEGIN} NAME PART -->' on a line, and '<!-- end -->' below it")
+            raise DataError(f"{line}: write '{_BEGIN} NAME PART -->' on a line, and '<!-- end -->' below it")
     return _BLOCK.sub(lambda found: f"{found[1]}{report(found['name']).part(found['what'])}\n{found['end']}", page)
 
 
@@ -160,7 +160,7 @@ def filled(page: str, report: Callable[[str], ExperimentReport]) -> str:
 
 
 def spec_fields(spec: RunSpec) -> dict[str, Any]:
-    """Return what of a specification differs from the defaults, but for where its data lie.
+    """Return the fields of a specification that differ from the defaults, without the folder of its data.
 
     >>> spec_fields(RunSpec.from_fields({"devices": 4, "train": {"lr": 0.1}, "dataset": {"dir": "here"}}))
     {'devices': 4, 'train': {'lr': 0.1}}
@@ -213,7 +213,7 @@ def write_results(folder: Path, report: ExperimentReport, origin: Mapping[str, A
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return a results file: its rows, and where they come from; one that does not fit together is refused."""
+    """Return a results file: its rows, and where they come from; an inconsistent one is refused."""
     try:
         content: dict[str, Any] = msgspec.json.decode(path.read_bytes())
         rows, schema, *_ = [content[name] for name in ("rows", "schema", *_NEEDED)]
@@ -222,7 +222,7 @@ def read_results(path: Path) -> dict[str, Any]:
     if schema != SCHEMA:
         raise RunDirectoryError(path, f"has schema {schema}; this version reads {SCHEMA}, so compute it again")
     try:
-        unknown = [key for key in named(rows, "job") if key not in content["specs"]]
+        unknown = [key for key in distinct_values(rows, "job") if key not in content["specs"]]
         changed = [key for key, found in content["specs"].items() if spec_hash(RunSpec.from_fields(found)) != key]
     except (AttributeError, KeyError, TypeError, SpecError) as error:
         raise RunDirectoryError(path, f"was edited by hand, or is of another version ({error}); restore it") from None

@@ -1,4 +1,4 @@
-"""Many runs that have rounds in common: these are trained once, and what is finished on disk is not computed again.
+"""Many runs that share rounds: these are trained once, and runs that are finished on disk are not computed again.
 
 Rounds before the first failure are the same whatever follows it, and for Tol-FL, FL and SBT they are the same models
 whatever the number of clusters (docs/decisions/0008) and the links. Repetitions of one specification are computed as
@@ -30,9 +30,9 @@ from tolfl.runs.directory import write_file
 from tolfl.runs.run_reader import read_records
 from tolfl.sim.simulation import Progress, Runs, datasets_of, repetitions_of
 
-#: How often other processes are asked whether they are done, where nothing else is left to compute.
+#: How often jobs of other processes are polled, where nothing else is left to compute.
 _WAIT_S = 0.5
-#: Fields that came when results were stored already, and change nothing unless they are set.
+#: Fields added after results were stored; their defaults change nothing.
 _ADDED_LATER = (
     "comms_ml.rare_factor",
     "dataset.window_s", "dataset.per", "dataset.rate", "dataset.centre", "dataset.without_bursts",
@@ -43,7 +43,7 @@ _DIVERGED = "diverged.json"
 
 
 def spec_hash(spec: RunSpec) -> str:
-    """Return the name under which a specification's results are stored; where its data lie is not part of it."""
+    """Return the name under which a specification's results are stored; the folder of its data is not part of it."""
     without_dir = msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=""))
     fields, defaults = without_dir.to_fields(), RunSpec().to_fields()
     for name in _ADDED_LATER:
@@ -90,7 +90,7 @@ class Job:
     def shared_key(self) -> str:
         """The same for all jobs whose models are equal until a device fails (docs/decisions/0008)."""
         same = msgspec.structs.replace(self.spec, fail="", on_head_failure="", lost_model="lost")
-        # In a layout of one's own devices are added in another order; who is late depends on the layout, and so does
+        # A layout of one's own adds devices in another order; which device is late depends on the layout, and so does
         # what a robust rule makes of a cluster.
         depends = same.topology or same.deadline_s is not None or same.defence.depends_on_layout
         if is_plain(same) or depends:
@@ -145,7 +145,7 @@ class Sweep:
         self._prefixes: dict[int, list[Checkpoint]] = {}  #: of the group that is computed, by rounds done
 
     def __iter__(self) -> Iterator[Progress]:
-        """Compute group after group; one that another process computes is left to it, and asked for in the end."""
+        """Compute group after group; one that another process computes is left to it, and polled in the end."""
         found = groups(self.jobs)
         waiting, total = list(found), sum(map(len, found))
         while waiting:
@@ -216,13 +216,13 @@ class Sweep:
         ]
 
     def save_checkpoints(self) -> None:
-        """Write to disk what is needed to go on later."""
+        """Write to disk what is needed to resume."""
         if self._runs is not None:
             self._runs.save_checkpoints()
 
     @property
     def computing_s(self) -> float:
-        """How long the finished jobs took, whenever they were computed; rounds that they share count once."""
+        """The computing time of the finished jobs, whenever they were computed; shared rounds count once."""
         return sum(
             float((self.results[job.key][0].summary or {}).get("seconds_per_round", 0.0))
             * (job.spec.rounds - (0 if job is group[0] else job.shared_rounds))
@@ -260,7 +260,7 @@ class Sweep:
 
 
 def _lock_of(store: Path, job: Job) -> BaseFileLock:
-    """Try to take the right to compute a job's group, which one process at a time has in a store."""
+    """Try to lock a job's group; one process at a time computes it in a store."""
     path = store / "shared" / f"{job.shared_key}.lock"
     lock = FileLock(path, blocking=False)
     try:
@@ -308,7 +308,7 @@ def read_finished(store: Path, job: Job) -> list[Repetition] | None:
 
 
 def _as_started(folder: Path, job: Job) -> RunSpec:
-    """Return a job's specification as an earlier attempt wrote it: its data may have lain elsewhere then."""
+    """Return a job's specification as an earlier attempt wrote it: its data may have been elsewhere then."""
     path = folder / "spec.toml"
     stored = RunSpec.from_file(path) if path.is_file() else job.spec
     return stored if spec_hash(stored) == job.key else job.spec

@@ -1,1 +1,1 @@
-"""Runs on disk and what they are worth: run directories, record files, checkpoints, evaluation of models."""
+"""Runs on disk and their evaluation: run directories, record files, checkpoints, scores of models."""

@@ -1,6 +1,6 @@
 """Plain baselines: the distance to the mean vector, and PCA reconstruction. No rounds, no failures, all data pooled.
 
-They stand in every table, because they beat an autoencoder more often than one likes.
+Every table has them, because they often beat an autoencoder.
 """
 
 from __future__ import annotations

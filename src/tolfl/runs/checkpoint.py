@@ -1,6 +1,6 @@
-"""Checkpoints: what a simulation cannot play again for free, which is the training.
+"""Checkpoints: the losses and newest states of a simulation, so that resuming trains no round again.
 
-The protocol is deterministic, so it is played from the start; the losses so far and the newest states come from here.
+The protocol is deterministic and cheap, so it is simulated again from the start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Records and failures in words: every surface says the same of them.
+"""Descriptions of records and failures, the same on terminal, page and report.
 
-`describe` says what one record says; the columns of the table of failures, a headline and a few sentences tell of an
-incident. A page that replays a run asks when each of them became known.
+`describe` is about one record; the columns of the table of failures, a headline and a few sentences are about an
+incident. Each has the time at which it became known, for a page that replays a run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def device_list(ids: Sequence[int]) -> str:
 
 
 def describe(record: AnyRecord, stages: Sequence[tuple[str, int]] = ()) -> str:  # noqa: PLR0911  (one per kind)
-    """Return what a record says, in a few words; nothing for those that only numbers are in.
+    """Return a record in a few words; empty for those that hold only numbers.
 
     >>> describe(FailureHappened(time_s=4.5, device=0, round=2, what="found dead: connection refused", by=3))
     'device 0 is gone (connection refused), says device 3'
@@ -96,7 +96,7 @@ def _described_failure(line: FailureHappened) -> str:
 
 
 def failure_words(what: str) -> str:
-    """Return a failure in the words of a reader: whoever refuses connections is gone, whoever is silent may be slow.
+    """Return a failure in plain words: a peer that refuses connections is gone, one without a sign of life may be slow.
 
     >>> failure_words("found dead: connection refused"), failure_words("found dead: silent for 2 s")
     ('is gone (connection refused)', 'is silent (for 2 s)')
@@ -141,7 +141,7 @@ def tone(record: AnyRecord) -> str:
 
 
 def what_failed(incident: Incident) -> str:
-    """Say what failed and how: those with the same fate together."""
+    """Return what failed and how, devices with the same fate together."""
     fates: dict[str, list[DeviceFailure]] = {}
     for one in incident.failures:
         fates.setdefault(one.what, []).append(one)
@@ -164,7 +164,7 @@ def _fate(what: str, hit: Sequence[DeviceFailure]) -> str:
 
 
 def short_label(incident: Incident) -> str:
-    """Say it in the two or three words that a curve has room for."""
+    """Return a label of two or three words, for a curve."""
     if len(incident.failures) > 1:
         return f"{len(incident.failures)} failures"
     (one,) = incident.failures
@@ -173,7 +173,7 @@ def short_label(incident: Incident) -> str:
 
 
 def who_noticed(incident: Incident, simulated_timing: str = "") -> str:
-    """Say how long it took until somebody noticed, and who did; in a simulation its timing says how long."""
+    """Return the time until detection, and by which device; in a simulation the time follows from its timing."""
     found = [one for one in incident.failures if one.found_by is not None]
     if len(found) > 1 and all(one.found_after_s is None for one in found):
         by = device_list(sorted({one.found_by for one in found if one.found_by is not None}))
@@ -198,7 +198,7 @@ def _finding(one: DeviceFailure, is_one_of_several: bool) -> str:
 
 
 def who_took_over(incident: Incident) -> str:
-    """Say who became a head."""
+    """Return which device became a head."""
     told = []
     for line in incident.takeovers[:_N_NAMED]:
         # Of one that was only found dead nobody knows when it fell silent.
@@ -211,7 +211,7 @@ def who_took_over(incident: Incident) -> str:
 
 
 def samples_lost(incident: Incident) -> str:
-    """Say how many samples are no longer trained on."""
+    """Return how many samples are no longer trained on."""
     if incident.samples_before is None:
         after = "" if incident.samples_after is None else f"; {incident.samples_after:,} go on"
         return f"not known: no round was closed before{after}"
@@ -224,7 +224,7 @@ def samples_lost(incident: Incident) -> str:
 
 
 def who_came_back(incident: Incident, stages: Sequence[tuple[str, int]] = ()) -> str:
-    """Say who returned, thawed or healed, and in which round."""
+    """Return what returned, thawed or healed, and in which round."""
     back = [one for one in incident.failures if one.back_in_round is not None]
     told = [f"{one.name}, round {round_name(stages, one.back_in_round or 0)}" for one in back[:_N_NAMED]]
     return _listed(told, len(back)) or "no"
@@ -281,7 +281,7 @@ def headline(incident: Incident, stages: Sequence[tuple[str, int]] = ()) -> list
 
 
 def sentence(incident: Incident, stages: Sequence[tuple[str, int]] = ()) -> str:
-    """Tell an incident in a few short sentences."""
+    """Describe an incident in a few short sentences."""
     where = f"round {round_name(stages, incident.round)}"
     parts = [f"In {where}, {incident.time_s:.1f} s into the run: {headline(incident, stages)[-1].text}."]
     found = [one for one in incident.failures if one.found_after_s is not None]

@@ -59,7 +59,7 @@ class RunDirectory:
                 raise _failed(self.path, error) from None
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint in place of the last one."""
+        """Write a checkpoint in place of the last one."""
         self._write("checkpoint.safetensors", checkpoint.to_bytes())
 
     def checkpoint(self) -> Checkpoint | None:
@@ -68,7 +68,7 @@ class RunDirectory:
         return Checkpoint.read(path) if path.is_file() else None
 
     def finish(self, results: Mapping[str, Scorer], summary: Mapping[str, object], state: State | None = None) -> None:
-        """Write what was learned and the summary; the checkpoint has served. `state`: of a learner without results."""
+        """Write what was learned and the summary; delete the checkpoint. `state`: of a learner without results."""
         if not results and state is not None:
             self._write("state.safetensors", encode_state(state))
         for name, result in results.items():
@@ -84,7 +84,7 @@ class RunDirectory:
 def write_file(folder: Path, name: str, content: bytes, mode: int = 0o666) -> None:
     """Write a file below a folder that is there whole or not at all; `mode`: who may read it."""
     target = folder / name
-    if target.exists() and not target.is_file():  # a folder, or /dev/null, which a new file would take the place of
+    if target.exists() and not target.is_file():  # a folder, or /dev/null, which a new file would replace
         raise RunDirectoryError(target, "is there and is no file; choose another --out")
     try:
         replace_file(target, content, mode)
@@ -113,7 +113,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the system keep a new name in a folder: until then a power cut brings the old file back."""
+    """Flush a folder's entries to disk: until then a power cut brings the old file back."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -128,7 +128,7 @@ def _failed(folder: Path, error: OSError) -> RunDirectoryError:
 
 
 def models_sha256(results: Mapping[str, Scorer]) -> str | None:
-    """Return one hash over all that was learned, in order: runs with equal models have equal hashes."""
+    """Return one hash over all results, in order: runs with equal models have equal hashes."""
     if not results:
         return None
     digest = hashlib.sha256()

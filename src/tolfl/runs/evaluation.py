@@ -1,4 +1,4 @@
-"""What a run's models are worth on the test set: each alone, all together, and the mean over devices that are alone."""
+"""Scores of a run's models on the test set: each alone, all together, and the mean over isolated devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tolfl.learners import Scorer
 
 @dataclass(frozen=True)
 class Scores:
-    """AUROC and its kin; None where there is no test set."""
+    """AUROC and related scores; None where there is no test set."""
 
     auroc: float | None = None
     average_precision: float | None = None

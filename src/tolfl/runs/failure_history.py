@@ -1,4 +1,4 @@
-"""Every failure of a run, from its records: what failed when, who noticed, who took over, what it cost.
+"""Every failure of a run, from its records: what failed when, which device detected it, which took over, the cost.
 
 One history serves the terminal, the report, the page and the trackers, so they agree in rounds, clock and stalls.
 Rounds count from 0, as in failure plans; the clock is that of the records. Half of the rules are for a device on a
@@ -26,14 +26,14 @@ from tolfl.core.records import (
 )
 from tolfl.core.topology import Topology
 
-#: Less than this is rounding in a sum of virtual times, and nothing that a person would call a stall.
+#: A shorter stall is rounding in a sum of virtual times.
 NO_STALL_S = 1e-6
-FOUND = "found dead"  #: how records begin that say that a peer took a device for dead
-ENDS = ("healed", "thawed", "came back")  #: how records begin that say that a failure is over
-MISSED = f"{FOUND}: missing from the round"  #: nobody says more: a round was closed without its samples
+FOUND = "found dead"  #: prefix of records in which a peer declares a device failed
+ENDS = ("healed", "thawed", "came back")  #: prefix of records of the end of a failure
+MISSED = f"{FOUND}: missing from the round"  #: no other record: a round was closed without its samples
 AFTER_GAP = f"{FOUND}: missing after a gap in these records"  #: whose writer was away itself
-RESTARTED = f"{FOUND}: stopped, and started again later"  #: its own folder tells no more
-_UNEXPLAINED = {MISSED, AFTER_GAP, RESTARTED}  #: what others say of it tells more
+RESTARTED = f"{FOUND}: stopped, and started again later"  #: its own folder has no more on it
+_UNEXPLAINED = {MISSED, AFTER_GAP, RESTARTED}  #: records of others have more on it
 
 
 @dataclass
@@ -50,8 +50,8 @@ class DeviceFailure:
     back_in_round: int | None = None  #: it came back, thawed or healed
     back_s: float | None = None
     head_of: int | None = None  #: the cluster that it led
-    was_put_after: bool = False  #: the round in which others found it dead still has its samples
-    is_elsewhere: bool = False  #: who found it dead was cut off from it: it goes on in another model
+    was_put_after: bool = False  #: the round in which others declared it failed still has its samples
+    is_elsewhere: bool = False  #: the device that declared it failed was cut off from it: it trains another model
 
     @property
     def name(self) -> str:
@@ -60,25 +60,25 @@ class DeviceFailure:
 
     @property
     def status(self) -> str:
-        """What its devices are until they are back: dead, frozen, cut or unreachable."""
+        """The status of its devices until they are back: dead, frozen, cut or unreachable."""
         if self.device is None:
             return "cut"
         return "unreachable" if self.is_only_found else "frozen" if self.what.startswith("frozen") else "dead"
 
     @property
     def is_only_found(self) -> bool:
-        """Whether nothing is known of it but that others found it dead."""
+        """Whether all that is known is that others declared it failed."""
         return self.what.startswith(FOUND)
 
     @property
     def is_inferred(self) -> bool:
-        """Whether no record tells of it, only a round from which its device is missing."""
+        """Whether it has no record, only a round from which its device is missing."""
         return self.what in {MISSED, AFTER_GAP}
 
 
 @dataclass
 class Incident:
-    """Failures between two closed rounds, and what came of them."""
+    """Failures between two closed rounds, and their consequences."""
 
     round: int
     time_s: float
@@ -86,7 +86,7 @@ class Incident:
     takeovers: list[TakenOver] = field(default_factory=list)
     before: list[RoundClosed] = field(default_factory=list)  #: the last round before it; several, where some are apart
     after: list[RoundClosed] = field(default_factory=list)  #: the first one without those who failed
-    stalls: dict[int, RoundClosed] = field(default_factory=dict)  #: rounds that it held up: who waited longest
+    stalls: dict[int, RoundClosed] = field(default_factory=dict)  #: rounds that it stalled: the longest wait of each
 
     @property
     def devices(self) -> list[int]:
@@ -95,12 +95,12 @@ class Incident:
 
     @property
     def stall_s(self) -> float:
-        """Seconds that it held up the training; devices that wait at the same time count once."""
+        """Seconds that it stalled the training; devices that wait at the same time count once."""
         return sum((line.stall_s for line in self.stalls.values()), 0.0)
 
     @property
     def stalled_until_s(self) -> float | None:
-        """When the last round that it held up was closed."""
+        """When the last round that it stalled was closed."""
         return max((line.time_s for line in self.stalls.values()), default=None)
 
     @property
@@ -115,7 +115,7 @@ class Incident:
 
     @property
     def samples_lost(self) -> int | None:
-        """How many samples are no longer in a model; None where that cannot be told."""
+        """How many samples are no longer in a model; None where that is not known."""
         if self.samples_before is None or self.samples_after is None:
             return None
         return max(0, self.samples_before - self.samples_after)
@@ -153,8 +153,10 @@ class FailureHistory:
         self._heads: dict[int, int] = {}  #: heads, and the cluster of each
         self._cluster_of: dict[int, int] = {}
         self.started: RunStarted | None = None
-        self.last_rounds: list[RoundClosed] = []  #: lines that closed the last round; several, where some train apart
-        self._left: set[int] = set()  #: who was left in the end
+        self.last_rounds: list[
+            RoundClosed
+        ] = []  #: lines that closed the last round; several, where branches train separately
+        self._left: set[int] = set()  #: the devices at the end
         self.has_stopped = False  #: it ended before all rounds were done
         self._inside: dict[str, tuple[int, ...]] = {}  #: by history: whose samples are in its last round
         self._together: RoundClosed | None = None  #: the last round of those who train together
@@ -178,7 +180,7 @@ class FailureHistory:
 
     @property
     def stall_s(self) -> float:
-        """Seconds that failures held up the training; devices that wait at the same time count once."""
+        """Seconds that failures stalled the training; devices that wait at the same time count once."""
         return sum((incident.stall_s for incident in self.incidents), 0.0)
 
     @property
@@ -188,16 +190,16 @@ class FailureHistory:
 
     @property
     def dead(self) -> set[int]:
-        """Who died and did not return."""
+        """The devices that failed and did not return."""
         return {device for device, status in self._away().items() if status != "frozen"}
 
     @property
     def frozen(self) -> set[int]:
-        """Who froze and did not thaw."""
+        """The devices that froze and did not thaw."""
         return {device for device, status in self._away().items() if status == "frozen"}
 
     def _away(self) -> dict[int, str]:
-        """Return who is not back, and what each has last become."""
+        """Return the devices that are not back, and the status of each."""
         every = [one for incident in self.incidents for one in incident.failures if one.back_in_round is None]
         gone = {one.device: one for one in every if one.device is not None and not one.is_elsewhere}
         return {device: one.status for device, one in gone.items() if not (one.is_only_found and device in self._left)}
@@ -237,7 +239,7 @@ class FailureHistory:
         self._heads = {head: self._cluster_of[head] for head in heads if head in self._cluster_of}
 
     def _close(self, line: RoundClosed) -> None:
-        if len(line.included) > 1:  # a device that goes on alone leads nobody
+        if len(line.included) > 1:  # an isolated device leads nobody
             before = self._inside.get(line.parent)
             self._infer(line, before)
             self._include(line, before)
@@ -256,12 +258,12 @@ class FailureHistory:
             self.last_rounds.append(line)
 
     def _infer(self, line: RoundClosed, before: tuple[int, ...] | None) -> None:
-        """Take from a closed round what no other record tells: a device may know of a failure only from the round.
+        """Infer from a closed round the failures without a record: a device may learn of one only from the round.
 
         A device that was away itself knows neither the rounds nor the failures of that time.
         """
         if any(one.device is None for one in self._open.values()):
-            return  # each side of a cut takes the other one for dead
+            return  # each side of a cut declares the other one failed
         now: dict[str, Any] = {"time_s": line.time_s, "round": line.round}
         missing = {int(one): MISSED for one, why in line.missing.items() if why == "failed" and one.isdecimal()}
         last = self._together
@@ -314,7 +316,7 @@ class FailureHistory:
             self._open[device] = self._begin(line)
         elif self._open[device].is_only_found and self._open[device].time_s >= line.time_s - NO_STALL_S:
             self._open[device].what = line.what
-        # Otherwise its launcher says once more what the device said itself before it died, or it is still away.
+        # Otherwise its launcher repeats what the device recorded itself before it failed, or it is still away.
 
     def _find(self, line: FailureHappened) -> None:
         key = _sides(line.what) if line.device is None else line.device
@@ -322,7 +324,7 @@ class FailureHistory:
         if failure is None:
             failure = next((one for one in self._open.values() if one.device is None), None)
         if failure is None:
-            # It says nothing itself and nobody watched it: when it fell silent is not known.
+            # It recorded nothing itself and no launcher watched it: when it failed is not known.
             self._open[key] = failure = self._begin(line)
         elif failure.what in _UNEXPLAINED:
             failure.what = line.what
@@ -342,7 +344,7 @@ class FailureHistory:
     def _begin(self, line: FailureHappened) -> DeviceFailure:
         round_index = self._rounds_closed if line.round is None else line.round
         if line.by is not None and self._was_inside(line.device, round_index):
-            round_index += 1  # whoever tells of it had not heard of that round's end yet
+            round_index += 1  # the device that recorded it did not know yet that the round was closed
         if not self.incidents or self._rounds_at_incident != self._rounds_closed:
             self.incidents.append(Incident(round_index, line.time_s, before=list(self.last_rounds)))
             self._rounds_at_incident = self._rounds_closed

@@ -1,4 +1,4 @@
-"""Who sent what to whom: every message that carries a model, and the ways to count them.
+"""The ledger of a run: every message that carries a model, its sender and receiver, and the ways to count them.
 
 The paper's table of costs cannot be read in one way, so each accounting of its messages is derived from one ledger.
 """
@@ -17,7 +17,7 @@ Clusters = tuple[tuple[int, ...], ...]
 
 
 class Kind(StrEnum):
-    """What a message with a model inside is."""
+    """The kinds of messages that carry a model."""
 
     REPORT = "report"  #: a member's contribution, to its head
     MEAN = "mean"  #: a running mean, from head to head
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message with a state inside, as it was sent."""
+    """A message that carries a state, as it was sent."""
 
     round_index: int
     source: int
@@ -134,7 +134,7 @@ class Ledger:
 
 
 def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[SentMessage]:
-    """Yield what goes up in a failure-free round: members to their head, heads to the next."""
+    """Yield the contributions of a failure-free round: members to their head, heads to the next."""
     for head, *members in clusters:
         yield from (SentMessage(round_index, member, head, Kind.REPORT, n_bytes) for member in members)
     for (head, *_), (following, *_) in pairwise(clusters):
@@ -142,7 +142,7 @@ def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Ite
 
 
 def closed_rounds(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[SentMessage]:
-    """Yield what comes back: the last head to all heads, each head to its members."""
+    """Yield the distribution of the closed round: the last head to all heads, each head to its members."""
     closer = clusters[-1][0]
     yield from (SentMessage(round_index, closer, head, Kind.MODEL, n_bytes) for head, *_ in clusters[:-1])
     for head, *members in clusters:

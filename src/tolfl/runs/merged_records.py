@@ -29,7 +29,7 @@ from tolfl.core.records import (
 )
 from tolfl.runs.failure_history import RESTARTED
 
-#: What several devices say of one failure is one record.
+#: Kinds of records that several devices write about one failure; they become one.
 _SAME_FAILURE_S = 10.0
 
 
@@ -87,7 +87,7 @@ def _what_of(begun: RunStarted) -> str:
 
 
 def _difference(one: RunStarted, other: RunStarted) -> str:
-    """Say in what two runs differ that are called the same."""
+    """Return in what two runs of the same name differ."""
     names = [name for name in ("clusters", "learn") if getattr(one, name) != getattr(other, name)]
     return f": they differ in {' and '.join(names)}" if names else ""
 
@@ -126,7 +126,7 @@ def on_one_clock(files: Sequence[Sequence[AnyRecord]]) -> tuple[list[AnyRecord],
 
 
 def _behind_s(lines: Iterable[AnyRecord], moments: Mapping[str | None, float], otherwise_s: float) -> float:
-    """Return by how much a clock is behind that of some moments."""
+    """Return by how much a clock is behind another, by rounds that both have."""
     own = _moments(lines)
     gaps = [moments[version] - own[version] for version in own.keys() & moments.keys()]
     return statistics.median(gaps) if gaps else otherwise_s
@@ -166,7 +166,7 @@ def _by_incarnation(lines: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
             last_s = parts[-1][-1].time_s
             began_s = None if line.unix_s is None or first_unix_s is None else line.unix_s - first_unix_s
             if began_s is None and line.time_s >= last_s:
-                shift_s = 0.0  # its launcher told it when the run began
+                shift_s = 0.0  # it has its run's start time from its launcher
             else:
                 shift_s = last_s - line.time_s if began_s is None else max(began_s, last_s - line.time_s)
             parts.append([])
@@ -175,7 +175,7 @@ def _by_incarnation(lines: Sequence[AnyRecord]) -> list[list[AnyRecord]]:
 
 
 def _stopped(part: Sequence[AnyRecord], following: Sequence[AnyRecord]) -> list[AnyRecord]:
-    """Return what befell a device that was started again: it stopped after its last line, unless it ended in order."""
+    """Return the failure of a device that was started again: after its last line, unless it ended in order."""
     begun = next((line for line in part if isinstance(line, RunStarted)), None)
     rounds, later = _rounds(part), _rounds(following)
     if begun is None or not rounds or any(isinstance(line, RunEnded) for line in part):
@@ -215,7 +215,7 @@ class Facts:
             case RunStarted():
                 return self._begin(line)
             case RunEnded() if line.device is not None:
-                return None  # a device says of itself that it has ended; the run may go on
+                return None  # a device records its own end; the run may continue
             case RosterChanged():
                 return self._once(line, (RosterChanged, line.version))
             case Joined():
@@ -223,7 +223,7 @@ class Facts:
             case TakenOver():
                 return self._once(line, (TakenOver, line.device, line.cluster, line.previous, line.version))
             case Evaluated() if line.version is not None:
-                # When somebody came to score the model says nothing about the run.
+                # When the model was scored is no part of the run.
                 time_s = self._closed_s.get(line.version, line.time_s)
                 return self._once(msgspec.structs.replace(line, time_s=time_s), (Evaluated, line.version))
             case FailureHappened() if line.by is not None:
@@ -245,7 +245,7 @@ class Facts:
         return None
 
     def _close(self, line: RoundClosed, how_well: int) -> RoundClosed | None:
-        """Let a round through once, and again when its closer tells of it or its messages are counted."""
+        """Return a round once, and again when the closer's own record comes or its messages are counted."""
         self._closed_s.setdefault(line.version, line.time_s)
         is_better = how_well > self._known.get(line.version, -1)
         self._known[line.version] = max(how_well, self._known.get(line.version, -1))
@@ -253,7 +253,7 @@ class Facts:
 
 
 def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:
-    """Return what a device adopted as its closer would have written it, as far as the device knows."""
+    """Return a round that a device adopted as its closer would have written it, as far as the device knows."""
     known = msgspec.structs.asdict(line) | {"device": line.heads[-1] if line.heads else None}
     if line.included:
         known |= {"loss": None, "bytes": 0, "messages": {}}
@@ -262,6 +262,6 @@ def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:
 
 
 def without_known_adoptions(lines: Sequence[AnyRecord]) -> list[AnyRecord]:
-    """Drop what devices say of rounds that their closers tell of themselves."""
+    """Drop devices' records of rounds of which the closers' own records are there."""
     closed = {line.version for line in lines if isinstance(line, RoundClosed | RosterChanged)}
     return [line for line in lines if not isinstance(line, RoundAdopted) or line.version not in closed]

@@ -1,4 +1,4 @@
-"""What a run starts from and what it leaves behind, whichever driver ran it."""
+"""The data and fleet that a run starts from, and the results that it leaves, for both drivers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fleet_of(spec: RunSpec, data: FederatedDataset) -> Fleet:
 
 @dataclass(frozen=True)
 class Held:
-    """What one live device holds in the end."""
+    """State and results of one live device at the end."""
 
     device: int
     version: Any  #: totally ordered: the heaviest history is the fleet's
@@ -64,7 +64,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is left to be used: results by name, and how many live devices hold each."""
+    """The results of a run by name, and how many live devices hold each."""
 
     results: dict[str, Scorer]
     holders: dict[str, int]

@@ -1,4 +1,4 @@
-"""A run as its folder has it: specification, records, summary and repetitions, or one sentence on why there is none."""
+"""A run read from its folder: specification, records, summary and repetitions; without a run, an error says why."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tolfl.runs.run_reader import RECORDS, RunReader, device_files
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run as its folder has it, as far as it has come; or all repetitions of one."""
+    """A run read from its folder, as far as it has come; or all repetitions of one."""
 
     name: str
     spec: RunSpec
     records: Sequence[AnyRecord] = ()
-    summary: Mapping[str, Any] | None = None  #: None: it is not finished, or nobody scored it
+    summary: Mapping[str, Any] | None = None  #: None: it is not finished, or was not scored
     is_real: bool = False  #: by processes and by the clock; otherwise simulated, in virtual time
     repetitions: Sequence[RunFolder] = ()
-    has_spec: bool = True  #: otherwise `spec` is what the records tell of it
+    has_spec: bool = True  #: otherwise `spec` is inferred from the records
     is_over: bool = False
     n_unreadable: int = 0
     clock: str = ""  #: whose clock the times are by, where devices have one each
@@ -57,7 +57,7 @@ class RunFolder:
 
     @property
     def auroc(self) -> float | None:
-        """What its model is worth in the end, where there is an end and a test set."""
+        """The final AUROC of its model, where the run has ended and has a test set."""
         return None if self.summary is None else self.summary.get("auroc")
 
 
@@ -83,7 +83,7 @@ def read_run(folder: Path) -> RunFolder:
 
 
 def check_run(folder: Path) -> None:
-    """Say in one sentence why there is nothing to read in a folder."""
+    """Return in one sentence why there is nothing to read in a folder."""
     if not folder.is_dir():
         what = "is a file; name the folder that it is in" if folder.exists() else "does not exist; see runs/"
         raise RunDirectoryError(folder, what)
@@ -116,7 +116,7 @@ def _read_one(folder: Path, spec: RunSpec | None = None) -> RunFolder:
 
 
 def spec_of_records(records: Sequence[AnyRecord]) -> RunSpec:
-    """Return what the records tell of the specification: scheme, data, seed and layout."""
+    """Return the specification as far as the records have it: scheme, data, seed and layout."""
     started = next((line for line in records if isinstance(line, RunStarted)), None)
     if started is None:
         return RunSpec()
@@ -148,7 +148,7 @@ def read_summary(folder: Path) -> Mapping[str, Any] | None:
 def readers_of(path: Path, is_following: bool) -> list[RunReader]:
     """Return the reader of a run, or one for each of its repetitions.
 
-    Whoever follows may come before the first line is written.
+    With `is_following`, the first line need not be written yet.
     """
     repetitions = sorted(path.glob("repetition-*"), key=lambda folder: (len(folder.name), folder.name))
     if repetitions:

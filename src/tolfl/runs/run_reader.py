@@ -132,12 +132,12 @@ class _RecordFile:
 
     @property
     def device(self) -> int | None:
-        """Which device wrote it; None: that is not known."""
+        """The device that wrote it; None: not known."""
         return next((line.device for line in self.lines if isinstance(line, RunStarted)), None)
 
     @property
     def has_end(self) -> bool:
-        """Whether its device has ended the run; it may go on to watch, and to tell of alarms, after that."""
+        """Whether its device has ended the run; it may watch, and record alarms, after that."""
         last = next((line for line in reversed(self.lines) if not isinstance(line, AlarmSent)), None)
         return isinstance(last, RunEnded)
 
@@ -163,7 +163,7 @@ class _RecordFile:
             try:
                 yield from decode_records([line])
             except TolFLError as error:
-                self.n_unreadable += 1  # whoever shows the run says how many; one bad line must not hide the others
+                self.n_unreadable += 1  # counted in `n_unreadable`; one bad line must not hide the others
                 self.problem = self.problem or str(error).partition(": ")[2]
 
     @property
@@ -196,7 +196,7 @@ def device_files(path: Path) -> tuple[list[Path], bool]:
 
 
 def _first_line(file: Path) -> RunStarted | None:
-    """Return how a file begins: a device says in its first line who it is; None: it has not begun."""
+    """Return a file's first record, which has the device's id; None: it is still empty."""
     try:
         with file.open("rb") as content:
             first = next(decode_records([content.readline()]), None)

@@ -1,6 +1,6 @@
 """The report of a run: its result, its curves, its fleet before and after, and what every failure cost.
 
-`report_context` computes everything that is said; the templates only lay it out. Texts come from files that nobody
+`report_context` computes the content; the templates only lay it out. Texts come from files that nobody
 trusts: HTML is escaped by the template engine, Markdown by `plain`.
 """
 
@@ -32,7 +32,7 @@ _MAY_DIFFER = ("fail", "on_head_failure", "lost_model", "evaluate_every", "check
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing, and what it shows in words. Its colours are names, `var(--ink)`, until somebody fills them in."""
+    """A drawing with its description. Its colours are names, `var(--ink)`, until they are filled in."""
 
     name: str  #: of its file, where it gets one
     svg: str
@@ -40,7 +40,7 @@ class Picture:
 
 
 def report_context(run: RunFolder, failure_free: RunFolder | None = None) -> dict[str, Any]:
-    """Return all that a report says of a run; `failure_free` is the same one without failures."""
+    """Return the content of a run's report; `failure_free` is the same run without failures."""
     if failure_free is not None:
         check_failure_free(failure_free)
     spec, histories = run.spec, [FailureHistory.of(one.records) for one in run.runs]
@@ -90,7 +90,7 @@ def pictures_of(context: Mapping[str, Any]) -> list[Picture]:
 
 
 def printable(text: str) -> str:
-    r"""Return a text without what a reader cannot see or what turns the line around: controls become U+FFFD.
+    r"""Return a text without control characters and those that change its direction: they become U+FFFD.
 
     >>> printable("a\x00b\u202ec") == "a\ufffdb\ufffdc"
     True
@@ -327,7 +327,7 @@ def _models_in_use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _how_well_trained(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say how well the training rows are explained, by a loss or a score, and what a learner measures itself."""
+    """Return the loss or score of the training rows, and the learner's own metrics."""
     from tolfl.learners.registry import BUILT_IN  # noqa: PLC0415  (a report of a folder needs no learners)
 
     measured = [(name, _number(value, 4)) for name, value in summary.get("metrics", {}).items()]
@@ -346,7 +346,7 @@ def _duration(summary: Mapping[str, Any]) -> str:
 
 
 def _facts_of_records(run: RunFolder, history: FailureHistory) -> list[tuple[str, str]]:
-    """Return what devices on machines of their own can tell of the end: nobody has scored their model."""
+    """Return the facts of a run of devices on machines of their own, whose model has not been scored."""
     ending = next((line for line in reversed(run.records) if isinstance(line, RunEnded)), None)
     closed = [line for line in run.records if isinstance(line, RoundClosed)]
     loss = [("training loss in the last round", _number(closed[-1].loss))] if closed else []

@@ -80,7 +80,7 @@ def summarise(
 
 
 def _in_last_round(closed: Sequence[RoundClosed], last_round: str | None, n_dropped: int) -> dict[str, object]:
-    """Return who trained in the last round of the scored models (devices on their own: in the last of all).
+    """Return which devices trained in the last round of the scored models (isolated devices: in the last of all).
 
     `clusters_in_use` is None where there is one model for everybody; `devices_lost_with_head` are live.
     """

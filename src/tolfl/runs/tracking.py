@@ -1,4 +1,4 @@
-"""What happens in a run, written to TensorBoard or MLflow as it happens: loss, AUROC, devices, failures.
+"""Trackers: write loss, AUROC, devices and failures of a run to TensorBoard or MLflow as records come.
 
 A tracker gets records, nothing else, so whatever writes records can be tracked: a simulation, a detector in training,
 a real network.
@@ -23,7 +23,7 @@ TRACKERS = ("tensorboard", "mlflow")
 
 
 class TrackingError(TolFLError, OSError):
-    """What happened cannot be written where it was asked for."""
+    """A tracker cannot write to its folder or server."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"tracking to {where}: {problem}")
@@ -31,7 +31,7 @@ class TrackingError(TolFLError, OSError):
 
 
 class Tracker(ABC):
-    """Writes what records say; use it as a context, so that what is left is written in the end."""
+    """Writes records as curves and sentences; use it as a context, so that all is flushed in the end."""
 
     def __init__(self, device_names: Sequence[str] = ()) -> None:
         self._names = dict(enumerate(device_names))
@@ -40,7 +40,7 @@ class Tracker(ABC):
         self._last_round = 0
 
     def add_new(self, records: Sequence[AnyRecord], prefix: str = "") -> None:
-        """Write what is new in a list of records that grows; a prefix keeps several trainings of one run apart."""
+        """Write the new records of a growing list; a prefix separates several trainings of one run."""
         for record in records[self._n_added[prefix] :]:
             self._write(record, prefix)
         self._n_added[prefix] = len(records)
@@ -74,7 +74,7 @@ class Tracker(ABC):
             self._number(name, float(value), step)
 
     def _described(self, record: AnyRecord) -> str:
-        """Return what happened in the words of the report, with the names of devices that have one."""
+        """Return the report's description of a record, with devices by name where they have one."""
         return re.sub(r"\bdevice (\d+)\b", lambda found: self._names.get(int(found[1]), found[0]), describe(record))
 
     def __enter__(self) -> Tracker:

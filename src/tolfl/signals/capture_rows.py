@@ -58,11 +58,11 @@ WLAN_LINKS = (WLAN, RADIOTAP)
 #: Every packet counts. The simulation looks at one second of each minute: `WindowGrid(1, 60)`.
 CAPTURE_GRID = WindowGrid(1.0, 1.0)
 LATENESS_S = 1.0  #: several network queues, or several interfaces, write packets a little out of order
-JUMP_S = 10.0  #: a packet that is further off the newest time waits for others that agree
+JUMP_S = 10.0  #: a packet further from the newest time waits for others that confirm it
 _LATENESS_NS, _JUMP_NS, _SILENCE_NS = round(LATENESS_S * NS), round(JUMP_S * NS), 3600 * NS
 _WITHOUT_KEYS = {
     "bssid": "no frame names its network; leave --per out",
-    "channel": "no frame says its channel; capture with radiotap (tcpdump -y IEEE802_11_RADIO), or leave --per out",
+    "channel": "no frame has its channel; capture with radiotap (tcpdump -y IEEE802_11_RADIO), or leave --per out",
 }
 _WITNESSES = 3  #: packets that decide about one whose time is far off
 _CHECKED_AT_ONCE = 16_384  #: times; one that is far off costs no more than these
@@ -374,7 +374,7 @@ class CaptureWindows:
 
 
 def check_grid(grid: WindowGrid) -> None:
-    """Say what is wrong with windows that cannot be."""
+    """Raise an error for impossible windows."""
     if not (1e-9 <= grid.duration_s <= grid.interval_s < math.inf):
         raise SpecError(
             f"windows of {grid.duration_s:g} s every {grid.interval_s:g} s; the step must be at least the window"

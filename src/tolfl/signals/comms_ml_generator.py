@@ -267,6 +267,6 @@ def write_parts(folder: Path, parts: list[TrafficPart]) -> Iterator[Written]:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that has captures: old and new ones would be taken for one another's continuation."""
+    """Raise an error for a folder with captures: old and new ones would be read as one series."""
     if folder.is_dir() and any(folder.glob("*.pcap")):
         raise RunDirectoryError(folder, "has captures already; choose another --out, or remove them")

@@ -1,7 +1,7 @@
-"""Which random numbers belong to whom: a generator for each seed, scenario, region, use and node, and for nothing else.
+"""Random generators of the simulation: one for each seed, scenario, region, use and node.
 
 All draws are `rng_for(seed, Purpose.DATA, device=node, round_index=...)`. Other data sets draw with round index 0,
-which is never used here; scenario, use and region have a field of their own in the round index: no two can meet.
+which is never used here; scenario, use and region have a field of their own in the round index: none overlap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of a stretch of radio samples: how strong, where in the band, and how it comes and goes.
+"""Features of windows of radio samples: power, place in the band, and variation over time.
 
 Powers are in dBFS: 0 is a carrier of amplitude 1, full scale of a recording of integers. A scaled signal moves these
 and leaves all others as they are.

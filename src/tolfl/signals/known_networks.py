@@ -1,4 +1,4 @@
-"""Files with the networks that were there while a device learned: all others are new.
+"""Files of known networks: those present while a device learned; all others are new.
 
 A network is known by its address and its name together, as a hash of both. A detector, which a fleet agrees on and
 people copy, does not have them: they stay on the device, in a file of their own.

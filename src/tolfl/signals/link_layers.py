@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tolfl.signals.packets import TCP, UDP, Packets
 from tolfl.signals.pcap import CaptureSummary, Int64, Numbers, RecordBlock
 
-#: A packet of a capture. Addresses are numbers that mean nothing but who is who; IP addresses are 0 without IP.
+#: A packet of a capture. Addresses are numbers that serve as identities only; IP addresses are 0 without IP.
 CAPTURED = np.dtype(
     [
         ("time_ns", "i8"), ("source", "u8"), ("destination", "u8"), ("from_ip", "u8"), ("to_ip", "u8"),
@@ -60,7 +60,7 @@ _LINKS = {
     276: _Link(20, 0),
 }
 LINKS = tuple(_LINKS)  #: link types that are read here
-#: Link types that are not understood, by the names that people know.
+#: Names of link types that are not supported.
 _NAMES = {
     119: "802.11 with a Prism header",
     163: "802.11 with an AVS header",
@@ -83,7 +83,7 @@ _AS_TABLE = (
     "there are no features for it; make a table: tshark -r FILE -T fields -E header=y -E separator=, "
     "-e frame.time_epoch -e frame.len > frames.csv"
 )
-#: What would help, by a part of the name.
+#: Advice, by a part of the name.
 ADVICE = (
     ("802.11 with", "capture with radiotap: tcpdump -y IEEE802_11_RADIO, or dumpcap -y IEEE802_11_RADIO"),
     ("Bluetooth", _AS_TABLE),

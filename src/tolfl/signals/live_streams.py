@@ -69,7 +69,7 @@ def followed_files(path: Path) -> Iterator[tuple[Path, Iterator[bytes]]]:
 
 
 def _growing(path: Path) -> Iterator[bytes]:
-    """Yield a file as it grows; it is over when a file that follows it is there, and this one rests."""
+    """Yield a file as it grows; it is over when a file that follows it exists, and this one grows no more."""
     try:
         file = path.open("rb")
     except OSError as error:

@@ -183,7 +183,7 @@ def records_of(
         yield from found
         rest, position = rest[n_used:], position + n_used
     if cut is None and (rest or not is_live):
-        _opened(path, rest, summary)  # which says what is wrong
+        _opened(path, rest, summary)  # which names the problem
     if rest:
         summary.notes.append(
             f"the file ends in the middle of a packet, at byte {position + len(rest)}; the {summary.n_packets} whole "
@@ -322,7 +322,7 @@ class _Sections:
         return int(length)
 
     def _check_length(self, position: int, length: int) -> None:
-        """Refuse a length that cannot be: from there on, nothing can be found in the file."""
+        """Raise an error for an impossible length: behind it, no packet can be found in the file."""
         if length < 12 or length % 4 or length > _LONGEST_BLOCK_BYTES:
             where = f"the block at byte {position} claims {length} bytes"
             raise DataFileError(self.path, f"{where}: the file is damaged there; copy it again")

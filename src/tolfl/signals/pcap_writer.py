@@ -3,7 +3,7 @@
 Blocks of some thousand packets are put together with NumPy and written at once, so that memory does not grow with the
 traffic, and a week of it takes about as long as the disk needs.
 
-The simulation says how long a payload is, not what it says, so payloads are zeros. Three more rules:
+The simulation has the length of a payload, not its content, so payloads are zeros. Three more rules:
 
 - **Short frames.** A frame of less than 60 bytes (a payload of less than 18) is padded with zeros to 60, as a network
   card sends it; the IP and UDP lengths are those of the payload. Whoever reads a frame's length from its IP header gets
@@ -32,7 +32,7 @@ from tolfl.signals.regions import Region
 SHORTEST_FRAME_BYTES = 60  #: without the checksum at the end, which captures leave out
 _IP_BYTES, _UDP_BYTES = 20, 8
 _LONGEST_PAYLOAD_BYTES = 65_535 - _IP_BYTES - _UDP_BYTES
-_FIRST_PORT, _N_PORTS = 49_152, 16_384  #: the dynamic ports, where no protocol is at home
+_FIRST_PORT, _N_PORTS = 49_152, 16_384  #: the dynamic ports, which are not assigned to a protocol
 _MOST_HOSTS = 65_534  #: of 10.r.0.0/16
 _DONT_FRAGMENT, _TTL = 0x4000, 64
 HEADERS = np.dtype(

@@ -1,4 +1,4 @@
-"""What a receiver picks up in a window, relative to its own noise: another gain, or another receiver, changes little.
+"""What a receiver picks up in a window, relative to its own noise: a change of gain or receiver has little effect.
 
 The noise floor is that of the whole recording, or of the last half minute of a stream: for each bin of the spectrum,
 and for the envelope, what is there in the quietest fifth of the time. Where nothing is on, most features are missing.
@@ -245,7 +245,7 @@ def tuned(path: Path, tuning: Tuning) -> tuple[float, float]:
     found = _TUNED.search(path.name)
     rate_hz = float(found["rate"]) * 1e3 if found else tuning.rate_hz
     if not rate_hz:
-        raise DataFileError(path, "its name does not say how many samples a second it has; say so with --rate 250k")
+        raise DataFileError(path, "its name has no sample rate; give one with --rate 250k")
     return rate_hz, float(found["centre"]) * 1e6 if found else 0.0
 
 
@@ -280,7 +280,7 @@ def stream_rows(chunks: Iterator[bytes], tuning: Tuning, notes: list[str]) -> It
     ending = f".{tuning.datatype}"
     if ending not in RAW or not tuning.rate_hz:
         kinds = ", ".join(one[1:] for one in RAW)
-        raise SpecError(f"samples on standard input: {tuning.datatype!r} is none of {kinds}; say which with --raw")
+        raise SpecError(f"samples on standard input: {tuning.datatype!r} is none of {kinds}; name one with --raw")
     datatype, rate_hz = Datatype.named(RAW[ending]), tuning.rate_hz
     per_second = max(1, round(1 / WINDOW_S))
     windows = _stream_windows(chunks, datatype, rate_hz, per_second)
@@ -340,7 +340,7 @@ def _rows(
 
 
 def _clips(samples: Complex, datatype: Datatype) -> bool:
-    """Tell whether too many samples, of those that are whole numbers, have the largest amplitude."""
+    """Return whether too many samples, of those that are whole numbers, have the largest amplitude."""
     if datatype.numbers.kind == "f":
         return False
     largest = (datatype.full_scale + datatype.middle - 1 - _middle(datatype)) / datatype.full_scale - 1e-6

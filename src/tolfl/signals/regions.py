@@ -18,7 +18,7 @@ from tolfl.signals.draws import Scenario, Use, stream
 from tolfl.signals.packets import HEADER_BYTES, PACKET, UDP, Packets, WindowGrid
 from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Traffic, Transmissions
 
-_MOST_PACKETS = 5e7  #: about 2 GB; more is a slip of the pen in a configuration
+_MOST_PACKETS = 5e7  #: about 2 GB; more is a typing error in a configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ def _noise(radio: RadioSettings, draws: Draws, begin: int, end: int) -> Complex:
     return np.concatenate(pieces)
 
 
-_MOST_BYTES = 64e9  #: more is a slip of the pen
+_MOST_BYTES = 64e9  #: more is a typing error
 #: Which recordings are made of each region: without and with an intruder, who comes after half of the time.
 KINDS = {"typical": Scenario.TYPICAL, "bluetooth": Scenario.BLUETOOTH}
 

@@ -230,7 +230,7 @@ def open_recording(path: Path | str) -> Recording:
 
 
 def _recording(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
-    """Find out which bytes are which samples, and whether all that the metadata name is there."""
+    """Return the segments of samples, after checking that all that the metadata name is there."""
     about, datatype = found.global_, Datatype.named(found.global_.datatype)
     frame = datatype.bytes_per_sample * about.num_channels
     headers = sum(capture.header_bytes for capture in found.captures)
@@ -249,7 +249,7 @@ def _recording(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes
     last = max((start + count for start, count in _claims(found)), default=0)
     if last > n_samples:
         raise DataFileError(
-            path, f"the metadata speak of sample {last}, but there are {n_samples}; the data are cut, or not these"
+            path, f"the metadata refer to sample {last}, but there are {n_samples}; the data are cut, or not these"
         )
     return recording
 
@@ -297,7 +297,7 @@ def _amplitudes(numbers: NDArray[np.generic], datatype: Datatype) -> Complex:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say in a sentence why a file cannot be read."""
+    """Return in a sentence why a file cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -322,7 +322,7 @@ def _in_pair(path: Path) -> tuple[Metadata, Path, int, int]:
 
 
 def _in_archive(path: Path) -> tuple[Metadata, Path, int, int]:
-    """Return the same of an archive, which is not packed, only tied up."""
+    """Return the same of an archive, which is not compressed."""
     try:
         with _reading(path), tarfile.open(path, "r:") as archive:
             members = [member for member in archive.getmembers() if member.isfile()]

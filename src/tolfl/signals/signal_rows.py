@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
 class SignalRows:
-    """Neighbouring windows in order of time; none, where a live source has nothing new but that it goes on."""
+    """Neighbouring windows in order of time; none, where a live source has nothing new."""
 
     names: tuple[str, ...]
     """Of the features, with units in brackets."""

@@ -1,4 +1,4 @@
-"""Rows from anywhere: `blocks` reads them, a `Schema` says what their columns mean."""
+"""Rows of files, streams and frames: `blocks` reads them, a `Schema` has the meaning of their columns."""
 
 from tolfl.tables.block_reader import Block, Reading, blocks, blocks_of, spooled
 from tolfl.tables.rows import Rows, settle

@@ -1,4 +1,4 @@
-"""Samples from NPY and NPZ files, with NumPy alone: a device that reads these needs no reader of tables."""
+"""Samples from NPY and NPZ files, with NumPy alone: a device that reads these needs no pyarrow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ArrayFile:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Which arrays say whose, what and when, by their usual names."""
+        """The arrays of device, label and time, by their usual names."""
         return {role: key for role, key in _USUAL_ARRAYS.items() if key in self.beside}
 
 
@@ -43,7 +43,7 @@ def read_arrays(stream: BinaryIO, name: str) -> ArrayFile:
             raise
         if any(word in str(problem) for word in ("allow_pickle", "Object arrays", "Python objects")):
             raise DataFileError(
-                name, "it holds pickled objects, which are never read, they can run code; save arrays of numbers"
+                name, "it holds pickled objects, which are never read: they can run code; save arrays of numbers"
             ) from None
         raise DataFileError(name, "cannot be read as a NumPy file; check that it is whole") from None
     if other := next((one for one in packed if not one.endswith(".npy")), None):

@@ -27,7 +27,7 @@ NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 POINT_NUMBER = r"^[+-]?[0-9]*[.][0-9]+([eE][+-]?[0-9]+)?$"
 #: Between groups of three digits, beside the mark that is not the decimal one; x{2019} is the Swiss apostrophe.
 _BLANKS = r" '\x{2019}\x{a0}\x{202f}"
-#: With a decimal comma for certain: 1,234 may be a thousand, 0,234 and 1234,5 and 1.234,5 may not.
+#: Certainly with a decimal comma: 1,234 may be a thousand; 0,234 and 1234,5 and 1.234,5 may not.
 COMMA_NUMBER = (
     rf"^[+-]?([0-9]{{1,3}}([.{_BLANKS}][0-9]{{3}})+,[0-9]+|0,[0-9]+|[0-9]{{4,}},[0-9]+"
     r"|[0-9]+,([0-9]{1,2}|[0-9]{4,}))$"
@@ -35,7 +35,7 @@ COMMA_NUMBER = (
 #: Thousands for certain: two groups, or decimals behind one; lakhs (12,34,567).
 _COMMAS = r"[0-9]{1,3}(,[0-9]{3})+[.][0-9]+|[0-9]{1,3}(,[0-9]{3}){2,}|[0-9]{1,2}(,[0-9]{2})+,[0-9]{3}([.][0-9]+)?"
 GROUPED_NUMBER = rf"^[+-]?({_COMMAS})$"
-_GROUPED = {  #: by what a table says of its commas: nothing, decimals behind them, thousands behind them
+_GROUPED = {  #: by the meaning of a table's commas: none, decimals, thousands
     ".": rf"^[+-]?([0-9]{{1,3}}([{_BLANKS}][0-9]{{3}})+([.][0-9]+)?|{_COMMAS})$",
     ",": rf"^[+-]?[0-9]{{1,3}}([.{_BLANKS}][0-9]{{3}})+(,[0-9]+)?$",
     "1,000": rf"^[+-]?([0-9]{{1,3}}([,{_BLANKS}][0-9]{{3}})+([.][0-9]+)?|{_COMMAS})$",
@@ -152,7 +152,7 @@ def numbers(array: pa.Array, decimal: str = ".") -> tuple[Floats, Flags]:
 
 
 def cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return text as another type, or raise `pa.ArrowInvalid`: soon, if already the first values are of none."""
+    """Return text as another type, or raise `pa.ArrowInvalid`: early, if the first values already fail."""
     text[:_PROBED].cast(kind)  # a cast that fails takes many times as long as one that does not
     return text.cast(kind)
 
@@ -248,7 +248,7 @@ def _order_of(parts: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
 def seconds(array: pa.Array, is_day_first: bool | None = None) -> tuple[Floats, Flags]:
     """Return values as seconds, dates since 1970, numbers as they are; and which are no time.
 
-    What 1/2/2024 is the other values say; where these leave it open, `is_day_first`. (default: the first of February)
+    The other values decide the order of 1/2/2024; else `is_day_first` does. (default: the first of February)
     """
     kind = array.type
     if pa.types.is_date(kind):

@@ -1,6 +1,6 @@
-"""Rows from anywhere, a block at a time: CSV, JSON lines, Parquet, Arrow, NumPy files, frames; files, folders, pipes.
+"""Rows of any source, a block at a time: CSV, JSON lines, Parquet, Arrow, NumPy files, frames; files, folders, pipes.
 
-A block keeps values as its source has them (of CSV: text). What they mean is the schema's business: it is settled once,
+A block keeps values as its source has them (of CSV: text). Their meaning is in the schema: it is settled once,
 when a detector is fitted, and stored with it, so that fitting and scoring cannot read a value in two ways.
 """
 
@@ -65,14 +65,14 @@ class ArrayTable(dict[str, NDArray[np.generic]]):
 class Block:
     """Neighbouring rows of a source: columns by name, with their values as written, and the lines that are no row."""
 
-    table: pa.Table  #: or an `ArrayTable`, which has the same to offer as far as rows are read
+    table: pa.Table  #: or an `ArrayTable`, with the same methods as far as rows are read
     first: int = 1  #: the number of the block's first row in its source
     source: str = "X"
     device: str = ""  #: whose file it is, in a folder of one file per device
     errors: Errors = field(default_factory=dict)
     is_ragged: bool = False  #: rows have the columns that they have (JSON lines): one that is not there is empty
     has_names: bool = True  #: False: columns are known by their place alone
-    roles: Mapping[str, str] = field(default_factory=dict)  #: role -> column, where the source itself says so
+    roles: Mapping[str, str] = field(default_factory=dict)  #: role -> column, where the source has them
     beside: tuple[str, ...] = ()  #: columns that are never learned from
     window_s: float = 0.0  #: of captures: how long a window is
     is_partial: NDArray[np.bool_] | None = None  #: of captures: windows of which only a part is there
@@ -90,12 +90,12 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How a source is read, where it does not say so itself."""
+    """Settings for reading a source that has no metadata."""
 
     encoding: str = ""  #: of CSV and JSON lines; nothing: UTF-8, or UTF-16 with a byte order mark
     grid: tuple[float, float] | None = None  #: window and step of captures, in seconds; None: 1 and 1
     per: str = ""  #: `bssid` or `channel`: captures of 802.11 have a row for each
-    tuning: Tuning | None = None  #: how a receiver was set, of samples that do not say so themselves
+    tuning: Tuning | None = None  #: tuning of the receiver, for samples without metadata
     follow: bool = False  #: a capture file is still being written: it is read as it grows, and files that follow it
     known: Networks | None = None  #: that are not new, in captures of 802.11
 
@@ -103,7 +103,7 @@ class Reading:
 def blocks(source: str | Path, how: Reading = Reading()) -> Iterator[Block]:  # noqa: B008  (it cannot change)
     """Yield the rows of a file, of a folder with one file per device, of standard input (`-`), or of an interface.
 
-    What kind of file it is its first bytes say; gzip and zstd are unpacked. `interface:wlan0` captures there.
+    The first bytes decide the kind of a file; gzip and zstd are unpacked. `interface:wlan0` captures there.
     """
     if str(source).startswith(INTERFACE):
         yield from _of_signals(str(source).removeprefix(INTERFACE), "", how)
@@ -209,7 +209,7 @@ def _of_stream(stream: BinaryIO, name: str, device: str, how: Reading) -> Iterat
     elif not begin and name != STDIN_NAME:
         raise DataFileError(name, "the file is empty; remove it or fill it")
     if not begin and name == STDIN_NAME:
-        return  # a pipe that was closed: there is nothing to say
+        return  # a closed pipe: no error
     if begin.startswith((b"PK", b"\x93NUMPY")):
         yield from _of_arrays(read_arrays(stream if stream.seekable() else io.BytesIO(stream.read()), name), device)
     elif begin.startswith(_PCAP):
@@ -250,7 +250,7 @@ def _of_arrays(file: ArrayFile, device: str) -> Iterator[Block]:
 
 @contextmanager
 def _damage_of(name: str) -> Iterator[None]:
-    """Say that a file is damaged, where its reader stumbles over it."""
+    """Turn a reader's exception into an error that names the damaged file."""
     import pyarrow as pa  # noqa: PLC0415  (an extra)
 
     try:
@@ -262,7 +262,7 @@ def _damage_of(name: str) -> Iterator[None]:
 
 
 def said(problem: Exception) -> str:
-    """Return what an error says, on one line."""
+    """Return the message of an error on one line."""
     return " ".join(str(problem).split())[:200]
 
 
@@ -272,7 +272,7 @@ def too_many(n_columns: int) -> str:
 
 
 def check_names(names: list[str], source: str) -> None:
-    """Say what is wrong with the names of columns: too many, one that is empty, one that stands twice."""
+    """Check the names of columns: raise an error if there are too many, an empty one or a duplicate."""
     if len(names) > MAX_COLUMNS:
         raise DataFileError(source, too_many(len(names)))
     if "" in names:

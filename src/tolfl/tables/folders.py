@@ -1,4 +1,4 @@
-"""A folder with one file per device: which files count, and whose they are."""
+"""A folder with one file per device: the files that are read, and the device of each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ENDINGS = {
     "raw samples": (".cu8", ".cs8", ".cs16", ".cf32"),
 }  # fmt: skip
 _KINDS = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
-#: Reading any of these back would run code of the writer's choice.
+#: Reading any of these can run code of its author's choice.
 _PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 #: How dumpcap calls the files that follow one another: a number, and the time of the first packet.
 _ROTATED = re.compile(r"_\d{5}(_\d{14})?$")
-#: Companions of data, which may lie beside them. Anything else is refused: it might be a device.
+#: Files that may lie beside data. Any other is refused: it might be a device's.
 _COMPANIONS = (".md", ".txt", ".rst", ".html", ".pdf")
 
 
@@ -30,7 +30,7 @@ def refuse_pickle(path: Path) -> None:
     """Raise an error where a file is pickled by its name."""
     if path.suffix.lower() in _PICKLED:
         raise DataFileError(
-            path, "pickled files are never read, they can run code; save the data as CSV, Parquet or NPZ instead"
+            path, "pickled files are never read: they can run code; save the data as CSV, Parquet or NPZ instead"
         )
 
 
@@ -42,7 +42,7 @@ def unreadable(path: Path, problem: OSError) -> DataFileError | MissingDataError
 
 
 def owner_of(path: Path) -> str:
-    """Return whose file it is.
+    """Return the device of a file.
 
     >>> owner_of(Path("data/site-7.csv.gz")), owner_of(Path("router_00002_20240101120000.pcap"))
     ('site-7', 'router')
@@ -52,7 +52,7 @@ def owner_of(path: Path) -> str:
 
 
 def kind_of(path: Path) -> str:
-    """Return what a file holds by its name; nothing: the name does not say.
+    """Return what a file holds by its name; empty: not known from the name.
 
     >>> kind_of(Path("site-7.csv.gz")), kind_of(Path("router.pcap")), kind_of(Path("notes"))
     ('tables', 'captures', '')
@@ -86,7 +86,7 @@ def device_files(folder: Path) -> list[Path]:
 
 
 def _is_companion(path: Path) -> bool:
-    """Return whether a file is only there beside the data; the samples of a recording belong to its metadata."""
+    """Return whether a file is no data of its own; the samples of a recording belong to its metadata."""
     ending = path.suffix.lower()
     is_samples = ending == ".sigmf-data" and path.with_suffix(".sigmf-meta").exists()
     return is_samples or ending in (*_COMPANIONS, ".sigmf-collection") or path.name == "LICENSE"

@@ -1,6 +1,6 @@
-"""Tables as numbers: what columns hold is settled once, from all rows; then every block is read as that says.
+"""Tables as numbers: a schema is settled once, from all rows; then every block is read by it.
 
-A schema is settled before anybody trains, and stored; fitting and scoring read blocks with the same function, so they
+A schema is settled before training, and stored; fitting and scoring read blocks with the same function, so they
 cannot disagree. Every value is read as the schema says, and a bad row spoils no other.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Floats32 = NDArray[np.float32]
 
-_KEPT_ROWS = 20_000  #: what looks like an identifier, a counter or a clock is looked for in so many
-_LEAST_ROWS = 50  #: fewer rows tell nothing of a column's nature
+_KEPT_ROWS = 20_000  #: rows in which identifiers, counters and clocks are looked for
+_LEAST_ROWS = 50  #: fewer rows are not enough to recognise them
 _NEARLY_ALL = 0.95
 _KEPT_VALUES = 20_000_000  #: of all columns, in which identifiers, counters and clocks are looked for
 _LOG = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Seen:
-    """What all values of one column are, so far."""
+    """The values of one column so far: kinds and counts."""
 
     n_values: int = 0
     n_numbers: int = 0
@@ -121,7 +121,7 @@ class _Seen:
 
 @dataclass(eq=False)
 class _Table:
-    """What all rows of a table are, so far."""
+    """The rows of a table so far: columns and counts."""
 
     roles: Roles
     columns: dict[str, _Seen] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _Table:
         self.n_rows[block.source] += block.n_rows
 
     def checked_source(self) -> str:
-        """Return the first source, or say which one has no row."""
+        """Return the first source; raise an error for one without rows."""
         first = "X" if self.first is None else self.first.source
         if empty := next((name for name, n in self.n_rows.items() if not n), "" if self.n_rows else first):
             raise DataFileError(
@@ -183,7 +183,7 @@ def settle(
     blocks
         All rows; the values are looked at once and not kept.
     roles
-        Columns that say whose, what and when; what a source itself says is used where none is named.
+        Columns of device, label and time; those that the source has are used where none is named.
     columns
         The only ones to learn from, whatever they look like.
     ignore
@@ -222,7 +222,7 @@ def settle(
 
 
 def _decimal_of(seen: Collection[_Seen]) -> str:
-    """Return what a comma is in a table: one program wrote it. 1,234 alone is 1.234 unless there are points, too."""
+    """Return what a comma is in a table, which one program wrote. 1,234 alone is 1.234 unless there are points."""
     if any(one.n_commas for one in seen):
         return ","
     if any(one.has_point or one.n_groups for one in seen):
@@ -231,7 +231,7 @@ def _decimal_of(seen: Collection[_Seen]) -> str:
 
 
 def _is_day_first(seen: Mapping[str, _Seen]) -> bool | None:
-    """Return how the dates of a table are written: one program wrote them all. None: none of them says."""
+    """Return the order of the dates of a table, which one program wrote. None: none of them is unambiguous."""
     n_day_first = sum(one.n_day_first for one in seen.values())
     n_month_first = sum(one.n_month_first for one in seen.values())
     return n_day_first > n_month_first if n_day_first != n_month_first else None
@@ -261,7 +261,7 @@ def _column(  # noqa: PLR0911  (one per reason)
 ) -> tuple[Column | None, str]:
     """Return a column as it is learned from, or why it is not."""
     as_number = _number(name)
-    if as_number.measure:  # its source knows what it is
+    if as_number.measure:  # its source has its measure
         return as_number, ""
     if seen.kind:
         return _refused(source, name, f"it holds {seen.kind}", is_asked)
@@ -278,13 +278,13 @@ def _column(  # noqa: PLR0911  (one per reason)
         return _refused(source, name, "dates or times", is_asked)
     if 2 * n_numbers > seen.n_values and seen.odd is not None:
         block, row, text = seen.odd
-        why = "the header stands here again; remove the row"
+        why = "the header is repeated here; remove the row"
         if text != name:
             why = f"{text!r} is text, but column {name!r} holds numbers; correct it, empty it, or --ignore {name}"
         raise block.error(row, why)
     is_unique = seen.n_words >= _LEAST_ROWS and len(seen.words) >= _NEARLY_ALL * seen.n_words
     if is_unique and not is_asked:
-        return None, "nearly every row has another word: an identifier"
+        return None, "nearly every row has a different word: an identifier"
     return Column(as_number.name, "words"), ""
 
 
@@ -445,7 +445,7 @@ def _match(schema: Schema, block: Block) -> dict[str, Values]:
             continue
         kind = kind_of_values(found[column.name])
         if block.is_ragged and not (block.first == 1 and block.n_rows >= _CERTAIN_ROWS):
-            continue  # a line of JSON lines has types of its own, and spoils no other
+            continue  # a line of JSON lines has types of its own, and does not affect others
         if column.kind == "words" and kind == "numbers":
             of_type = getattr(found[column.name], "type", "")
             raise DataFileError(
@@ -471,7 +471,7 @@ def _with_roles(schema: Schema, rows: Rows, given: dict[str, Values]) -> Rows:
             array = pa.nulls(block.n_rows, pa.string())
         if array is None:
             if role == "device" and block.device:
-                continue  # the file's name says whose rows these are
+                continue  # the file's name is the device's
             have = ", ".join(block.table.column_names[:30])
             raise DataFileError(block.source, f"there is no column {name!r} for the {role}; the columns are {have}")
         _take_role(schema, rows, role, name, array)
@@ -497,5 +497,5 @@ def _take_role(schema: Schema, rows: Rows, role: str, name: str, array: Values) 
 
 def _not_a_number(value: object, name: str) -> str:
     if value == name:
-        return "the header stands here again"
+        return "the header is repeated here"
     return f"{value!r} in column {name!r} is no number"

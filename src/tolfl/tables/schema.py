@@ -1,4 +1,4 @@
-"""What the columns of a table mean: settled once, when a detector is fitted; followed by name ever after."""
+"""The meaning of a table's columns: settled once, when a detector is fitted; later tables are matched by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RARITY = " (rarity)"  #: behind the name of the feature that holds what words ar
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """Columns that say whose, what and when; empty where there is none."""
+    """Columns of device, label and time; empty where there is none."""
 
     device: str = ""
     label: str = ""
@@ -35,7 +35,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One column that is learned from: numbers (also true and false), or words.
 
     A column of words is 33 features: whether a hash value of the word is 0, 1, ..., 31, and another hash value below
-    256, which a detector counts to know how rare the word is. No vocabulary is kept: any number of words will do.
+    256, which a detector counts to know how rare the word is. No vocabulary is kept: there may be any number of words.
 
     >>> Column("temp", "number", unit="C").features, Column("mode", "words").features[::32]
     (('temp [C]',), ('mode (hash 0)', 'mode (rarity)'))
@@ -44,13 +44,11 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: Literal["number", "words"] = "number"
     unit: str = ""
-    measure: str = (
-        ""  #: what is measured (a count, a share, ...), where a detector is to know; its values may be missing
-    )
+    measure: str = ""  #: what is measured (a count, a share, ...), where that is known; its values may be missing
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What its features are called, with the unit in brackets, and behind a semicolon what it measures."""
+        """The names of its features, with the unit in brackets, and behind a semicolon the measure."""
         if self.kind == "number":
             note = f"{self.unit}; {self.measure}" if self.measure else self.unit
             return (f"{self.name} [{note}]" if note else self.name,)
@@ -58,12 +56,14 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which columns are learned from, what they hold, and which say whose, what and when."""
+    """Which columns are learned from, what they hold, and those of device, label and time."""
 
     columns: tuple[Column, ...]
     roles: Roles = Roles()
     decimal: Literal[".", ",", "1,000"] = "."  #: what 1,234 is: no number, 1.234, or 1234
-    is_day_first: bool | None = None  #: what 1/2/2024 is; None: the dates of the table do not say
+    is_day_first: bool | None = (
+        None  #: whether 1/2/2024 is the first of February; None: the dates of the table are ambiguous
+    )
     encoding: str = ""
     fill_missing: bool = False  #: whether a missing value becomes the usual one; else its row is not used
     left_out: dict[str, str] = {}  #: column -> why it is not learned from
@@ -87,7 +87,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the features are called, units in brackets."""
+        """The names of the features, units in brackets."""
         return tuple(name for column in self.columns for name in column.features)
 
     @property
@@ -129,7 +129,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def note_of(schema: Schema, is_command: bool = True) -> str:
-    """Return one line about what is not learned from, and how to learn from it; nothing if there is nothing to say."""
+    """Return one line about what is not learned from, and how to learn from it; empty if all is learned from."""
     found = {name: why for name, why in schema.left_out.items() if why != "as asked"}
     if not found:
         return ""

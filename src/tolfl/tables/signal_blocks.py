@@ -83,7 +83,7 @@ def capture_blocks(
 
 
 def recording_blocks(path: Path, device: str) -> Iterator[Block]:
-    """Yield the windows of a recording; `time` is in seconds since its beginning, `label` what annotations say."""
+    """Yield the windows of a recording; `time` is in seconds since its beginning, `label` is from its annotations."""
     for block in _of_rows(recording_rows(open_recording(path)), str(path), device):
         features = [values for name, values in block.table.items() if name not in block.beside]
         is_bad = ~np.isfinite(np.column_stack(features)).all(axis=1)

@@ -39,7 +39,7 @@ def tables_in(stream: BinaryIO, name: str, encoding: str) -> tuple[Tables, bool]
     if begin.startswith(b"\xff\xff\xff\xff"):
         batches = pa.ipc.open_stream(stream)
         return ((_without_index(pa.Table.from_batches([batch])), {}) for batch in batches), False
-    # What a byte order mark shows counts, whatever was asked for.
+    # A byte order mark overrides the given encoding.
     mark = "utf-16" if begin.startswith(_UTF16) else "utf-8" if begin.startswith(codecs.BOM_UTF8) else ""
     return _text(stream, name, mark or encoding)
 
@@ -146,7 +146,7 @@ def _text(stream: BinaryIO, name: str, encoding: str) -> tuple[Tables, bool]:
 
 
 def codecs_name(encoding: str) -> str:
-    """Return an encoding's usual name, or say that there is none."""
+    """Return an encoding's usual name; raise an error for an unknown one."""
     try:
         return codecs.lookup(encoding).name
     except LookupError:
@@ -167,7 +167,7 @@ def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
 def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     header, rest = _first_line(start, more)
     separator = ""
-    if found := re.fullmatch(rb'"?sep=(.)"?\r?', header):  # a spreadsheet's hint to itself
+    if found := re.fullmatch(rb'"?sep=(.)"?\r?', header):  # a spreadsheet's separator line
         separator = found[1].decode()
         header, rest = _first_line(rest, more)
     while header.count(b'"') % 2 and rest and header.count(b"\n") < _MOST_LINES:  # a name of several lines
@@ -335,7 +335,7 @@ def _as_written(lines: bytes) -> pa.Table:
 
 
 def _objects(lines: str) -> tuple[pa.Table, Errors]:
-    """Return lines one by one: a line that is no object spoils no other, and a column may hold numbers and words."""
+    """Return lines one by one: a bad line does not affect others, and a column may hold numbers and words."""
     decode = msgspec.json.Decoder(dict[str, object]).decode
     rows: list[dict[str, object]] = []
     errors: Errors = {}

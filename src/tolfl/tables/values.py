@@ -64,7 +64,7 @@ def names(values: Values) -> tuple[NDArray[np.str_], Flags]:
 def seconds(values: Values, is_day_first: bool | None = None) -> tuple[Floats, Flags]:
     """Return values as seconds, dates since 1970, numbers as they are; and which are no time.
 
-    What 1/2/2024 is the other values say; where these leave it open, `is_day_first`. (default: the first of February)
+    The other values decide the order of 1/2/2024; else `is_day_first` does. (default: the first of February)
     """
     if not isinstance(values, np.ndarray) or values.dtype.kind == "U":
         from tolfl.tables import arrow_values  # noqa: PLC0415  (pyarrow is an extra)

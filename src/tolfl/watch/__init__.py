@@ -1,1 +1,1 @@
-"""A device that watches: rows scored as they come, alarms grouped, kept on disk, and sent where operators look."""
+"""A device that watches: rows are scored as they come, alarms grouped, stored on disk and sent to operators."""

@@ -1,4 +1,4 @@
-"""Windows above their limit as groups that open, are updated and close: what lasts an hour is no thousand alarms.
+"""Windows above their limit as groups that open, are updated and close, so that a long anomaly is one alarm.
 
 A group opens when one window reaches twice its limit, or 2 of 3 windows reach it; it closes after 10 windows below half
 the limit. While it is open there is an update a minute, and one when it becomes more severe. No clock, no disk: all
@@ -24,7 +24,7 @@ _MOST_KEYS = 1000
 class ScoredWindow(msgspec.Struct, frozen=True):
     """One window (or row) with its score and limit."""
 
-    key: str  #: whose window it is, where a source has several; "": there is one
+    key: str  #: the device or network of the window, where a source has several; "": there is one
     start_s: float  #: since 1970; without a time: the number of the row
     score: float
     limit: float
@@ -42,7 +42,7 @@ class ScoredWindow(msgspec.Struct, frozen=True):
 
 
 class AlarmEvent(msgspec.Struct, frozen=True):
-    """What is sent: a group of alarms has opened, goes on, or is over."""
+    """The event that is sent: a group of alarms has opened, was updated or closed."""
 
     id: str  #: the group's name and the number of the event in it; the same event again has the same id
     event: str  #: open, update, close
@@ -54,9 +54,9 @@ class AlarmEvent(msgspec.Struct, frozen=True):
     start: str  #: of the first window that counts
     end: str  #: of the last window above the limit
     n_alarms: int  #: windows above the limit so far
-    by: str  #: score or novelty: which of them says so, in the worst window
+    by: str  #: score or novelty: which of them is above its limit in the worst window
     score: float  #: of the worst window
-    limit: float  #: that it was held against
+    limit: float  #: that it was compared with
     p_value: float
     features: tuple[FeatureShare, ...]  #: of the worst window
 
@@ -79,7 +79,7 @@ class _Group(msgspec.Struct):
 
 
 class _Key(msgspec.Struct):
-    """What is remembered of one key."""
+    """The state of one key."""
 
     last_s: float
     recent: list[ScoredWindow] = []  #: the last windows, while no group is open
@@ -87,7 +87,7 @@ class _Key(msgspec.Struct):
 
 
 class Memory(msgspec.Struct):
-    """All that the groups remember, to be stored with the events they give."""
+    """The state of all groups, to be stored with their events."""
 
     keys: dict[str, _Key] = {}
     n_judged: int = 0  #: windows so far
@@ -142,7 +142,7 @@ class EventGroups:
         return events
 
     def _forget(self, window: ScoredWindow) -> None:
-        """Drop keys that were silent for long, else all but those with a group: an attacker can invent addresses."""
+        """Drop keys without recent windows, else all but those with a group: an attacker can invent addresses."""
         since_s = window.start_s - _N_QUIET * window.window_s
         keys = self.memory.keys
         kept = {key: one for key, one in keys.items() if one.group is not None or one.last_s >= since_s}

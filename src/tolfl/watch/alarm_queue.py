@@ -1,4 +1,4 @@
-"""One bounded queue on disk for all sinks: what was put is sent at least once, whatever ends the process.
+"""One bounded queue on disk for all sinks: stored events are sent at least once, however the process ends.
 
 SQLite with a write-ahead log, every transaction on the disk before it counts. One cursor per sink; an event goes when
 all sinks are past it. Events, the memory of the groups that gave them, and how far the source was watched change
@@ -38,9 +38,9 @@ class AlarmQueue:
     folder
         Where `alarms.sqlite` is, or will be.
     sinks
-        Their names; what one of an earlier start had not got waits no longer if it is not named again.
+        Their names; unsent events of a sink that is not named again are dropped.
     max_events
-        Of more, the oldest of the least severity is dropped, and counted for every sink that had not got it.
+        Of more, the oldest of the least severity is dropped, and counted for every sink that had not received it.
     max_pages
         Of the database, 4 KiB each: for tests of a full disk. (default: no limit)
     """
@@ -82,7 +82,7 @@ class AlarmQueue:
             yield database
 
     def put(self, events: list[AlarmEvent], source: str, memory: Memory) -> None:
-        """Store events with what their groups remember; on a full disk they wait in memory, as `trouble` reports."""
+        """Store events with the state of their groups; on a full disk they wait in memory, as `trouble` reports."""
         waiting = [*self._unwritten, *events]
         try:
             with self._open() as database:
@@ -125,13 +125,13 @@ class AlarmQueue:
             database.execute("DELETE FROM event WHERE number = ?", (number,))
 
     def memory(self, source: str) -> Memory:
-        """Return what the groups of a source remembered at their last event, or when watching was stopped."""
+        """Return the state of a source's groups at their last event, or when watching was stopped."""
         with self._open() as database:
             found = database.execute("SELECT body FROM memory WHERE source=?", (source,)).fetchone()
         return Memory() if found is None else msgspec.json.decode(found[0], type=Memory)
 
     def waiting(self, sink: str, most: int = 100) -> list[tuple[int, AlarmEvent]]:
-        """Return events that a sink has not got, with their numbers, the oldest first."""
+        """Return events that a sink has not received, with their numbers, the oldest first."""
         with self._open() as database:
             done = _one(database.execute("SELECT done FROM sink WHERE name=?", (sink,)))
             found = database.execute(
@@ -141,7 +141,7 @@ class AlarmQueue:
         return [(number, msgspec.json.decode(body, type=AlarmEvent)) for number, body in found]
 
     def done(self, sink: str, number: int) -> None:
-        """Note that a sink has got all up to an event; on a full disk, until the process ends."""
+        """Note that a sink has received all up to an event; on a full disk, until the process ends."""
         try:
             with self._open() as database:
                 database.execute("BEGIN IMMEDIATE")

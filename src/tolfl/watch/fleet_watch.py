@@ -28,7 +28,7 @@ _N_SHOWN = 5  #: groups of alarms in a status
 
 
 class FleetWatch:
-    """Watches beside the training, and after it; what an earlier run has left serves until the present one is over.
+    """Watches during the training and after it; the detector of an earlier run serves until the present one is over.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class FleetWatch:
         )
 
     def start(self) -> str:
-        """Begin; return what it watches with, as a sentence."""
+        """Start; return which detector it uses, as a sentence."""
         found = self._detectors()
         if self._uses_previous:
             if len(found) < 2:
@@ -91,7 +91,7 @@ class FleetWatch:
         try:
             n_waiting = sum(watcher.queue.n_waiting().values())
             latest = _last_groups(watcher.queue.latest(), time.time())
-        except sqlite3.Error as error:  # a question must not end the device
+        except sqlite3.Error as error:  # a status query must not end the device
             trouble = trouble or f"alarms.sqlite cannot be read ({error})"
         return WatchStatus(
             source=watcher.source,
@@ -125,7 +125,7 @@ class FleetWatch:
 
 
 def _last_groups(events: list[tuple[float, AlarmEvent]], now_unix_s: float) -> tuple[AlarmStatus, ...]:
-    """Return the last event of each of the last groups: one that lasts an hour must not hide the others."""
+    """Return the last event of each of the last groups: a long one must not hide the others."""
     newest: dict[str, AlarmStatus] = {}
     for unix_s, event in events:
         one = AlarmStatus(event.id, event.event, event.severity, sentence(event), max(0.0, now_unix_s - unix_s))

@@ -1,7 +1,7 @@
 """Where alarms go: JSON lines, syslog, MQTT, a webhook; a thread each, and none waits for another.
 
-Whatever fails is tried again, with longer and longer breaks. An event is sent at least once, with an id to tell twice
-from once; by syslog, which acknowledges nothing, at most once.
+Failures are retried with exponential back-off. An event is sent at least once, with an id to recognise
+duplicates; by syslog, which acknowledges nothing, at most once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SinkError(Exception):
 
 
 class Sink(ABC):
-    """One place that alarms go to."""
+    """One destination of alarms."""
 
     name: str
     is_acknowledged = True  #: False: events are counted as sent before they are
@@ -53,7 +53,7 @@ class Sink(ABC):
         """Send, and return when all have arrived."""
 
     def close(self) -> None:  # noqa: B027  (most hold nothing)
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 class JSONFile(Sink):
@@ -65,7 +65,7 @@ class JSONFile(Sink):
             self._finish_line(Path(path))
 
     def _finish_line(self, path: Path) -> None:
-        """Cut off the half of a line that a kill has left: its event comes again."""
+        """Cut off an incomplete last line: its event is sent again."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a+b") as file:
@@ -250,7 +250,7 @@ class Delivery(threading.Thread):
         super().__init__(name=sink.name, daemon=True)
         self._queue, self._sink, self._first_break_s = queue, sink, first_break_s
         self._closing = threading.Event()
-        self.trouble = ""  #: why nothing gets through at the moment
+        self.trouble = ""  #: why delivery fails at the moment
         self.ended: Exception | None = None  #: an end of standard output
 
     def run(self) -> None:
@@ -264,7 +264,7 @@ class Delivery(threading.Thread):
             except BrokenPipeError as error:
                 self.ended = error
                 return
-            except Exception as error:  # whatever a sink or the disk does, watching goes on
+            except Exception as error:  # an error of a sink or the disk must not end watching
                 self.trouble = f"{error}; alarms wait in the queue"
                 if is_closing or self._closing.wait(pause_s):
                     return
@@ -312,7 +312,7 @@ def sentence(event: AlarmEvent) -> str:
     who = f"{event.source} {event.key}".strip()
     why = "; ".join(str(one) for one in event.features) or "no single feature"
     ratio = event.score / event.limit if event.limit > 0 else float("inf")
-    what = {"open": "alarm", "update": "alarm goes on", "close": "alarm is over"}[event.event]
+    what = {"open": "alarm", "update": "alarm continues", "close": "alarm is over"}[event.event]
     size = f"{event.n_alarms} window(s), {ratio:.1f} x the limit"
     return f"{what} ({event.severity}) on {who} since {event.start}: {size}: {why}"
 

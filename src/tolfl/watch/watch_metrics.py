@@ -49,7 +49,7 @@ def _lines(watcher: Watcher, labels: Mapping[str, str]) -> Iterator[str]:
         ("model_age_seconds", "gauge", "Since the detector was saved.", "", {"": round(watcher.model_age_s, 1)}),
         ("lag_seconds", "gauge", "Since the end of the last window.", "", {"": round(lag_s, 3)}),
         ("source_up", "gauge", "1: the source gives rows.", "", {"": int(watcher.is_up)}),
-        ("trouble", "gauge", "1: the operator should look.", "", {"": int(bool(watcher.trouble))}),
+        ("trouble", "gauge", "1: there is a problem, see the log.", "", {"": int(bool(watcher.trouble))}),
     ]
     for name, kind, what, label, values in numbers:
         yield f"# HELP tolfl_watch_{name} {what}\n# TYPE tolfl_watch_{name} {kind}\n"

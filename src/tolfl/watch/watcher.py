@@ -1,4 +1,4 @@
-"""Watching a source: rows scored as they come, alarms into the queue; what fails is reported, and tried again."""
+"""Watching a source: rows are scored as they come, alarms go into the queue; failures are reported and retried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 from tolfl.watch.alarm_queue import MAX_EVENTS, AlarmQueue
-from tolfl.watch.kept_rows import KeptRows, Reached
+from tolfl.watch.kept_rows import KeptRows
 from tolfl.watch.sinks import Delivery, Sink, sentence
 
 if TYPE_CHECKING:
@@ -44,27 +44,9 @@ class _InUse(NamedTuple):
 
 
 def _when(rows: Rows, place: int, *, is_utc: bool) -> str:
-    """Return when a row is as its source says it; of a capture, which knows, with its zone."""
+    """Return the time of a row as its source has it; of a capture, with its time zone."""
     text = "" if rows.time_texts is None else rows.time_texts[place] or ""
     return f"{text.replace(' ', 'T').removesuffix('.000000')}Z" if is_utc and text else text
-
-
-class _Beginning:
-    """Windows at the beginning of a source: up to a time, which a file that grows or is replaced keeps, or so many."""
-
-    def __init__(self, n_windows: int, until_s: float | None) -> None:
-        self._n_left, self._until_s = n_windows, until_s
-
-    def holds(self, window: ScoredWindow) -> bool:
-        """Return whether the next window is one of them."""
-        self._n_left -= 1
-        if self._until_s is not None and window.start_s > self._until_s:
-            self._until_s = None
-        return self._n_left >= 0 or self._until_s is not None
-
-
-def _reached(groups: EventGroups) -> Reached:
-    return Reached(groups.memory.n_judged, groups.memory.passed_s)
 
 
 class Watcher:
@@ -79,15 +61,15 @@ class Watcher:
     sinks
         Where alarms go.
     device
-        Whose rows these are: its own threshold is used, and alarms carry its name.
+        The device of the rows: its own threshold is used, and alarms carry its name.
     follow
         Whether a capture file is still being written.
     raw
         What samples of a receiver on standard input are: cu8, cs8, cs16, cf32.
     keeps
-        How many rows of late that raised no alarm are kept in the folder, to learn from; 0: none.
+        How many recent rows without an alarm are kept in the folder, to learn from; 0: none.
     on_event
-        Told of every event, in the thread that watches.
+        Called with every event, in the thread that watches.
     """
 
     def __init__(  # noqa: PLR0913  (each is a flag or a line of a configuration)
@@ -125,7 +107,7 @@ class Watcher:
     # -- a detector, and the source --------------------------------------------------------------------------------
 
     def load(self, path: Path, networks: Path | None = None) -> None:
-        """Take the detector in a file; a watcher that runs goes on with it from the next rows.
+        """Use the detector in a file; a running watcher changes to it from the next rows on.
 
         `networks` is the file with those that are not new. (default: the one beside the detector, if there is one)
         """
@@ -159,9 +141,9 @@ class Watcher:
                 self.run()
                 self._trouble = "" if self._closing.is_set() else f"{self.source} has ended"
                 continue  # until there is another detector
-            except Exception as error:  # whatever a source does, the device goes on
+            except Exception as error:  # an error of a source must not end the device
                 self._trouble = str(error) or repr(error)
-                _LOG.warning("tolfl: %s; watching is tried again", self._trouble)
+                _LOG.warning("tolfl: %s; watching is retried", self._trouble)
             break_s = _FIRST_BREAK_S if time.monotonic() - began_s > _MAX_BREAK_S else min(2 * break_s, _MAX_BREAK_S)
             self._closing.wait(break_s)
             self._is_given.set()
@@ -171,12 +153,12 @@ class Watcher:
         assert self._detector is not None, "load a detector first"
         in_use = self._detector
         self._memory = memory = self._memory or self.queue.memory(self.source)
+        # A file is read from its beginning again: what was scored before is not scored twice.
+        is_live = self.source == STDIN or self.source.startswith(INTERFACE)
+        n_known = 0 if is_live or self._follow else memory.n_judged
+        known_s = memory.passed_s if self._follow else None
         groups = EventGroups(self._device, self.source, in_use.model, memory)
         scorer = self._scorer(in_use)
-        # A file is read from its beginning again: what was taken in before is not taken in twice. After SIGKILL that
-        # is what was before the last event; of rows to learn from, what is kept of the windows since then, too.
-        known = self._beginning(Reached(memory.n_judged, memory.passed_s))
-        kept = self._beginning(Reached() if self._kept is None else self._kept.reached)
         how = scorer.reading(self._raw, follow=self._follow, known=in_use.known)
         found = blocks(self.source, how)
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
@@ -185,7 +167,14 @@ class Watcher:
                 self._report_steps(block.summary)
                 events: list[AlarmEvent] = []
                 try:
-                    self._take(scorer, block, groups, known, kept, events)
+                    for window in self._scored(scorer, block, groups):
+                        if n_known > 0 or (known_s is not None and window.start_s <= known_s):
+                            n_known -= 1
+                            self.n_known += 1
+                            continue
+                        known_s = None
+                        self._count(window)
+                        events += groups.take(window)
                 finally:
                     # Calm rows are kept by now: a kill before the events are stored has the whole block scored again.
                     self._put(groups, events)
@@ -211,25 +200,10 @@ class Watcher:
 
     def _scorer(self, in_use: _InUse) -> TableScorer:
         if self._keeps:
-            self._kept = KeptRows(self._state, in_use.detector.features.full, self.source, self._keeps)
+            self._kept = KeptRows(self._state, in_use.detector.features.full, self._keeps)
         return TableScorer(in_use.detector, self._roles)
 
-    def _beginning(self, reached: Reached) -> _Beginning:
-        is_live = self.source == STDIN or self.source.startswith(INTERFACE)
-        if self._follow:
-            return _Beginning(0, reached.last_s)
-        return _Beginning(0 if is_live else reached.n_windows, None)
-
-    def _take(
-        self,
-        scorer: TableScorer,
-        block: Block,
-        groups: EventGroups,
-        known: _Beginning,
-        kept: _Beginning,
-        events: list[AlarmEvent],
-    ) -> None:
-        """Take in the windows of a block that are not `known`, and keep the rows of those that are not `kept`."""
+    def _scored(self, scorer: TableScorer, block: Block, groups: EventGroups) -> Iterator[ScoredWindow]:
         if not block.n_rows:
             return
         if self._device and not block.device:
@@ -237,22 +211,16 @@ class Watcher:
         if not self._roles.time and (time_column := block.roles.get("time")):
             scorer.schema = scorer.schema.with_roles(Roles(time=time_column))
         for scored in scorer.score([block]):
-            calm, n_left_out = dict[int, Reached](), 0
+            n_known, calm = self.n_known, list[int]()
             for place, window in self._windows(scorer.detector, scored, block):
-                is_kept = kept.holds(window)
-                if known.holds(window):
-                    self.n_known += 1
-                    continue
-                self._count(window)
-                events += groups.take(window)
-                if is_kept:
-                    continue
-                if scored.is_alarm[place] or groups.is_open(window.key):
-                    n_left_out += 1
-                else:
-                    calm[place] = _reached(groups)
-            if self._kept is not None and (calm or n_left_out):
-                self._kept.add(scored.rows.values[list(calm)], list(calm.values()), n_left_out, _reached(groups))
+                before = self.n_known
+                yield window
+                if self.n_known == before and not (scored.is_alarm[place] or groups.is_open(window.key)):
+                    calm.append(place)
+            if self._kept is not None:
+                whole = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
+                n_new = int(whole.sum()) - (self.n_known - n_known)
+                self._kept.add(scored.rows.values[calm], n_new - len(calm))
 
     def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[tuple[int, ScoredWindow]]:
         rows = scored.rows
@@ -296,11 +264,11 @@ class Watcher:
             _LOG.info("tolfl: %s", sentence(event))
             self._on_event(event)
 
-    # -- from outside ------------------------------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str:
-        """What an operator should look at."""
+        """The current problem, for the operator."""
         failing = [delivery.trouble for delivery in self._deliveries if delivery.trouble]
         kept = "" if self._kept is None else self._kept.trouble
         return "; ".join(filter(None, [self._trouble, self.queue.trouble, kept, *failing]))

@@ -1,4 +1,4 @@
-// The page: gets the lines, keeps the time, and asks every part to show the moment.
+// The page: receives the lines, keeps the time, and lets every part show the moment.
 
 import { Chart } from "./charts.js";
 import { Topology } from "./fleet.js";
@@ -91,7 +91,7 @@ class RunView {
     return state;
   }
 
-  /** Alarms grow older, also where nothing new comes; whoever reads the table keeps the place in it. */
+  /** Update the ages of alarms; scroll position and focus of the table are kept. */
   tick() {
     const fresh = this.alarmsNow ? panels.alarmsNow(this.alarmsNow) : null;
     if (!fresh || fresh.textContent === this.alarms.textContent) return;
@@ -103,7 +103,7 @@ class RunView {
     if (hadFocus) after?.focus();
   }
 
-  /** What just came: messages fly, and the latest good or bad news is said aloud. */
+  /** What just came: messages fly, and the latest good or bad event goes to screen readers. */
   tell(news) {
     this.topology.fly(news);
     const said = news.findLast((one) => ["good", "bad"].includes(one.tone));
@@ -255,7 +255,7 @@ class Page {
   }
 }
 
-/** What the run is, in its own words; its folder's name until they are known. */
+/** The title of a run from its first record; the name of its folder until then. */
 function titleOf(run) {
   const { started } = run;
   return started ? `${started.scheme} on ${started.data} (${run.name})` : run.name;

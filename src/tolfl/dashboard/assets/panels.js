@@ -1,4 +1,4 @@
-// What the pictures cannot say: whose samples are in, what each failure cost, bytes, and the log.
+// Tables and texts beside the pictures: whose samples are in, what each failure cost, bytes, and the log.
 
 import { age, bytes, element, number, ranges, seconds, statusOf } from "./format.js";
 import { costOf, lossOf, metricNames } from "./run_state.js";
@@ -8,7 +8,7 @@ const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all"
 
 const fact = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
 
-/** One sentence: how many train, or for how long nobody has, and what the last failure came to, as far as it is known. */
+/** One sentence: how many devices train, or the time without a new round, and the last failure as far as it is known. */
 export function headline(state, quietS, alarmsNow) {
   if (!state.started) return "Waiting for the first message of the fleet.";
   const living = [...state.devices.values()].filter((one) => one.status === "alive").length;
@@ -113,7 +113,7 @@ export function alarms(state) {
   return table(["device", "", "severity", "at", "what"], rows, "No alarm so far.");
 }
 
-/** The last groups of every device as each says itself, and how old its answer is; who is silent is named. */
+/** The last groups of every device from its own status, the age of its answer, and the devices that do not answer. */
 export function alarmsNow({ devices, aheadS }) {
   const nowS = Date.now() / 1000 - aheadS;
   const ago = (unixS) => `${age(nowS - unixS)} ago`;
@@ -125,7 +125,7 @@ export function alarmsNow({ devices, aheadS }) {
     const ids = devices.filter(isMeant).map((one) => one.device);
     return ids.length ? [element("li", {}, `${words}: device ${ranges(ids)}`)] : [];
   };
-  return element("div", {}, table(["device", "", "severity", "said", "what", "heard"], rows, "No alarm so far."),
+  return element("div", {}, table(["device", "", "severity", "sent", "what", "last answer"], rows, "No alarm so far."),
     element("ul", {},
       ...those("does not answer, its alarms are not known", (one) => one.heard_unix_s === null),
       ...those("does not answer any more", (one) => one.heard_unix_s !== null && one.is_silent),
@@ -156,7 +156,7 @@ export function traffic(state) {
   const control = state.control.messages ? ` Small messages besides: ${number(state.control.messages, 9)}, ${bytes(state.control.bytes)}.` : "";
   const waits = isCounted || state.ended ? "" : " The other ways to count come when the run is over.";
   const isPart = !isCounted && state.senders.size < state.devices.size;
-  const whose = isPart ? `As far as the records of device ${ranges(state.senders)} tell: round` : "Round";
+  const whose = isPart ? `As far as the records of device ${ranges(state.senders)} have it: round` : "Round";
   return element("div", {},
     element("p", {}, `${whose} ${last.round} moved ${bytes(cost.bytes)} of models; the run ${bytes(totals.bytes)}${ratio}.${control}${waits}`),
     table(["way to count", "messages, round", "as bytes", "messages, run"], rows, "No message so far."));
@@ -189,7 +189,7 @@ export function deviceWords(device) {
   return `${role} of cluster ${device.cluster}, ${statusOf(device)}; ${inModel}.`;
 }
 
-// -- the buttons that strike a device of a fleet on this machine; without the token of the terminal they stay away ---
+// -- the buttons that kill or freeze a device of a fleet on this machine; they need the token from the terminal ---
 
 const KEY = "tolfl-token";
 const ACTIONS = [
@@ -201,7 +201,7 @@ const ACTIONS = [
   ["revive", "Revive", (device, isUp) => !isUp],
 ];
 
-/** Take the token out of the address, so that it is neither bookmarked nor seen. */
+/** Take the token out of the address, so that it is neither bookmarked nor shown. */
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) {

@@ -1,4 +1,4 @@
-// From the lines of a run to what was known at a moment. Nothing here draws, so that replay and live are one thing.
+// The state of a run at a moment, from its lines. Nothing here draws, so that replay and live are one thing.
 
 /** Versions are ordered: more work first, then rounds, then revisions, then the name. */
 export function versionOf(text) {
@@ -33,12 +33,12 @@ export class Run {
     this._forget();
   }
 
-  /** What every device says of its alarms; times are those of the server, whose clock may differ. */
+  /** The alarms of every device, from its status; times are those of the server, whose clock may differ. */
   setAlarms({ now, devices }) {
     this.alarmsNow = devices.length ? { devices, aheadS: Date.now() / 1000 - now, number: (this.alarmsNow?.number ?? 0) + 1 } : null;
   }
 
-  /** What the records say of failures, as every report of the run has it. */
+  /** The history of failures, the same as in reports. */
   setFailures(history) {
     this.history = history;
     this._forget();
@@ -136,7 +136,7 @@ function read(state, line) {
   }
 }
 
-/** What the history of the run says of each device at a moment; who is back is away until a round has its samples. */
+/** The status of each device at a moment, from the history; one that is back counts as away until a round has its samples. */
 function settleFailures(state) {
   for (const [ids, status, fromS, backS] of state.incidents.flatMap((one) => one.failures)) {
     const isBack = backS !== null && backS <= state.untilS;
@@ -162,7 +162,7 @@ function count(state, line) {
   state.control.bytes += line.control_bytes;
 }
 
-/** The last round before one whose parent nobody wrote down: a device that was away knows none of that time. */
+/** The last round before one whose parent has no record: a device that was away has none of that time. */
 function beforeGap(state, line) {
   const earlier = line.parent ? state.all.filter((one) => one.round < line.round) : [];
   const last = earlier.reduce((best, one) => (!best || isHeavier(versionOf(one.version), versionOf(best.version)) ? one : best), null);
@@ -214,7 +214,7 @@ function settleDevices(state) {
   }
 }
 
-/** Whoever was last heard of in a round that is not behind the heaviest version trains another model. */
+/** Devices whose last round is not behind the heaviest version train another model. */
 function settleBranches(state) {
   const main = new Set(state.rounds);
   const open = new Set([...state.devices.values()].filter((one) => one.status !== "dead").map((one) => one.id));
@@ -232,7 +232,7 @@ function settleBranches(state) {
   }
 }
 
-/** The loss of a round; of the only device that told of it, where its closer did not. */
+/** The loss of a round; of the only device with a record of it, where its closer has none. */
 export const lossOf = (round) => round?.loss ?? round?.own_loss ?? null;
 
 const N_METRICS = 6; // more than this are in the records only
@@ -243,7 +243,7 @@ export function metricNames(state) {
   return [...names].slice(0, N_METRICS);
 }
 
-/** Messages and bytes of a round: as counted, or as its devices told so far. */
+/** Messages and bytes of a round: as counted, or as recorded so far. */
 export function costOf(round, state) {
   const told = state.traffic.get(round.parent) ?? { messages: 0, bytes: 0 };
   const isCounted = Object.keys(round.messages).length > 0;

@@ -29,7 +29,7 @@ from tolfl.experiments.result_rows import (
     models_in_use,
     plain_rows,
     rows_of,
-    where,
+    rows_where,
 )
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.significance import differences, holm, interval, sign_flip_p
@@ -101,12 +101,12 @@ def report(scenario: str, rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
     found = [{**row, "scenario": scenario, "policy": "alone"} if row["scenario"] == "alone" else row for row in rows]
     names = [name for name in SETUPS if any(row["data"] == name for row in found)]
-    own = where(found, scenario=scenario)
+    own = rows_where(found, scenario=scenario)
     tables = [_overview(scenario, own, names), _models_in_use(own, names)]
     tables += [_in_detail(scenario, own, name) for name in names]
     if scenario == "server":
         tables += [_against_all(own, Method("tol-fl", policy), names) for policy in ("elect", "drop")]
-    verdicts = [verdict for name in names for verdict in _verdicts(scenario, where(found, data=name), name)]
+    verdicts = [verdict for name in names for verdict in _verdicts(scenario, rows_where(found, data=name), name)]
     figures = {scenario: lambda: _figure(scenario, own, names)}
     return ExperimentReport(scenario, _TITLES[scenario], list(rows), tables, verdicts, figures)
 
@@ -136,7 +136,8 @@ def _cell(scenario: str, units: Units, data: str, method: Method) -> str:
 
 def _models_in_use(rows: Sequence[Row], names: Sequence[str]) -> Table:
     lines = tuple(
-        (scheme, *(models_in_use(where(rows, scheme=scheme, data=name)) for name in names)) for scheme in _CLUSTERED
+        (scheme, *(models_in_use(rows_where(rows, scheme=scheme, data=name)) for name in names))
+        for scheme in _CLUSTERED
     )
     notes = ("With one model in use, a scheme of several models is federated averaging by another name.",)
     columns = ("method", *(SETUPS[name].title for name in names))
@@ -281,7 +282,7 @@ def _figure(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> Figure:
     figure = new_figure(2.2 + 1.7 * len(names), 1.3 + 0.23 * len(shown))
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
-        _panel(axes, scenario, where(rows, data=name), shown, name)
+        _panel(axes, scenario, rows_where(rows, data=name), shown, name)
     panels[0].set_yticks(range(len(shown)), [method.label for method in shown], fontsize=8)
     panels[0].invert_yaxis()
     figure.suptitle(_TITLES[scenario] + ("" if scenario == "clean" else " half way"), fontsize=10)

@@ -14,7 +14,7 @@ from tolfl.experiments.result_rows import Method
 _SCENARIOS = {"clean": "none", "client": "client", "server": "server"}
 #: How it marks the scores of several models.
 _MARKS = {"auroc_best": "*", "auroc_all_models": "-dagger", "auroc": ""}
-#: The rule that the paper follows when a head dies, by scheme.
+#: The rule that the paper follows when a head fails, by scheme.
 PAPER_POLICY = {"tol-fl": "drop", "fl": "isolate", "fedgroup": "strict", "ifca": "strict", "fesem": "strict"}
 
 

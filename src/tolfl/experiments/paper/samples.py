@@ -24,7 +24,7 @@ from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.datasets.split import choose
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.published import published
-from tolfl.experiments.result_rows import Row, named, where
+from tolfl.experiments.result_rows import Row, distinct_values, rows_where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -54,7 +54,7 @@ _STYLES = {
     True: ((VERMILION, "D"), (ORANGE, "P"), (PURPLE, "X"), (BLACK, "*")),
 }
 _PER_LINE = 10  #: pictures
-_SHOWN_READINGS = 50  #: more would be a thicket
+_SHOWN_READINGS = 50  #: more are not readable in one figure
 
 
 def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:  # noqa: ARG001
@@ -92,7 +92,7 @@ def feature_rows(raw: RawData, spec: DatasetSpec) -> list[Row]:
 
 
 def picture_rows(raw: RawData, spec: DatasetSpec) -> list[Row]:
-    """Return the mean picture of every class; three digits are more than an eye can tell."""
+    """Return the mean picture of every class; three digits are more than the eye resolves."""
     typical, anomalous = choose(raw, spec)
     names = () if spec.fine else CLASS_NAMES.get(raw.name, ())
     rows: list[Row] = []
@@ -120,8 +120,8 @@ def _what(raw: RawData, name: str, is_anomalous: bool) -> dict[str, Any]:
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    features = where(rows, kind="features")
-    pictures = where(rows, kind="picture")
+    features = rows_where(rows, kind="features")
+    pictures = rows_where(rows, kind="picture")
     tables, figures = [_data_sets(rows)], dict[str, "Callable[[], Figure]"]()
     verdicts = [_as_published(rows)]
     if features:
@@ -158,7 +158,7 @@ def _means(rows: Sequence[Row]) -> Table:
 
 def _data_sets(rows: Sequence[Row]) -> Table:
     shown = []
-    for name in named(rows, "data"):
+    for name in distinct_values(rows, "data"):
         paper = published()["data_sets"][name]
         n_features, n_classes, n_samples = _ours(rows, name)
         shown.append(
@@ -179,13 +179,13 @@ def _data_sets(rows: Sequence[Row]) -> Table:
 
 def _ours(rows: Sequence[Row], data: str) -> tuple[int, int, int]:
     """Return how many features, classes and samples per class a data set has here."""
-    of_data = where(rows, data=data)
+    of_data = rows_where(rows, data=data)
     return of_data[0]["n_features"], len(of_data), min(row["n_samples"] for row in of_data)
 
 
 def _as_published(rows: Sequence[Row]) -> Verdict:
     same, differing = [], []
-    for name in named(rows, "data"):
+    for name in distinct_values(rows, "data"):
         paper, ours = published()["data_sets"][name], _ours(rows, name)
         theirs = (math.prod(paper["shape"]), paper["classes"], paper["samples_per_class"])
         texts = [f"{classes} classes of {samples:,} with {n} features" for n, classes, samples in (ours, theirs)]
@@ -257,8 +257,8 @@ def _plot_features(rows: Sequence[Row]) -> Figure:
 def _plot_pictures(rows: Sequence[Row]) -> Figure:
     """Return the mean picture of every class, one data set below the other."""
     lines: list[list[Row]] = []
-    for name in named(rows, "data"):
-        of_data = where(rows, data=name)
+    for name in distinct_values(rows, "data"):
+        of_data = rows_where(rows, data=name)
         lines += [of_data[start : start + _PER_LINE] for start in range(0, len(of_data), _PER_LINE)]
     figure = new_figure(7, 0.98 * len(lines) + 0.3)
     grid = figure.subplots(len(lines), _PER_LINE, squeeze=False)
@@ -272,7 +272,7 @@ def _plot_pictures(rows: Sequence[Row]) -> Figure:
             label = fill(row["name"], 13, break_long_words=False)
             colour = VERMILION if row["is_anomalous"] else BLUE if row["is_typical"] else "0.4"
             axes.set_title(f"{label}*" if row["is_anomalous"] else label, fontsize=5.5, color=colour, pad=2)
-    names = ", ".join(named(rows, "data"))
+    names = ", ".join(distinct_values(rows, "data"))
     figure.suptitle(f"Class means: {names}. Blue: typical; red with *: anomalous; grey: not used", fontsize=8)
     return figure
 

@@ -1,4 +1,4 @@
-"""The loss over rounds when the server is lost: devices that go on alone, against devices that go on together.
+"""The loss over rounds when the server is lost: devices that train alone, against devices that train together.
 
 The paper's figure shows FL, whose devices train in isolation from then on, and SBT, which loses one device. Tol-FL with
 both of its policies and FL that stops are drawn beside them. Loss: the mean of J over all typical training samples of
@@ -18,7 +18,7 @@ from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, VERMILION, bare, 
 from tolfl.core.records import Evaluated
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
-from tolfl.experiments.result_rows import Row, mean_sd, named, where
+from tolfl.experiments.result_rows import Row, distinct_values, mean_sd, rows_where
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -100,8 +100,8 @@ def losses_by_round(evaluated: Sequence[Evaluated]) -> list[dict[str, float]]:
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    names = named(rows, "data")
-    verdicts = [verdict for name in names for verdict in _verdicts(where(rows, data=name))]
+    names = distinct_values(rows, "data")
+    verdicts = [verdict for name in names for verdict in _verdicts(rows_where(rows, data=name))]
     title = "Server failure: the loss of those who go on alone and of those who go on together"
     return ExperimentReport(
         "server-figure", title, rows, [_table(rows)], verdicts, {"server-figure": lambda: _plot(rows)}
@@ -110,7 +110,7 @@ def report(rows: Sequence[Row]) -> ExperimentReport:
 
 def _curve(rows: Sequence[Row], curve: tuple[str, str]) -> list[Row]:
     """Return a curve's rows, one per seed."""
-    return where(rows, scheme=curve[0], policy=curve[1])
+    return rows_where(rows, scheme=curve[0], policy=curve[1])
 
 
 def _ends(rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -121,8 +121,8 @@ def _ends(rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.float64]
 
 def _table(rows: Sequence[Row]) -> Table:
     shown = []
-    for name in named(rows, "data"):
-        of_data = where(rows, data=name)
+    for name in distinct_values(rows, "data"):
+        of_data = rows_where(rows, data=name)
         _, sbt = _ends(_curve(of_data, ("sbt", "elect")))
         for curve, (label, *_) in CURVES.items():
             own = _curve(of_data, curve)
@@ -169,11 +169,11 @@ def _below(claim: str, differences: NDArray[np.float64]) -> Verdict:
 
 def _plot(rows: Sequence[Row]) -> Figure:
     """Return one panel per data set."""
-    names = named(rows, "data")
+    names = distinct_values(rows, "data")
     figure = new_figure(3.5 * max(len(names), 1.4), 3.3)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
-        of_data = where(rows, data=name)
+        of_data = rows_where(rows, data=name)
         _panel(axes, of_data)
         n_seeds = len({row["seed"] for row in of_data})
         axes.set_title(f"{name}, {n_seeds} seeds", fontsize=9)
@@ -191,7 +191,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
         # A model that nobody trains stays what it is.
         padded = [[*row["losses"], *[row["losses"][-1]] * (rounds - len(row["losses"]))] for row in _curve(rows, curve)]
         later = [losses[failed_after - 1 :] for losses in padded]
-        # Five bands on one spot cannot be told apart; the table has the spread of the thin lines.
+        # Five overlapping bands are not readable; the table has the spread of the thin lines.
         has_band = width > 1.5
         draw_band(axes, range(failed_after, rounds + 1), later, colour, label, line, width, has_band)
     axes.axvline(failed_after, color="0.5", linestyle=":", linewidth=1)
@@ -200,7 +200,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     )
     axes.set_xlabel("rounds done", fontsize=9)
     axes.locator_params(axis="x", integer=True)
-    # The first rounds may be so far up that nothing else can be seen; they are not what the figure is about.
+    # The first losses may be so high that they hide the rest of the curve.
     shown = [loss for row in rows for loss in row["losses"][failed_after // 5 :]]
     axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(shown)))
     bare(axes)

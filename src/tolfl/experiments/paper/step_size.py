@@ -14,7 +14,7 @@ from typing import Any
 
 from tolfl.experiments.experiment import Experiment, Options
 from tolfl.experiments.paper.setups import SETUPS
-from tolfl.experiments.result_rows import Row, named, where
+from tolfl.experiments.result_rows import Row, distinct_values, rows_where
 from tolfl.experiments.results import ExperimentReport, Table
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -31,7 +31,7 @@ def jobs(options: Options, rows: Sequence[Row] = ()) -> list[Job]:
     """Return the next step size of every data set, until one is too large."""
     found = []
     for name in options.data:
-        tried = too_large(where(rows, data=name))
+        tried = too_large(rows_where(rows, data=name))
         for factor in _FACTORS[: len(tried) + (not any(tried))]:
             fields: dict[str, Any] = {"scheme": "fl", "seed": _FIRST_SEED, "repetitions": _N_SEEDS, "splits": _N_SEEDS}
             spec = SETUPS[name].spec(options.quick, train={"lr": 0.001 * factor}, **fields)
@@ -56,7 +56,7 @@ def step_rows(job: Job, repetitions: Sequence[Repetition]) -> list[dict[str, Any
 
 
 def too_large(rows: Sequence[Row]) -> list[bool]:
-    """Tell of each step of one data set, the smallest first, whether it is too large.
+    """Return for each step of one data set, the smallest first, whether it is too large.
 
     >>> too_large([{"loss": 4.0}, {"loss": 3.0}, {"loss": 3.2}, {"loss": 3.4}, {"loss": None}])
     [False, False, False, True, True]
@@ -83,8 +83,8 @@ def choose(rows: Sequence[Row]) -> float | None:
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
     tables = []
-    for name in named(rows, "data"):
-        own = where(rows, data=name)
+    for name in distinct_values(rows, "data"):
+        own = rows_where(rows, data=name)
         chosen, lines = choose(own), []
         for row, is_too_large in zip(own, too_large(own), strict=True):
             losses = row["losses"]

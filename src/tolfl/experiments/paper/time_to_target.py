@@ -25,7 +25,7 @@ from tolfl.core.plot_style import BLACK, BLUE, GREEN, SKY, VERMILION, bare, draw
 from tolfl.core.records import Evaluated, RoundClosed
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, LinkModel, RunSpec
 from tolfl.experiments.experiment import Experiment, Options
-from tolfl.experiments.result_rows import Row, mean_sd, named, scheme_label, where
+from tolfl.experiments.result_rows import Row, distinct_values, mean_sd, rows_where, scheme_label
 from tolfl.experiments.results import ExperimentReport, Table, Verdict
 from tolfl.experiments.sweep import Job, Repetition
 
@@ -103,8 +103,11 @@ _Needed = dict[str, list[int | None]]  #: by training: rounds until the target, 
 
 
 def _losses(rows: Sequence[Row]) -> _Losses:
-    trainings = where(rows, kind="loss")
-    return {name: [row["losses"] for row in where(trainings, training=name)] for name in named(trainings, "training")}
+    trainings = rows_where(rows, kind="loss")
+    return {
+        name: [row["losses"] for row in rows_where(trainings, training=name)]
+        for name in distinct_values(trainings, "training")
+    }
 
 
 def _targets(losses: _Losses) -> list[float]:
@@ -148,14 +151,14 @@ def round_s(clock: Row) -> float:
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    losses, clocks = _losses(rows), where(rows, kind="time")
+    losses, clocks = _losses(rows), rows_where(rows, kind="time")
     needed, averagings = _needed(losses), [name for name in losses if name != BATCH]
     tables = [_rounds(losses, needed, rows[0]["n_samples"]), _seconds(clocks, needed, averagings)]
-    speeds = named(clocks, "seconds_per_sample")
+    speeds = distinct_values(clocks, "seconds_per_sample")
     verdicts = [_gets_there(losses, needed, averaging) for averaging in averagings]
-    verdicts += [_order(where(clocks, uplink=uplink, seconds_per_sample=speeds[0])) for uplink in _UPLINKS]
+    verdicts += [_order(rows_where(clocks, uplink=uplink, seconds_per_sample=speeds[0])) for uplink in _UPLINKS]
     verdicts += [
-        _faster_than_batch(where(clocks, seconds_per_sample=speed), needed, averaging, len(losses[BATCH][0]))
+        _faster_than_batch(rows_where(clocks, seconds_per_sample=speed), needed, averaging, len(losses[BATCH][0]))
         for averaging in averagings
         for speed in speeds
     ]
@@ -251,11 +254,11 @@ def _faster_than_batch(clocks: Sequence[Row], needed: _Needed, averaging: str, n
 
 def _plot(clocks: Sequence[Row], losses: _Losses, averaging: str, title: str) -> Figure:
     """Return the loss over virtual time, a panel for every uplink and speed of training."""
-    speeds, target = named(clocks, "seconds_per_sample"), float(np.mean(_targets(losses)))
+    speeds, target = distinct_values(clocks, "seconds_per_sample"), float(np.mean(_targets(losses)))
     figure = new_figure(7, 2.3 * len(speeds) + 0.5)
     grid = figure.subplots(len(speeds), len(_UPLINKS), sharey=True, sharex="row", squeeze=False)
     for axes, (per_sample, uplink) in zip(grid.flat, itertools.product(speeds, _UPLINKS), strict=True):
-        for clock in where(clocks, uplink=uplink, seconds_per_sample=per_sample):
+        for clock in rows_where(clocks, uplink=uplink, seconds_per_sample=per_sample):
             label = scheme_label(clock)
             colour, line = _STYLES.get(label, (SKY, "-"))
             draw_band(axes, clock["times_s"], losses[_training_of(clock, averaging)], colour, label, line)

@@ -24,7 +24,7 @@ def check_output(out: str, folder: Path) -> None:
     for line in ("FL, training stops", "no detector: stopped before thresholds", "3 detectors, one per device"):
         assert line in out
     assert "took over: device 1 for 0 in" in " ".join(out.split())
-    assert "Now each of the 3 survivors scores rows that nobody has seen" in out
+    assert "Now each of the 3 survivors scores new rows" in out
     assert re.search(r"^  device \d: score \d+, limit \d+; ", out, re.MULTILINE)
     assert "your table: tolfl up --learn detector" in out
     assert {path.name for path in folder.iterdir()} >= FILES

@@ -44,7 +44,7 @@ def test_a_death_is_one_line_however_many_find_out(capsys: pytest.CaptureFixture
     back = Joined(time_s=3.0, device=1, round=3, incarnation=1)
 
     assert printed([*found, late, adopted(1, (0, 2), {"1": "failed"}), back], capsys) == [
-        "1.5 device 1 is gone (connection refused), says device 0",
+        "1.5 device 1 is gone (connection refused), reported by device 0",
         "0 round 0: 3 devices inside",
         "3 device 1 is part of the fleet again",
     ]

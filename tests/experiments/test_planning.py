@@ -151,7 +151,7 @@ def test_the_papers_comms_ml_with_its_odds_and_with_one_device_of_ten() -> None:
     assert row_of(blind, 3, "drop")["expected_auroc"] == pytest.approx(0.7 * 0.78 + 0.3 * 0.75)
     assert [row["expected_auroc"] for row in rows_where(blind.rows, policy="elect")] == pytest.approx([0.78] * 4)
     assert blind.not_measured == [{"clusters": 1, "policy": "freeze"}]
-    assert "not shown, because nobody has measured them: fl (freeze), k = 1" in blind.notes
+    assert "not shown, as not measured: fl (freeze), k = 1" in blind.notes
     assert any("with elect, a lost head costs what a lost client costs" in note for note in blind.notes)
 
 
@@ -246,5 +246,5 @@ def test_what_cannot_be_rehearsed_gets_a_sentence() -> None:
         pilot_jobs(msgspec.structs.replace(SMALL, rounds=1), layouts_of((1,)))
     sweep = Sweep(pilot_jobs(msgspec.structs.replace(SMALL, repetitions=1), layouts_of((2,))), data=some_data([4] * 4))
     list(sweep)
-    with pytest.raises(SpecError, match="without a test set, nobody knows"):
+    with pytest.raises(SpecError, match="without a test set, a model cannot be scored"):
         pilot_rows(sweep)

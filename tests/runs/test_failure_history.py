@@ -133,7 +133,7 @@ def test_two_halves_that_find_each_other_dead_go_on_and_nobody_is_dead() -> None
 
     (incident,) = history.incidents
     assert (history.dead, history.stall_s) == (set(), 0.5)
-    assert samples_lost(incident) == "70 of 190: 2 models go on apart, the largest with 120"
+    assert samples_lost(incident) == "70 of 190: 2 models continue separately, the largest with 120"
     assert [history.away_by(one) for one in incident.failures] == [[], [], [], []]
 
 
@@ -161,14 +161,14 @@ def test_several_with_one_fate_are_named_in_the_plural() -> None:
 
     (incident,) = FailureHistory.of(lines).incidents
     assert what_failed(incident) == "devices 1 and 3 are silent (for 2 s)"
-    assert who_noticed(incident) == "when they fell silent is not known, by device 0 (silent for 2 s)"
+    assert who_noticed(incident) == "the time of failure is not known, by device 0 (silent for 2 s)"
 
 
 def test_of_a_device_that_is_only_found_nobody_knows_when_it_fell_silent() -> None:
     lines: list[AnyRecord] = [started(), failed(3.0, 2, 0, "found dead: silent", by=0), taken_over(3.1, 3, 2, 1)]
     (incident,) = FailureHistory.of(lines).incidents
 
-    assert who_noticed(incident) == "when it fell silent is not known, by device 0 (silent)"
+    assert who_noticed(incident) == "the time of failure is not known, by device 0 (silent)"
     assert who_took_over(incident) == "device 3 for 2 in cluster 1"
     assert FailureHistory.of(lines).dead == {2}
 
@@ -203,7 +203,7 @@ def test_devices_that_go_on_alone_wait_at_the_same_time() -> None:
     history = FailureHistory.of(lines)
 
     assert history.stall_s == 0.2
-    assert samples_lost(history.incidents[0]) == "150 of 190: 3 models go on apart, the largest with 40"
+    assert samples_lost(history.incidents[0]) == "150 of 190: 3 models continue separately, the largest with 40"
     after = last_states(history)
     assert [after[device].state for device in range(4)] == ["dead", "alone", "alone", "alone"]
 
@@ -308,7 +308,7 @@ def test_every_record_is_described_in_words_that_name_its_round() -> None:
     texts = [describe(line, (("scaling", 1), ("thresholds", 4))) for line in lost_head()]
 
     assert "round 1 (thresholds:0) closed by device 2: 3 devices inside, stalled 0.50 s" in texts
-    assert "device 0 is gone (connection refused), says device 3" in texts
+    assert "device 0 is gone (connection refused), reported by device 3" in texts
     assert "device 1 takes over cluster 0 from device 0" in texts
     assert all(texts)
 
@@ -321,7 +321,7 @@ def test_who_took_over_is_known_from_the_rounds_alone() -> None:
     assert (incident.round, incident.devices, incident.stall_s) == (1, [0], 0.5)
     assert [(line.device, line.previous, line.cluster) for line in incident.takeovers] == [(1, 0, 0)]
     assert samples_lost(incident) == "100 of 190"
-    assert who_noticed(incident) == "not told"  # the closer of that round need not have been the first to know
+    assert who_noticed(incident) == "not recorded"  # the closer of that round need not have been the first to know
 
 
 def test_a_head_that_left_in_good_order_is_no_part_of_an_earlier_failure() -> None:

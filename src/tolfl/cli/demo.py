@@ -274,7 +274,7 @@ def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
             alarms.append(f"  device {device}: {_alarm(detector, found[0])}")
     print_lines("")
     print_lines(
-        f"Now each of the {len(survivors)} survivors scores rows that nobody has seen, with the detector that it has. "
+        f"Now each of the {len(survivors)} survivors scores new rows, with the detector that it has. "
         f"Of {len(usual)} usual rows {n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of "
         f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:"
     )

@@ -407,7 +407,7 @@ def _mirrored(address: str, credentials: Path | None) -> Iterator[tuple[RunReade
 
         def source() -> str:
             age_s = int(mirror.silent_s)
-            return f"from the device at {mirror.address}" + (f", silent for {age_s} s" if age_s >= 2 else "")
+            return f"from the device at {mirror.address}" + (f", no answer for {age_s} s" if age_s >= 2 else "")
 
         with mirror.running():
             reader = RunReader(Path(folder), f"the fleet at {address}")

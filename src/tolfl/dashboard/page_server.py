@@ -198,7 +198,7 @@ class Page:
         return StreamingResponse(self._events(places), media_type="text/event-stream")
 
     async def _look(self) -> None:
-        """Read the files in a thread, once for all browsers: a slow disk holds up nobody."""
+        """Read the files in a thread, once for all browsers: a slow disk delays no request."""
         self._looking = self._looking or asyncio.Lock()
         async with self._looking:
             if time.monotonic() - self._looked_s >= _LOOK_S or self.is_closing:

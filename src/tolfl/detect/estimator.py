@@ -33,9 +33,9 @@ _LOG = logging.getLogger(__name__)
 class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Detects anomalies with a model that devices train together, any of which may fail.
 
-    Rows handed to `fit` are typical. `devices` says whose row each is; without it all rows belong to
-    one device, and there is nothing to share. Scaling, model and thresholds are worked out as a fleet would: moments,
-    parameters and counts travel, rows do not.
+    Rows handed to `fit` are typical. `devices` names the device of each row; without it all rows belong to
+    one device. Scaling, model and thresholds are computed as in a fleet: moments, parameters and counts are sent, rows
+    are not.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             benign): only the typical rows train. With anything else all rows do, as is scikit-learn's way. The log
             says which.
         devices
-            Whose row each is (any names or numbers), or the name of the column that says so.
+            Whose row each is (any names or numbers), or the name of their column.
         """
         is_typical = _typical(y)
         rows, names = self._input(X, devices, reset=True)
@@ -333,7 +333,7 @@ def load(path: str | Path) -> FederatedDetector:
 
 
 def _typical(y: object) -> NDArray[np.bool_] | None:
-    """Return which rows are typical where y is flags or words, and says so; else None."""
+    """Return which rows are typical where y is flags or words, and logs it; else None."""
     if y is None:
         return None
     labels = np.asarray(y)

@@ -206,7 +206,7 @@ def pilot_rows(sweep: Sweep) -> list[Row]:
             if row["auroc"] is None:
                 why = "a run diverged; take a smaller train.lr" if one.summary is None else "without a test set"
                 raise SpecError(
-                    f"data {job.spec.data}: {why}, nobody knows what a model is worth; name the column with the "
+                    f"data {job.spec.data}: {why}, a model cannot be scored; name the column with the "
                     "classes, or take --auroc-from paper"
                 )
             found.append(row)
@@ -230,7 +230,7 @@ def rows_for(rows: Sequence[Row], one: ClusterLayout, n_devices: int, scenario: 
         ]
     elif one.policy == "drop" and is_chain:
         # Its own rows must be of this very k: those of unknown k are of clusters with members.
-        rules = [(rows_where(own, clusters=k), ""), (clients, "a cluster of one loses nobody but its head")]
+        rules = [(rows_where(own, clusters=k), ""), (clients, "a cluster of one loses only its head")]
     else:
         rules = [(rows_where(own, policy=one.policy), "")]
     found, reason = next(((found, reason) for found, reason in rules if found), ([], ""))
@@ -483,7 +483,7 @@ def _notes(
     for reason, who in users.items():
         yield f"substituted ({'; '.join(who)}): {reason}"
     if left_out:
-        yield f"not shown, because nobody has measured them: {'; '.join(map(str, left_out))}"
+        yield f"not shown, as not measured: {'; '.join(map(str, left_out))}"
     yield (
         "rounds lost: what a survivor must expect to lose, waiting until a failure is detected and repaired (a head "
         "that fails with its cluster's contributions in hand) and training without the fleet once its head is gone for "

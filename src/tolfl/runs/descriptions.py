@@ -58,7 +58,7 @@ def describe(record: AnyRecord, stages: Sequence[tuple[str, int]] = ()) -> str: 
     """Return a record in a few words; empty for those that hold only numbers.
 
     >>> describe(FailureHappened(time_s=4.5, device=0, round=2, what="found dead: connection refused", by=3))
-    'device 0 is gone (connection refused), says device 3'
+    'device 0 is gone (connection refused), reported by device 3'
     """
     match record:
         case RunStarted():
@@ -91,7 +91,7 @@ def describe(record: AnyRecord, stages: Sequence[tuple[str, int]] = ()) -> str: 
 def _described_failure(line: FailureHappened) -> str:
     if line.device is None:
         return _described_cut(line.what)
-    says = "" if line.by is None else f", says device {line.by}"
+    says = "" if line.by is None else f", reported by device {line.by}"
     return f"device {line.device} {failure_words(line.what)}{says}"
 
 
@@ -177,23 +177,21 @@ def who_noticed(incident: Incident, simulated_timing: str = "") -> str:
     found = [one for one in incident.failures if one.found_by is not None]
     if len(found) > 1 and all(one.found_after_s is None for one in found):
         by = device_list(sorted({one.found_by for one in found if one.found_by is not None}))
-        return (
-            f"when they fell silent is not known, by {by} ({', '.join(dict.fromkeys(one.found_how for one in found))})"
-        )
+        return f"the time of failure is not known, by {by} ({', '.join(dict.fromkeys(one.found_how for one in found))})"
     if found:
         return _listed(dict.fromkeys(_finding(one, len(incident.failures) > 1) for one in found[:_N_NAMED]), len(found))
     if simulated_timing and incident.devices:
         try:
             delay_s = Timing.preset(simulated_timing).crash_detection_s
         except UnknownNameError:
-            return "not told"
+            return "not recorded"
         return f"{seconds(delay_s)} (set by timing {simulated_timing})"
-    return "by nobody: nothing had to be done" if not incident.devices else "not told"
+    return "not detected: nothing had to be done" if not incident.devices else "not recorded"
 
 
 def _finding(one: DeviceFailure, is_one_of_several: bool) -> str:
     whom = f"{one.name}: " if is_one_of_several else ""
-    after = "when it fell silent is not known" if one.found_after_s is None else seconds(one.found_after_s)
+    after = "the time of failure is not known" if one.found_after_s is None else seconds(one.found_after_s)
     return f"{whom}{after}, by device {one.found_by} ({one.found_how})"
 
 
@@ -201,13 +199,13 @@ def who_took_over(incident: Incident) -> str:
     """Return which device became a head."""
     told = []
     for line in incident.takeovers[:_N_NAMED]:
-        # Of one that was only found dead nobody knows when it fell silent.
+        # The time of failure is not known if others only declared it failed.
         dead = [one for one in incident.failures if one.device == line.previous and not one.is_only_found]
         is_timed = dead and dead[-1].time_s < line.time_s
         after = f" after {seconds(line.time_s - dead[-1].time_s)}" if is_timed else ""
         told.append(f"device {line.device} for {line.previous} in cluster {line.cluster}{after}")
     more = len(incident.takeovers) - _N_NAMED
-    return "; ".join(told) + (f"; {more} more" if more > 0 else "") or "nobody had to, or could"
+    return "; ".join(told) + (f"; {more} more" if more > 0 else "") or "not needed, or not possible"
 
 
 def samples_lost(incident: Incident) -> str:
@@ -218,7 +216,7 @@ def samples_lost(incident: Incident) -> str:
     if incident.samples_after is None:
         return f"all {incident.samples_before:,}: no round was closed after it"
     if (n_models := len({line.included for line in incident.after})) > 1:
-        apart = f"{n_models} models go on apart, the largest with {incident.samples_after:,}"
+        apart = f"{n_models} models continue separately, the largest with {incident.samples_after:,}"
         return f"{incident.samples_lost:,} of {incident.samples_before:,}: {apart}"
     return f"{incident.samples_lost:,} of {incident.samples_before:,}"
 

@@ -2,8 +2,8 @@
 
 One history serves the terminal, the report, the page and the trackers, so they agree in rounds, clock and stalls.
 Rounds count from 0, as in failure plans; the clock is that of the records. Half of the rules are for a device on a
-machine of its own: its folder tells of a death late, before the round that it belongs to, or not at all but by a round
-from which samples are missing, and must lead to the same history as the folder of any other device.
+machine of its own: its folder may have a failure late, before the round that it belongs to, or only as a round with
+missing samples, and must lead to the same history as the folder of any other device.
 """
 
 from __future__ import annotations

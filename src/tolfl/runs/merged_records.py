@@ -1,8 +1,7 @@
 """Records of several devices as those of one run: of one run only, by one clock, each fact once.
 
-What a simulation writes into one file, real devices say several times: each tells of every round, whoever closed it, by
-a clock of its own that may be an hour wrong, and of deaths that others found too. Whoever copies state folders together
-may mix two runs.
+A simulation writes each fact once. Real devices write it several times: each records every round, and failures that
+others detected too, by a clock of its own that may be an hour wrong. Copied state folders may be of two runs.
 """
 
 from __future__ import annotations

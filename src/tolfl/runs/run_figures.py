@@ -89,7 +89,7 @@ def curves_svg(runs: LabelledRecords, beside: LabelledRecords = ()) -> str:
     svg = target.getvalue()
     for name, colour in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
-    # The drawing alone: without a prologue, and without names of places that nobody needs to visit.
+    # The drawing alone: without a prologue, and without unused identifiers.
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")
     svg = re.sub(r' (width|height)="[^"]*pt"', "", svg, count=2)
     return svg.replace("<svg ", '<svg style="width: 46rem" ', 1).strip()

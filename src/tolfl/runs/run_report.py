@@ -1,7 +1,7 @@
 """The report of a run: its result, its curves, its fleet before and after, and what every failure cost.
 
-`report_context` computes the content; the templates only lay it out. Texts come from files that nobody
-trusts: HTML is escaped by the template engine, Markdown by `plain`.
+`report_context` computes the content; the templates only lay it out. Texts come from files that are not
+trusted: HTML is escaped by the template engine, Markdown by `plain`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tolfl.signals.packets import WindowGrid
 from tolfl.signals.pcap import NS, CaptureSummary, records_in
 from tolfl.signals.wlan import RADIOTAP, WLAN, Networks, frames_in, networks_of
 
-MAX_NETWORKS = 4096  #: that a device knows
+MAX_NETWORKS = 4096  #: most networks in a list
 DEVICE_FILE = "known.networks"  #: in the state folder of a device of a fleet
 
 

@@ -154,7 +154,7 @@ class _SamplingFile(msgspec.Struct, frozen=True):
 
 
 def read_sim_config(path: Path | str) -> SimConfig:
-    """Read who sends what.
+    """Read the nodes and their traffic.
 
     The region gets the number 0. Nothing in the file says which node is the router; the last one is taken for it, as in
     all published files. Sampling does not care: it names the address it wants.
@@ -342,7 +342,7 @@ def _feature_values(
     packets, first = windows.packets, windows.first
     if feature.sender is not None:
         addresses = sim.region.addresses
-        number = addresses.index(feature.sender) if feature.sender in addresses else -1  # nobody's
+        number = addresses.index(feature.sender) if feature.sender in addresses else -1  # of no node
         is_wanted = packets["source"] == number
         is_there = windows.have(is_wanted)
         first = np.flatnonzero(is_wanted)[np.unique(windows.number[is_wanted], return_index=True)[1]]

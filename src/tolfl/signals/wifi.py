@@ -338,7 +338,7 @@ def legacy_symbols(values: Points, bandwidth_mhz: int, n_fft: int) -> Samples:
 
 
 def read_only(samples: Samples) -> Samples:
-    """Return samples that are shared between frames, so that nobody writes to them."""
+    """Return samples that are shared between frames, read-only."""
     samples.flags.writeable = False
     return samples
 

@@ -208,7 +208,7 @@ def vht_extent(n_bytes: int, bandwidth_mhz: int, mcs: int) -> Extent:
 
 
 def vht_legacy_length(n_symbols: int, short_gi: bool) -> int:
-    """Return the LENGTH in a VHT frame's legacy signal field: it tells everybody how long it lasts (21.3.8.2.4)."""
+    """Return the LENGTH in a VHT frame's legacy signal field: which announces its duration (21.3.8.2.4)."""
     quarters = math.ceil(Fraction(36, 40) * n_symbols) if short_gi else n_symbols
     length = 3 * (quarters + 5) - 3  # 40 us of preamble, of which the first 20 do not count
     if length > LONGEST_LEGACY:

@@ -188,7 +188,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     shared = [row["losses"][:failed_after] for row in _curve(rows, ("fl", "isolate"))]
     draw_band(axes, range(1, failed_after + 1), shared, "0.35", "before: the same for all", width=1.4)
     for curve, (label, colour, line, width) in CURVES.items():
-        # A model that nobody trains stays what it is.
+        # A model that is not trained stays as it is.
         padded = [[*row["losses"], *[row["losses"][-1]] * (rounds - len(row["losses"]))] for row in _curve(rows, curve)]
         later = [losses[failed_after - 1 :] for losses in padded]
         # Five overlapping bands are not readable; the table has the spread of the thin lines.

@@ -2,7 +2,7 @@
 
 Batch's converged loss is the least that it reaches in the experiment's rounds, seed by seed; its batches are N times a
 device's, so that a round has as many updates as a device's. FL, SBT and Tol-FL compute the same model round by round
-(docs/decisions/0008), so it is trained once, and each layout only says when its rounds are closed: in virtual seconds,
+(docs/decisions/0008), so it is trained once, and each layout only sets when its rounds are closed: in virtual seconds,
 which the simulator derives from samples, bytes and links. Nothing here was measured with a clock.
 
 How fast averaging follows batch depends on who has which samples, so both are shown: one class per group of devices,

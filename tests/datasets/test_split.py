@@ -85,7 +85,8 @@ def test_scaling_has_seen_typical_training_samples_only() -> None:
     data = federate(raw, spec_for(scaling="min-max"))
     wild = msgspec_free(raw, samples=raw.samples.astype(np.float32).copy())
     parts = split(raw, (TYPICAL, ANOMALOUS), spec_for().dataset, 0)
-    unseen = np.concatenate([parts.validation, parts.typical_test, parts.anomalous_test])
+    assert parts.test is not None
+    unseen = np.concatenate([parts.validation, parts.test])
     wild.samples[unseen] = 1e6
     other = federate(wild, spec_for(scaling="min-max"))
 
@@ -102,9 +103,10 @@ def test_the_last_samples_in_time_are_tested_when_time_counts() -> None:
     raw = msgspec_free(raw_data(), times=np.arange(95.0)[::-1].copy())
     parts = split(raw, (TYPICAL, ANOMALOUS), DatasetSpec(split="chronological", test_share=0.2), 0)
     assert raw.times is not None
+    assert parts.test is not None
 
     for name in TYPICAL:
-        train, test = (rows[raw.labels[rows] == name] for rows in (parts.train, parts.typical_test))
+        train, test = (rows[raw.labels[rows] == name] for rows in (parts.train, parts.test))
         held_back = parts.validation[raw.labels[parts.validation] == name]
         assert raw.times[train].max() < raw.times[held_back].min()
         assert raw.times[held_back].max() < raw.times[test].min()
@@ -277,7 +279,7 @@ def test_classes_are_typical_by_choice_or_by_name() -> None:
 def test_without_a_typical_sample_there_is_nothing_to_train_on() -> None:
     raw = msgspec_free(raw_data(), is_test=np.ones(95, bool))
 
-    with pytest.raises(DataError, match="no typical sample is left to train on"):
+    with pytest.raises(DataError, match="no typical row is left to train on"):
         federate(raw, spec_for())
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tolfl.core.errors import DataError, SpecError, UnknownNameError
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
-from tolfl.datasets.federated import FederatedDataset, RawData, in_order
+from tolfl.datasets.federated import FederatedDataset, RawData, bounds_of, in_order
 from tolfl.datasets.own_table import agreed, read_table, roles_of
 from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_ds
 from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
@@ -140,8 +140,6 @@ def unscaled(
     raw = load_raw(spec)
     choice = choose(raw, spec.dataset)
     parts = _parts(raw, choice, spec)
-    if not len(parts.train):
-        raise DataError(f"{raw.name}: no typical row is left to train on; the typical classes are {choice[0]}")
     told: tuple[str, ...] = ()
     if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
         places = _by_owner(raw, parts.train, has_all_owners)
@@ -152,14 +150,12 @@ def unscaled(
     values = raw.values(slice(None), advice)
     if n_missing := raw.n_missing(values) if raw.missing is not None else 0:
         told = (*told, f"{n_missing} missing values are taken as the usual value of their column")
-    tested = np.concatenate([parts.typical_test, parts.anomalous_test])
-    has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
     data = FederatedDataset(
         raw.name,
         values[np.concatenate(list(places.values()))],
-        tuple(int(bound) for bound in np.cumsum([0, *map(len, places.values())])),
-        values[tested] if has_test else None,
-        np.arange(len(tested)) >= len(parts.typical_test) if has_test else None,
+        bounds_of(places.values()),
+        None if parts.test is None else values[parts.test],
+        parts.is_anomalous,
         feature_names=raw.names,
         names=tuple(places),
         schema=raw.schema,

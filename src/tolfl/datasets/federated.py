@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,6 +111,15 @@ def in_order(names: Sequence[str]) -> tuple[str, ...]:
 # -- shared out over devices --------------------------------------------------------------------------------------
 
 
+def bounds_of(slices: Iterable[Sized]) -> tuple[int, ...]:
+    """Return where each device's rows begin when all slices lie one after the other, and where the last ones end.
+
+    >>> bounds_of(["ab", "", "cde"])
+    (0, 2, 2, 5)
+    """
+    return (0, *accumulate(map(len, slices)))
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)  # arrays: equality is identity
 class FederatedDataset:
     """Typical samples of every device, and a test set of typical and anomalous ones.
@@ -164,7 +174,7 @@ class FederatedDataset:
                     f"the data of device {device} has samples of shape {array.shape[1:]}, those before it {shape}; "
                     "all devices need the same features"
                 )
-        bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, arrays)]))
+        bounds = bounds_of(arrays)
         held_back = None if validation is None else _checked(validation, "the validation set")
         if held_back is not None and held_back.shape[1:] != shape:
             raise DataError(f"the validation set has samples of shape {held_back.shape[1:]}, the training data {shape}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataError, SpecError
 from tolfl.core.seeding import Purpose, rng_for
 from tolfl.core.spec import DatasetSpec, RunSpec
-from tolfl.datasets.federated import FederatedDataset, RawData, Samples, in_order
+from tolfl.datasets.federated import FederatedDataset, RawData, Samples, bounds_of, in_order
 from tolfl.datasets.scaling import Kind, Moments, Scaler, merged
 from tolfl.tables.schema import RARITY
 
@@ -115,16 +115,16 @@ class Parts:
 
     train: Rows
     validation: Rows
-    typical_test: Rows
-    anomalous_test: Rows
+    test: Rows | None
+    """Typical rows, then anomalous ones; None where either are missing."""
+    is_anomalous: NDArray[np.bool_] | None
+    """Which of the rows to test on are."""
 
 
 def federate(raw: RawData, spec: RunSpec) -> FederatedDataset:
     """Return the data set of a run: split, shared out over the devices, scaled."""
     choice = choose(raw, spec.dataset)
     parts = split(raw, choice, spec.dataset, spec.seed)
-    if not len(parts.train):
-        raise DataError(f"{raw.name}: no typical sample is left to train on; the typical classes are {choice[0]}")
     slices = share_out(raw, parts.train, choice, spec)
     return _scaled(_with_rarities(raw, parts.train), slices, parts, spec.dataset)
 
@@ -143,7 +143,7 @@ def _with_rarities(raw: RawData, train: Rows) -> RawData:
 
 
 def split(raw: RawData, choice: Choice, spec: DatasetSpec, seed: int) -> Parts:
-    """Return which rows train, validate and test; class by class, so that each is there in all of them."""
+    """Return which rows train (at least one), validate and test; class by class, so that each is there in all."""
     is_typical, is_anomalous = (mask_of(raw.labels, names) for names in choice)
     if raw.is_test is not None:
         train, typical_test = np.flatnonzero(is_typical & ~raw.is_test), np.flatnonzero(is_typical & raw.is_test)
@@ -153,8 +153,13 @@ def split(raw: RawData, choice: Choice, spec: DatasetSpec, seed: int) -> Parts:
         anomalous_test = np.flatnonzero(is_anomalous)
     train = _at_most(raw, train, spec.max_train, seed)
     train, validation = _set_aside(raw, train, spec.validation_share, spec, seed, _VALIDATION)
+    if not len(train):
+        raise DataError(f"{raw.name}: no typical row is left to train on; the typical classes are {choice[0]}")
     half = None if spec.max_test is None else max(1, spec.max_test // 2)
-    return Parts(train, validation, _at_most(raw, typical_test, half, seed), _at_most(raw, anomalous_test, half, seed))
+    tests = [_at_most(raw, rows, half, seed) for rows in (typical_test, anomalous_test)]
+    if not all(map(len, tests)):
+        return Parts(train, validation, None, None)
+    return Parts(train, validation, np.concatenate(tests), np.repeat([False, True], [*map(len, tests)]))
 
 
 def _set_aside(raw: RawData, rows: Rows, share: float, spec: DatasetSpec, seed: int, stream: int) -> tuple[Rows, Rows]:
@@ -298,17 +303,15 @@ def _scaled(raw: RawData, slices: list[Rows], parts: Parts, spec: DatasetSpec) -
         pool: Samples = np.concatenate([values(own, scaler) for own, scaler in zip(slices, scalers, strict=True)])
     else:
         pool = values(rows)
-    test_rows = np.concatenate([parts.typical_test, parts.anomalous_test])
-    has_test = len(parts.typical_test) > 0 and len(parts.anomalous_test) > 0
     return FederatedDataset(
         raw.name,
         pool,
-        tuple(int(bound) for bound in np.cumsum([0, *map(len, slices)])),
-        values(test_rows) if has_test else None,
-        np.arange(len(test_rows)) >= len(parts.typical_test) if has_test else None,
+        bounds_of(slices),
+        None if parts.test is None else values(parts.test),
+        parts.is_anomalous,
         values(parts.validation) if len(parts.validation) else None,
         raw.labels[rows],
-        raw.labels[test_rows] if has_test else None,
+        None if parts.test is None else raw.labels[parts.test],
         raw.feature_names,
     )
 

@@ -14,6 +14,7 @@ from tolfl.core.records import RunEnded
 from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.datasets.catalog import unscaled
+from tolfl.datasets.federated import bounds_of
 from tolfl.detect.cell_scaling import CellScaling, Rows, measures_of
 from tolfl.detect.cells import Cells
 from tolfl.detect.detector import Detector
@@ -170,7 +171,7 @@ def _data(slices: Mapping[str, object] | FederatedDataset, features: Features) -
         features.check(slices.pool)
         return slices
     rows = [features.check(X) for X in slices.values()]
-    bounds = tuple(int(bound) for bound in np.cumsum([0, *map(len, rows)]))
+    bounds = bounds_of(rows)
     if not bounds[-1]:
         raise DataError("no device has a row to train on")
     pool = rows[0] if len(rows) == 1 else np.concatenate(rows)

@@ -464,7 +464,10 @@ def test_numbers_where_words_were_trained_are_one_sentence(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"a,b\n1,2\n", "n_samples=1: too few rows to train on; a detector takes at least 10 typical ones\n"),
+        (
+            b"a,b\n1,2\n",
+            "standard input: n_samples=1: too few rows to train on; a detector takes at least 10 typical ones\n",
+        ),
         (b"a,b\n", "standard input: there is no row of data in it; fill it\n"),
     ],
 )
@@ -475,3 +478,12 @@ def test_too_little_on_standard_input_is_one_sentence(
     done = run("fit", "-", "--out", "m", stdin=content)
 
     assert (done.code, done.out, done.err, list(tmp_path.iterdir())) == (2, "", sentence, [])
+
+
+def test_the_file_that_has_too_few_rows_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few.csv").write_text("a,b\n1,2\n3,5\n")
+    done = run("fit", "few.csv", "--out", "m")
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "few.csv: n_samples=2: too few rows to train on; a detector takes at least 10 typical ones\n"

@@ -89,8 +89,9 @@ def fit_detector(
     features = features or _features_of(slices)
     data = _data(slices, features)
     if (n_rows := data.bounds[-1]) < FEWEST_ROWS:
+        of = "" if data.name == "arrays" else f"{data.name}: "
         raise DataError(
-            f"n_samples={n_rows}: too few rows to train on; a detector takes at least {FEWEST_ROWS} typical ones"
+            f"{of}n_samples={n_rows}: too few rows to train on; a detector takes at least {FEWEST_ROWS} typical ones"
         )
     detector = _learned(data, spec, features, on_round)
     if spec.contamination == "auto":

@@ -144,14 +144,14 @@ def spooled(source: str) -> Iterator[str]:
         yield source
         return
     with TemporaryDirectory(prefix="tolfl-") as folder:
-        path = Path(folder) / "standard-input"
+        path = Path(folder) / STDIN_NAME
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         try:
             yield str(path)
         except DataFileError as error:
             if Path(error.path) == path:
-                raise DataFileError("standard input", error.problem) from None
+                raise DataFileError(STDIN_NAME, error.problem) from None
             raise
 
 

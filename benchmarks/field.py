@@ -9,6 +9,7 @@ counted: sums echo it.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import struct
 import sys
@@ -26,9 +27,10 @@ from tolfl.detect.detector import Detector
 from tolfl.detect.features import Features
 from tolfl.detect.novelty import LIMIT
 from tolfl.signals.capture_rows import CAPTURE_GRID, window_rows
-from tolfl.signals.known_networks import CaptureNetworks, Networks, networks_in
+from tolfl.signals.known_networks import CaptureNetworks, networks_in
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import Tuning, raw_rows, receiver_names
+from tolfl.signals.wlan import Networks
 from tolfl.signals.wlan_features import bursts_in
 from tolfl.watch.alarm_events import EventGroups, ScoredWindow
 
@@ -173,8 +175,8 @@ def opened_after_s(
     for score, start in zip(scores.tolist(), second.tolist(), strict=True):
         events = groups.take(ScoredWindow("", start, score, LIMIT, 1.0))
         if start + 1 > begin and any(event.event == "open" for event in events):
-            return start + 1 - begin
-    return np.inf
+            return float(start) + 1 - begin
+    return math.inf
 
 
 def measured(path: Path, seed: int, attack: Attack | Change) -> tuple[float, float, int, float]:

@@ -159,7 +159,7 @@ def time_training(log: Path) -> None:
     """Let every trainer of this process write down the seconds from the start of a training to its end."""
     untimed = Trainer.start
 
-    def start(trainer: Trainer, version: Version, state: object) -> Future[Contribution]:
+    def start(self: Trainer, version: Version, state: object) -> Future[Contribution]:
         began = time.perf_counter()
 
         def note(result: Future[Contribution]) -> None:
@@ -167,7 +167,7 @@ def time_training(log: Path) -> None:
                 with log.open("a") as file:
                     file.write(f"{version.round} {time.perf_counter() - began:.6f}\n")
 
-        training = untimed(trainer, version, state)
+        training = untimed(self, version, state)
         training.add_done_callback(note)
         return training
 

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ async def tolfl_pings(folder: Path) -> list[float]:
         connection, found = nodes[0].links._peer(1).connection, []
         assert connection is not None
         answered = asyncio.Event()
-        nodes[0].heard = lambda _: answered.set()  # type: ignore[method-assign]
+        nodes[0].note_answer = lambda peer: answered.set()  # type: ignore[method-assign]  # noqa: ARG005
         for _ in range(N_PINGS):
             answered.clear()
             before_s = time.perf_counter()
@@ -272,7 +273,7 @@ def memory(repeats: int) -> None:
 
 def scale(repeats: int, sizes: list[int]) -> None:
     for n_devices in sizes * repeats:
-        print(in_folder(lambda folder, n_devices=n_devices: one_scale(folder, n_devices)), flush=True)
+        print(in_folder(partial(one_scale, n_devices=n_devices)), flush=True)
 
 
 async def one_scale(folder: Path, n_devices: int) -> str:
@@ -346,7 +347,8 @@ async def honest_cpu(folder: Path, is_attacked: bool) -> tuple[float, float]:
     used = (cpu_s() - before_cpu - theirs) / n_rounds
     for attack in attacks:
         attack.is_over = True
-    await asyncio.to_thread(lambda: [attack.join() for attack in attacks])
+    for attack in attacks:
+        await asyncio.to_thread(attack.join)
     await fleet.close()
     return used, per_s
 

@@ -104,7 +104,7 @@ def read(arrays: ArrayRecord, module: nn.Module, is_flat: bool) -> None:
         return
     parameters = list(module.parameters())
     flat = torch.from_numpy(arrays[FLAT].numpy())
-    for parameter, values in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+    for parameter, values in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
         parameter.copy_(values.view_as(parameter))
 
 

@@ -32,7 +32,7 @@ def look_often(grid: Grid) -> None:
                 time.sleep(_PULL_S)
         return found
 
-    grid.send_and_receive = send_and_receive  # type: ignore[method-assign]
+    grid.send_and_receive = send_and_receive
 
 
 @app.main()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,12 +114,51 @@ def test_sigterm_before_the_device_listens_keeps_every_row_once(tmp_path: Path, 
             watcher = watching.watcher
             wait_until(lambda: watcher.n_known + watcher.n_rows == 42 + n_more, "the last whole window")  # noqa: B023
             os.kill(os.getpid(), signal.SIGTERM)
-        found = kept_rows(state)
-        assert found is not None
-        kept.append((len(found[1]), found[2]))
+        kept.append(counted(state))
 
     # 20 windows before the flood and 11 behind its group; 3 of the flood and 9 more until its group is over.
     assert kept == [(30, 12), (35, 12), (40, 12)]
+
+
+FOLLOW = """
+import sys
+from pathlib import Path
+from tolfl.watch.watcher import Watcher
+watcher = Watcher(sys.argv[1], Path(sys.argv[2]), [], follow=sys.argv[4] == "follow", keeps=1000)
+watcher.load(Path(sys.argv[3]))
+watcher.run()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("how", "kills"),
+    [
+        ("follow", {129: (20, 8), 143: (30, 12), 148: (35, 12), 149: (36, 12)}),
+        ("read", {143: (30, 12), 148: (35, 12), 149: (36, 12)}),  # no group is open where the file ends
+    ],
+)
+def test_sigkill_keeps_every_row_once(tmp_path: Path, model: Path, how: str, kills: dict[int, tuple[int, int]]) -> None:
+    now, state = tmp_path / "now.pcap", tmp_path / "state"
+    # 20 windows before the flood, 3 of it, and 9 more until its group is over.
+    frames = [*seconds(100, 20, 20), *seconds(120, 3, 400), *seconds(123, 40, 20)]
+    kept = {}
+    for last, expected in kills.items():
+        now.write_bytes(pcap([frame for frame in frames if frame.time_ns < (START + last) * SECOND]))
+        process = subprocess.Popen([sys.executable, "-c", FOLLOW, now, state, model, how])
+        try:
+            wait_until(lambda: counted(state) >= expected, f"rows of the windows before {last}")  # noqa: B023
+        finally:
+            process.kill()
+            process.communicate()
+        kept[last] = counted(state)
+
+    assert kept == kills
+
+
+def counted(state: Path) -> tuple[int, int]:
+    found = kept_rows(state)
+    return (0, 0) if found is None else (len(found[1]), found[2])
 
 
 def test_a_clock_that_is_set_back_is_said_and_watching_goes_on(

@@ -23,7 +23,7 @@ from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 from tolfl.watch.alarm_queue import MAX_EVENTS, AlarmQueue
-from tolfl.watch.kept_rows import KeptRows
+from tolfl.watch.kept_rows import KeptRows, Reached
 from tolfl.watch.sinks import Delivery, Sink, sentence
 
 if TYPE_CHECKING:
@@ -47,6 +47,24 @@ def _when(rows: Rows, place: int, *, is_utc: bool) -> str:
     """Return the time of a row as its source has it; of a capture, with its time zone."""
     text = "" if rows.time_texts is None else rows.time_texts[place] or ""
     return f"{text.replace(' ', 'T').removesuffix('.000000')}Z" if is_utc and text else text
+
+
+class _Beginning:
+    """Windows at the beginning of a source: up to a time, which a file that grows or is replaced keeps, or so many."""
+
+    def __init__(self, n_windows: int, until_s: float | None) -> None:
+        self._n_left, self._until_s = n_windows, until_s
+
+    def holds(self, window: ScoredWindow) -> bool:
+        """Return whether the next window is one of them."""
+        self._n_left -= 1
+        if self._until_s is not None and window.start_s > self._until_s:
+            self._until_s = None
+        return self._n_left >= 0 or self._until_s is not None
+
+
+def _reached(groups: EventGroups) -> Reached:
+    return Reached(groups.memory.n_judged, groups.memory.passed_s)
 
 
 class Watcher:
@@ -153,12 +171,12 @@ class Watcher:
         assert self._detector is not None, "load a detector first"
         in_use = self._detector
         self._memory = memory = self._memory or self.queue.memory(self.source)
-        # A file is read from its beginning again: what was scored before is not scored twice.
-        is_live = self.source == STDIN or self.source.startswith(INTERFACE)
-        n_known = 0 if is_live or self._follow else memory.n_judged
-        known_s = memory.passed_s if self._follow else None
         groups = EventGroups(self._device, self.source, in_use.model, memory)
         scorer = self._scorer(in_use)
+        # A file is read from its beginning again: what was taken in before is not taken in twice. After SIGKILL that
+        # is what was before the last event; of rows to learn from, what is kept of the windows since then, too.
+        known = self._beginning(Reached(memory.n_judged, memory.passed_s))
+        kept = self._beginning(Reached() if self._kept is None else self._kept.reached)
         how = scorer.reading(self._raw, follow=self._follow, known=in_use.known)
         found = blocks(self.source, how)
         with contextlib.closing(cast("Generator[Block]", found)):  # a child that captures ends with it
@@ -167,14 +185,7 @@ class Watcher:
                 self._report_steps(block.summary)
                 events: list[AlarmEvent] = []
                 try:
-                    for window in self._scored(scorer, block, groups):
-                        if n_known > 0 or (known_s is not None and window.start_s <= known_s):
-                            n_known -= 1
-                            self.n_known += 1
-                            continue
-                        known_s = None
-                        self._count(window)
-                        events += groups.take(window)
+                    self._take(scorer, block, groups, known, kept, events)
                 finally:
                     # Calm rows are kept by now: a kill before the events are stored has the whole block scored again.
                     self._put(groups, events)
@@ -200,10 +211,25 @@ class Watcher:
 
     def _scorer(self, in_use: _InUse) -> TableScorer:
         if self._keeps:
-            self._kept = KeptRows(self._state, in_use.detector.features.full, self._keeps)
+            self._kept = KeptRows(self._state, in_use.detector.features.full, self.source, self._keeps)
         return TableScorer(in_use.detector, self._roles)
 
-    def _scored(self, scorer: TableScorer, block: Block, groups: EventGroups) -> Iterator[ScoredWindow]:
+    def _beginning(self, reached: Reached) -> _Beginning:
+        is_live = self.source == STDIN or self.source.startswith(INTERFACE)
+        if self._follow:
+            return _Beginning(0, reached.last_s)
+        return _Beginning(0 if is_live else reached.n_windows, None)
+
+    def _take(
+        self,
+        scorer: TableScorer,
+        block: Block,
+        groups: EventGroups,
+        known: _Beginning,
+        kept: _Beginning,
+        events: list[AlarmEvent],
+    ) -> None:
+        """Take in the windows of a block that are not `known`, and keep the rows of those that are not `kept`."""
         if not block.n_rows:
             return
         if self._device and not block.device:
@@ -211,16 +237,22 @@ class Watcher:
         if not self._roles.time and (time_column := block.roles.get("time")):
             scorer.schema = scorer.schema.with_roles(Roles(time=time_column))
         for scored in scorer.score([block]):
-            n_known, calm = self.n_known, list[int]()
+            calm, n_left_out = dict[int, Reached](), 0
             for place, window in self._windows(scorer.detector, scored, block):
-                before = self.n_known
-                yield window
-                if self.n_known == before and not (scored.is_alarm[place] or groups.is_open(window.key)):
-                    calm.append(place)
-            if self._kept is not None:
-                whole = scored.is_scored if block.is_partial is None else scored.is_scored & ~block.is_partial
-                n_new = int(whole.sum()) - (self.n_known - n_known)
-                self._kept.add(scored.rows.values[calm], n_new - len(calm))
+                is_kept = kept.holds(window)
+                if known.holds(window):
+                    self.n_known += 1
+                    continue
+                self._count(window)
+                events += groups.take(window)
+                if is_kept:
+                    continue
+                if scored.is_alarm[place] or groups.is_open(window.key):
+                    n_left_out += 1
+                else:
+                    calm[place] = _reached(groups)
+            if self._kept is not None and (calm or n_left_out):
+                self._kept.add(scored.rows.values[list(calm)], list(calm.values()), n_left_out, _reached(groups))
 
     def _windows(self, detector: Detector, scored: ScoredRows, block: Block) -> Iterator[tuple[int, ScoredWindow]]:
         rows = scored.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import sys
@@ -159,6 +160,24 @@ def test_nothing_of_flwr_is_imported_here() -> None:
     simulated(app_spec())
 
     assert not [name for name in sys.modules if name.partition(".")[0] == "flwr"]
+
+
+def app_processes() -> set[str]:
+    children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    commands = {pid: Path(f"/proc/{pid}/cmdline") for pids in children for pid in pids}
+    return {pid for pid, path in commands.items() if path.exists() and b"flower/inside/run.py" in path.read_bytes()}
+
+
+def test_the_process_of_an_app_ends_with_the_last_learner_that_uses_it() -> None:
+    learner_for(app_spec(seed=9))  # the latest process stays
+    before = app_processes()
+    learners = [learner_for(app_spec(seed=seed)) for seed in (10, 11, 11)]
+    assert len(app_processes() - before) == 2
+
+    learners.clear()
+    gc.collect()
+
+    assert len(app_processes() - before) == 1
 
 
 def saved(content: bytes) -> np.ndarray:

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
@@ -81,8 +83,8 @@ class AppProcess:
         self._sent: State | None = None  #: the state that the process has
         self._lock = threading.RLock()
         self.saved: dict[str, dict[str, bytes]] = {}  #: what the end of `main` wrote, by the digest of the last state
+        self._end: Callable[[], object] = lambda: None
         self.description = self._begin()
-        atexit.register(self.close)
 
     def _begin(self) -> AppDescription:
         with self._output() as output:
@@ -97,6 +99,7 @@ class AppProcess:
                 )
             except OSError as error:
                 raise FlowerAppError(f"{self._name}: {self._python} cannot be started ({error.strerror})") from None
+        self._end = weakref.finalize(self, _end, self._process)  # with this object, or with Python
         _widen(self._process)
         self._sent = None
         try:
@@ -158,20 +161,9 @@ class AppProcess:
 
     def close(self) -> None:
         """End the process, and whatever it started."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue
+        if self._process is not None:
+            self._process = None
+            self._end()
 
     def _call(self, name: str, arguments: dict[str, Any], timeout_s: float, state: dict[str, Any] | None = None) -> Any:
         process = self._process
@@ -221,6 +213,18 @@ class AppProcess:
         self.close()
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return AppEndedError(f"the process of {self._name} ended{how}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _widen(process: subprocess.Popen[bytes]) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -72,7 +74,10 @@ class _App:
         return self.folder.fused(parsed_config(self.settings.run_config, "--run-config"))
 
     def process(self, fleet: Fleet) -> AppProcess:
-        """Return the process of the app; in one process of tolfl, one for all that ask for the same."""
+        """Return the process of the app; in one process of tolfl, one for all that ask for the same.
+
+        It ends with the last learner that uses it; the latest one stays for the next learner of a command.
+        """
         settings = {
             "folder": str(self.folder.path),
             "name": self.folder.name,
@@ -86,13 +91,16 @@ class _App:
         python = self.folder.python(self.settings.python)
         # Another version of the app, in its files, is another process.
         key = (python, self.folder.digest(), msgspec.json.encode(settings))
-        if key not in _PROCESSES:
-            _PROCESSES[key] = AppProcess(self.folder.name, python, settings, with_log=fleet.folder is None)
-        return _PROCESSES[key]
+        process = _PROCESSES.get(key)
+        if process is None:
+            process = _PROCESSES[key] = AppProcess(self.folder.name, python, settings, with_log=fleet.folder is None)
+        _LATEST.append(process)
+        return process
 
 
-#: The app's processes that this process has started.
-_PROCESSES: dict[tuple[Path, str, bytes], AppProcess] = {}
+#: The app's processes that are in use.
+_PROCESSES: WeakValueDictionary[tuple[Path, str, bytes], AppProcess] = WeakValueDictionary()
+_LATEST: deque[AppProcess] = deque(maxlen=1)
 
 
 class FlowerLearner(Learner):

@@ -1,7 +1,7 @@
 """How far one has to walk to follow a command: its functions, files and depth in tolfl's own code.
 
 `python -m benchmarks.walk` walks through a simulation, a fit, a score, an experiment and a report;
-`python -m benchmarks.walk plan --auroc-from paper` through a command of your choice.
+`python -m benchmarks.walk plan --data blobs --devices 4` through a command of your choice.
 
 Functions, files and depth, of the first version (44b8bfb) and in November 2026, both counted by this script: simulate
 326, 65, 29 and 321, 56, 20; fit 380, 78, 33 and 455, 62, 27; score 93, 20, 15 and 122, 21, 15; `reproduce

@@ -22,15 +22,13 @@ from tolfl.experiments.layout_costs import layout_costs, model_bytes_of
 from tolfl.experiments.planning import (
     SCENARIOS,
     ClusterLayout,
-    FailureRates,
     LayoutPlan,
+    Pilots,
+    failure_probabilities,
     layouts_of,
     make_plan,
-    paper_rows,
     pilot_jobs,
-    pilot_rows,
-    rows_for,
-    source_of,
+    scored,
     usual_clusters,
 )
 from tolfl.experiments.result_rows import rows_where
@@ -38,12 +36,25 @@ from tolfl.experiments.sweep import Sweep
 from tolfl.sim.simulation import run
 
 N = 10
-PAPERS_ODDS = FailureRates(given=(0.90, 0.08, 0.02))
 PROBABILITY = st.floats(0, 1)
+ODDS = (0.02, 0.05)
 
 
-def plan_of_paper(rates: FailureRates, clusters: tuple[int, ...] = (1, 3, 5, 10), **fields: float) -> LayoutPlan:
-    return make_plan(RunSpec(), rates, paper_rows("comms-ml"), clusters, [900] * N, 112, **fields)
+def pilots_of(by_layout: Mapping[tuple[int, str], tuple[float, float, float]]) -> Pilots:
+    """Return pilot runs whose AUROCs are known for nobody, a client and a head lost."""
+    return {
+        (ClusterLayout(*layout), scenario): [{"auroc": auroc, "auroc_all_models": None, "rounds": 40}]
+        for layout, of_layout in by_layout.items()
+        for scenario, auroc in zip(SCENARIOS, of_layout, strict=True)
+    }
+
+
+def planned(
+    by_layout: Mapping[tuple[int, str], tuple[float, float, float]],
+    odds: tuple[float, float] = ODDS,
+    deadline_s: float | None = None,
+) -> LayoutPlan:
+    return make_plan(RunSpec(), odds, pilots_of(by_layout), [900] * N, 112, deadline_s)
 
 
 def row_of(plan: LayoutPlan, clusters: int, policy: str) -> dict[str, Any]:
@@ -51,27 +62,14 @@ def row_of(plan: LayoutPlan, clusters: int, policy: str) -> dict[str, Any]:
     return dict(found)
 
 
-def planned(by_layout: Mapping[tuple[int, str], tuple[float, float, float]], **fields: float) -> LayoutPlan:
-    """Return the plan of layouts whose AUROCs are known for nobody, a client and a head lost."""
-    aurocs = [
-        {"data": "numbers", "rounds": 100, "scenario": scenario, "scheme": ClusterLayout(k, policy).scheme}
-        | {"policy": policy, "clusters": k, "seed": 0, "auroc": auroc}
-        for (k, policy), of_layout in by_layout.items()
-        for scenario, auroc in zip(SCENARIOS, of_layout, strict=True)
-    ]
-    return make_plan(RunSpec(), PAPERS_ODDS, aurocs, (1, 2), [900] * N, 112, **fields)
-
-
 # -- probabilities ----------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(2, 30), st.data(), PROBABILITY, PROBABILITY)
 def test_the_scenarios_of_every_layout_add_up_to_one(n: int, data: st.DataObject, client: float, head: float) -> None:
-    k = data.draw(st.integers(1, n))
-    for rates in (FailureRates((client, head)), FailureRates(is_one_of_n=True), FailureRates(mtbf_h=(2.0, 1.0))):
-        found = rates.failures(n, k, 3600.0)
-        assert math.isclose(sum(found[scenario] for scenario in SCENARIOS), 1.0, abs_tol=1e-9)
-        assert 0 <= found["several"] <= 1
+    found = failure_probabilities(n, data.draw(st.integers(1, n)), client, head)
+    assert math.isclose(sum(found[scenario] for scenario in SCENARIOS), 1.0, abs_tol=1e-9)
+    assert 0 <= found["several"] <= 1
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 3), (4, 2), (5, 1)])
@@ -86,15 +84,7 @@ def test_devices_that_fail_on_their_own_are_counted_one_by_one(n: int, k: int) -
         expected["server" if any(failed[:k]) else "client" if any(failed) else "none"] += p
         expected["several"] += p * (sum(failed) > 1)
 
-    assert FailureRates((client, head)).failures(n, k, 0.0) == pytest.approx({**expected, **lost})
-
-
-def test_a_longer_training_is_riskier_with_an_mtbf() -> None:
-    rates = FailureRates(mtbf_h=(10.0, 5.0))
-    odds = [rates.failures(10, 3, hours * 3600)["none"] for hours in (0, 1, 5, 50)]
-    assert odds == sorted(odds, reverse=True)
-    assert odds[0] == 1.0
-    assert str(rates).startswith("each device fails every 10 h on average (5 h as a head)")
+    assert failure_probabilities(n, k, client, head) == pytest.approx({**expected, **lost})
 
 
 # -- costs ------------------------------------------------------------------------------------------------------------
@@ -117,20 +107,22 @@ def test_a_round_costs_what_the_simulators_round_costs(
     closed = [record for record in result.records if isinstance(record, RoundClosed)]
     costs = layout_costs(spec, sizes, model_bytes_of(3, ModelSpec(hidden=(), code=2)))
 
-    assert costs.round_s[uplink] == pytest.approx(closed[-1].time_s - closed[-2].time_s)
+    assert costs.round_s == pytest.approx(closed[-1].time_s - closed[-2].time_s)
     assert costs.n_bytes == result.ledger.total_bytes // 4
-    assert costs.messages == {name: count // 4 for name, count in result.ledger.totals().items()}
 
 
 def test_hand_worked_times_of_ten_devices_in_three_clusters() -> None:
     # A hop takes a transfer and a latency; two hops down, training, three members one by one, two hops along.
     transfer_s, latency_s = 198_720 * 8 / 2e7, 0.005
-    costs = layout_costs(RunSpec(clusters=3), [900] * N, 198_720)
+    serial, parallel = (
+        layout_costs(RunSpec(clusters=3, links=LinkModel(uplink=uplink)), [900] * N, 198_720)
+        for uplink in ("serial", "parallel")
+    )
 
-    serial = 4 * (transfer_s + latency_s) + 0.09 + 3 * transfer_s + latency_s
-    assert costs.round_s == pytest.approx({"serial": serial, "parallel": serial - 2 * transfer_s})
-    assert costs.messages == {"unicast": 18, "broadcast": 10, "per_cluster": 12, "hops": 16, "paper": 17}
-    assert costs.client_stall_s <= 0.2 + 1e-9  # a crash is noticed after 0.2 s
+    round_s = 4 * (transfer_s + latency_s) + 0.09 + 3 * transfer_s + latency_s
+    assert (serial.round_s, parallel.round_s) == pytest.approx((round_s, round_s - 2 * transfer_s))
+    assert serial.n_bytes == 18 * 198_720
+    assert serial.client_stall_s <= 0.2 + 1e-9  # a crash is noticed after 0.2 s
 
 
 def test_the_usual_clusters_go_from_star_to_chain() -> None:
@@ -138,36 +130,33 @@ def test_the_usual_clusters_go_from_star_to_chain() -> None:
     assert usual_clusters(2) == (1, 2)
 
 
-# -- the paper's arithmetic -------------------------------------------------------------------------------------------
+# -- expectations -----------------------------------------------------------------------------------------------------
+
+#: What the paper prints for Comms-ML.
+PAPER = {(1, "isolate"): (0.80, 0.79, 0.64), (3, "drop"): (0.80, 0.78, 0.75)}
 
 
-def test_the_papers_comms_ml_with_its_odds_and_with_one_device_of_ten() -> None:
-    plan = plan_of_paper(PAPERS_ODDS)
-    assert row_of(plan, 1, "isolate")["expected_auroc"] == pytest.approx(0.7960, abs=1e-12)
-    assert row_of(plan, 5, "drop")["expected_auroc"] == pytest.approx(0.7974, abs=1e-12)
-
-    blind = plan_of_paper(FailureRates(is_one_of_n=True))
-    assert row_of(blind, 1, "isolate")["expected_auroc"] == pytest.approx(0.9 * 0.79 + 0.1 * 0.64)
-    assert row_of(blind, 3, "drop")["expected_auroc"] == pytest.approx(0.7 * 0.78 + 0.3 * 0.75)
-    assert [row["expected_auroc"] for row in rows_where(blind.rows, policy="elect")] == pytest.approx([0.78] * 4)
-    assert blind.not_measured == [{"clusters": 1, "policy": "freeze"}]
-    assert "not shown, as not measured: fl (freeze), k = 1" in blind.notes
-    assert any("with elect, a lost head costs what a lost client costs" in note for note in blind.notes)
+def test_expected_aurocs_by_hand() -> None:
+    plan = planned(PAPER, (0.0, 0.1))
+    assert row_of(plan, 1, "isolate")["expected_auroc"] == pytest.approx(0.9 * 0.80 + 0.1 * 0.64)
+    assert row_of(plan, 3, "drop")["expected_auroc"] == pytest.approx(0.729 * 0.80 + 0.271 * 0.75)
+    assert plan.notes[1].startswith(
+        "failures: each device fails during the training with probability 0 (0.1 as a head)"
+    )
 
 
-@given(st.floats(0, 0.5), st.sampled_from([3, 5, 10]))
+@given(PROBABILITY, PROBABILITY, st.sampled_from([3, 5, 10]))
 @examples(max_examples=10, deadline=None)
-def test_elect_is_never_expected_to_do_worse_than_drop(p: float, k: int) -> None:
-    plan = plan_of_paper(FailureRates((p, p)), (k,))
+def test_a_higher_auroc_after_a_lost_head_is_never_expected_to_do_worse(p: float, q: float, k: int) -> None:
+    plan = planned({(k, "elect"): (0.80, 0.78, 0.78), (k, "drop"): (0.80, 0.78, 0.75)}, (p, q))
     assert row_of(plan, k, "elect")["expected_auroc"] >= row_of(plan, k, "drop")["expected_auroc"] - 1e-12
 
 
 def test_rounds_lost_by_hand() -> None:
-    row = row_of(plan_of_paper(FailureRates(is_one_of_n=True)), 3, "drop")
+    row = row_of(planned(PAPER), 3, "drop")
     costs = layout_costs(RunSpec(clusters=3, on_head_failure="drop"), [900] * N, 198_720)
-    waited_s = 0.7 * costs.client_stall_s + 0.3 * costs.head_stall_s
-    assert row["rounds_cut_off"] == pytest.approx(0.3 * (10 / 3 - 1) / 9 * 50)
-    assert row["rounds_waited"] == pytest.approx(waited_s / row["round_s"]["serial"])
+    waited_s = 7 * 0.02 * costs.client_stall_s + 3 * 0.05 * costs.head_stall_s
+    assert row["rounds_lost"] == pytest.approx(waited_s / row["round_s"] + 0.15 * (10 / 3 - 1) / 9 * 50)
 
 
 # -- recommendations --------------------------------------------------------------------------------------------------
@@ -185,21 +174,21 @@ def test_the_highest_expectation_wins_and_of_equals_the_quickest_round() -> None
 def test_a_deadline_comes_before_the_expectation() -> None:
     found = {**_EQUAL, (1, "freeze"): (0.9, 0.9, 0.9)}
     rows = [row_of(planned(found), k, policy) for k, policy in ((1, "freeze"), (2, "elect"))]
-    between_s = sum(row["round_s"]["serial"] for row in rows) / 2
+    between_s = sum(row["round_s"] for row in rows) / 2
     assert planned(found, deadline_s=between_s).recommended["clusters"] == 2
     assert planned(found, deadline_s=1e-3).reason.startswith("no layout meets the deadline of 0.001 s")
 
 
 def test_equals_are_told_by_the_errors_seed_by_seed() -> None:
     def of_seeds(aurocs: Mapping[str, tuple[float, float]]) -> LayoutPlan:
-        rows = [
-            {"data": "numbers", "rounds": 100, "scenario": scenario, "scheme": "tol-fl"}
-            | {"policy": policy, "clusters": 2, "seed": seed, "auroc": auroc}
+        pilots = {
+            (ClusterLayout(2, policy), scenario): [
+                {"auroc": auroc, "auroc_all_models": None, "rounds": 40} for auroc in values
+            ]
             for policy, values in aurocs.items()
-            for seed, auroc in enumerate(values)
             for scenario in SCENARIOS
-        ]
-        return make_plan(RunSpec(), FailureRates(given=(0.0, 0.0, 1.0)), rows, (2,), [900] * N, 112)
+        }
+        return make_plan(RunSpec(), ODDS, pilots, [900] * N, 112)
 
     # Both gaps have a mean of 0.01; one is the same with every seed, the other is not.
     assert "cannot be told apart" not in of_seeds({"drop": (0.91, 0.71), "elect": (0.90, 0.70)}).reason
@@ -219,32 +208,32 @@ SMALL = RunSpec(
 
 
 def test_pilot_runs_give_what_whole_runs_of_every_layout_give() -> None:
-    layouts = layouts_of((1, 2, 4))
-    sweep = Sweep(pilot_jobs(SMALL, layouts))
+    jobs = pilot_jobs(SMALL, layouts_of((1, 2, 4)))
+    sweep = Sweep(list(jobs.values()))
     list(sweep)
-    aurocs = pilot_rows(sweep)
-    together = statistics.fmean(row["auroc_all_models"] for row in rows_where(aurocs, policy="isolate"))
-    notes = make_plan(SMALL, FailureRates(), aurocs, (1, 2, 4), [12] * 4, 6).notes
+    pilots = {place: scored(job, sweep.results[job.key]) for place, job in jobs.items()}
+    assert len(sweep.results) == 6  # nobody, a client, a head: with elect, isolate, freeze, and drop at k = 2
+    together = statistics.fmean(one["auroc_all_models"] for one in pilots[ClusterLayout(1, "isolate"), "server"])
+    notes = make_plan(SMALL, ODDS, pilots, [12] * 4, 6).notes
 
-    assert any(note.endswith(f"sample by sample, are worth {together:.3f}") for note in notes)
-    for layout, scenario in itertools.product(layouts, SCENARIOS):
-        fail = "" if scenario == "none" else f"{scenario}@2"
-        if scenario == "client" and layout.clusters == 4:
-            continue  # a chain has no clients
+    assert notes[0] == "AUROC: pilot runs on blobs, 4 of 4 rounds, failures after 2, 2 seeds"
+    assert notes[-1].endswith(f"sample by sample, are worth {together:.3f}")
+    for (layout, scenario), summaries in pilots.items():
+        fail = {"none": "", "client": "device:1@2", "server": "device:0@2"}[scenario]
+        if layout == ClusterLayout(4, "drop") or (layout.clusters == 4 and scenario == "client"):
+            continue  # a chain has no clients, and with drop a head is lost alone
         policy = layout.policy if scenario == "server" else ""
         fields = {"scheme": layout.scheme, "clusters": layout.clusters, "fail": fail, "on_head_failure": policy}
         own = [result.summary["auroc"] for result in run(msgspec.structs.replace(SMALL, **fields))]
-        found, reason = rows_for(aurocs, layout, 4, scenario)
-        assert found
-        if not reason:
-            assert [row["auroc"] for row in found] == own
-    assert source_of(aurocs) == "a pilot run on blobs: 4 rounds with the failure after 2, 2 seeds"
+        assert [summary["auroc"] for summary in summaries] == own
 
 
 def test_what_cannot_be_rehearsed_gets_a_sentence() -> None:
     with pytest.raises(SpecError, match="a pilot run of 1 rounds"):
         pilot_jobs(msgspec.structs.replace(SMALL, rounds=1), layouts_of((1,)))
-    sweep = Sweep(pilot_jobs(msgspec.structs.replace(SMALL, repetitions=1), layouts_of((2,))), data=some_data([4] * 4))
+    once = msgspec.structs.replace(SMALL, repetitions=1)
+    job = pilot_jobs(once, layouts_of((2,)))[ClusterLayout(2, "elect"), "none"]
+    sweep = Sweep([job], data=some_data([4] * 4))
     list(sweep)
     with pytest.raises(SpecError, match="without a test set, a model cannot be scored"):
-        pilot_rows(sweep)
+        scored(job, sweep.results[job.key])

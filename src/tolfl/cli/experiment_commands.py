@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,6 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.cli.output import Line
     from tolfl.experiments.experiment import Experiment
-    from tolfl.experiments.planning import FailureRates, LayoutPlan
     from tolfl.experiments.results import ExperimentReport
 
 
@@ -90,17 +88,13 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
 
-#: Of a device, where no data are looked at.
-_USUAL_SAMPLES = 900
-_MOST = 10**9  #: samples or features
-
 
 @spec_flags(
     "devices rounds data data_dir partition device_column label_column typical time_column repetitions seed "
     "bandwidth_bps latency_s uplink seconds_per_sample epochs timing",
     has_file=False,
 )
-def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
+def plan(
     asked: SpecFlags,
     clusters: Annotated[
         str | None, typer.Option("--clusters", "-k", help="Which k: 1,2,5, or all. (default: 1, 2, root of N, N/2, N)")
@@ -108,118 +102,44 @@ def plan(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     deadline_s: Annotated[
         float | None, typer.Option("--deadline", help="Seconds that a round may take. (default: no limit)")
     ] = None,
-    odds: Annotated[
-        str | None,
-        typer.Option(help="Probabilities that none, one client, one head fails, the same for every k: 0.90,0.08,0.02."),
-    ] = None,
-    one_of_n: Annotated[
-        bool, typer.Option("--one-of-n", help="Exactly one device fails, each with the same probability.")
-    ] = False,
-    fail_odds: Annotated[
-        float | None, typer.Option(help="Probability that a device fails during the training. (default: 0.01)")
-    ] = None,
+    fail_odds: Annotated[float, typer.Option(help="Probability that a device fails during the training.")] = 0.01,
     head_fail_odds: Annotated[float | None, typer.Option(help="The same of a head. (default: --fail-odds)")] = None,
-    mtbf_h: Annotated[float | None, typer.Option("--mtbf", help="Mean hours between failures of a device.")] = None,
-    head_mtbf_h: Annotated[float | None, typer.Option("--head-mtbf", help="The same of a head.")] = None,
-    auroc_from: Annotated[
-        str | None, typer.Option(help="paper: its published AUROCs. (default: a pilot run on --data)")
-    ] = None,
     pilot_rounds: Annotated[int, typer.Option(help="Rounds of the pilot run; a device fails at half time.")] = 40,
-    sizes: Annotated[int | None, typer.Option(help="Samples of a device. (default: the data's; else 900)")] = None,
-    n_features: Annotated[int | None, typer.Option("--features", help="Features. (default: the data's)")] = None,
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
     format: flags.HowShown = "table",
 ) -> None:
     """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
 
-    The AUROCs come from a pilot run on the data, half a minute by default, or from the paper; what a round costs comes
-    from playing the protocol without training.
+    The AUROCs come from pilot runs on the data, some seconds by default; what a round costs comes from playing the
+    protocol without training.
 
     Example: tolfl plan --devices 10 --fail-odds 0.02 --head-fail-odds 0.05 --deadline 1.0
 
-    Example: tolfl plan --data readings.csv --device-column site --label-column state --mtbf 500 --bandwidth 1e6
-
-    Example: tolfl plan --auroc-from paper --data comms-ml --odds 0.90,0.08,0.02 --format json
+    Example: tolfl plan --data readings.csv --device-column site --label-column state --bandwidth 1e6
     """
-    from tolfl.experiments.planning import check_plan
+    from tolfl.cli.progress import follow
+    from tolfl.datasets import check_name
+    from tolfl.experiments.planning import check_plan, layouts_of, make_plan, pilot_jobs, scored
+    from tolfl.experiments.sweep import Sweep
     from tolfl.runs.directory import write_file
+    from tolfl.sim.simulation import datasets_of
 
-    spec = asked.spec().check()
-    rates = _failures(odds, one_of_n, (fail_odds, head_fail_odds), (mtbf_h, head_mtbf_h))
+    spec, odds = asked.spec().check(), (fail_odds, fail_odds if head_fail_odds is None else head_fail_odds)
     chosen = _clusters(clusters, spec.devices)
-    check_plan(spec, chosen, deadline_s)
-    for name, value in (("sizes", sizes), ("features", n_features)):
-        if value is not None and not 1 <= value <= _MOST:
-            raise SpecError(f"{name} {value}; use {'at least 1' if value < 1 else f'at most {_MOST:,}'}")
-    if auroc_from not in (None, "paper"):
-        raise SpecError(f"--auroc-from {auroc_from}: use paper, or leave it out for a pilot run on --data")
+    check_plan(spec, chosen, odds, deadline_s)
     if out is not None:
         free_bytes(out)
-    made = _planned(spec, rates, chosen, pilot_rounds if auroc_from is None else None, sizes, n_features, deadline_s)
+    pilot = msgspec.structs.replace(spec, rounds=pilot_rounds).check()
+    check_name(pilot)
+    jobs, data = pilot_jobs(pilot, layouts_of(chosen)), datasets_of(pilot)
+    sweep = Sweep(list(jobs.values()), data=data)
+    follow(sweep)
+    pilots = {place: scored(job, sweep.results[job.key]) for place, job in jobs.items()}
+    sizes = [data[0].n_samples(device) for device in range(spec.devices)]
+    made = make_plan(spec, odds, pilots, sizes, data[0].n_features, deadline_s)
     folder = out or new_directory("plan", made.data)
     write_file(folder, "plan.json", indented_json(made))
     show(made, format, lines_of_tables([made.table], f"folder: {folder}  (plan.json)"))
-
-
-def _planned(
-    spec: RunSpec,
-    rates: FailureRates,
-    clusters: tuple[int, ...],
-    pilot_rounds: int | None,
-    size: int | None,
-    n_features: int | None,
-    deadline_s: float | None,
-) -> LayoutPlan:
-    """Do the pilot run, with a progress bar, or take the paper's AUROCs; then plan the layouts."""
-    from tolfl.cli.progress import follow
-    from tolfl.datasets import check_name
-    from tolfl.experiments.planning import layouts_of, make_plan, paper_rows, pilot_jobs, pilot_rows
-    from tolfl.experiments.sweep import Sweep
-    from tolfl.sim.simulation import datasets_of
-
-    if pilot_rounds is None:
-        from tolfl.experiments.paper.published import published
-
-        aurocs = paper_rows(spec.data)
-        shape = published()["data_sets"][spec.data]["shape"]
-        sizes, known_features = [size or _USUAL_SAMPLES] * spec.devices, math.prod(shape)
-    else:
-        pilot = msgspec.structs.replace(spec, rounds=pilot_rounds).check()
-        check_name(pilot)
-        jobs, data = pilot_jobs(pilot, layouts_of(clusters)), datasets_of(pilot)
-        sweep = Sweep(jobs, data=data)
-        follow(sweep)
-        aurocs = pilot_rows(sweep)
-        sizes = [size or data[0].n_samples(device) for device in range(spec.devices)]
-        known_features = data[0].n_features
-    return make_plan(spec, rates, aurocs, clusters, sizes, n_features or known_features, deadline_s)
-
-
-def _failures(
-    odds: str | None,
-    one_of_n: bool,
-    fail_odds: tuple[float | None, float | None],
-    mtbf_h: tuple[float | None, float | None],
-) -> FailureRates:
-    from tolfl.experiments.planning import FailureRates
-
-    for device, head, flag in ((*fail_odds, "fail-odds"), (*mtbf_h, "mtbf")):
-        if head is not None and device is None:
-            raise SpecError(f"--head-{flag} goes with --{flag}; give both")
-    if sum([odds is not None, one_of_n, fail_odds[0] is not None, mtbf_h[0] is not None]) > 1:
-        raise SpecError("--odds, --one-of-n, --fail-odds and --mtbf are four ways to give the same; use one of them")
-    if odds is not None:
-        values = _numbers("odds", odds)
-        if len(values) != 3:
-            raise SpecError(f"--odds {odds!r}: give three, of nobody, a client and a head, as in 0.90,0.08,0.02")
-        return FailureRates(given=(values[0], values[1], values[2]))
-    if one_of_n:
-        return FailureRates(is_one_of_n=True)
-    if mtbf_h[0] is not None:
-        return FailureRates(mtbf_h=(mtbf_h[0], mtbf_h[0] if mtbf_h[1] is None else mtbf_h[1]))
-    if fail_odds[0] is not None:
-        return FailureRates((fail_odds[0], fail_odds[0] if fail_odds[1] is None else fail_odds[1]))
-    return FailureRates()
 
 
 def _clusters(text: str | None, n_devices: int) -> tuple[int, ...]:
@@ -229,15 +149,10 @@ def _clusters(text: str | None, n_devices: int) -> tuple[int, ...]:
         return usual_clusters(n_devices)
     if text.strip() == "all":
         return tuple(range(1, n_devices + 1))
-    return tuple(sorted({int(value) for value in _numbers("clusters", text, whole=True)}))
-
-
-def _numbers(name: str, text: str, whole: bool = False) -> list[float]:
     try:
-        return [int(part) if whole else float(part) for part in text.split(",")]
+        return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        kind = "whole numbers" if whole else "numbers"
-        raise SpecError(f"--{name} {text!r}: give {kind}, separated by commas") from None
+        raise SpecError(f"--clusters {text!r}: give whole numbers, separated by commas") from None
 
 
 # -- reproduce -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a round of a layout costs, found by playing the protocol without training: seconds, bytes, messages, stalls."""
+"""What a round of a layout costs, found by playing the protocol without training: seconds, bytes, stalls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tolfl.sim.deferred import DeferredState
 from tolfl.sim.timeline import ClosedStep, Timeline
 from tolfl.sim.world import World, training_speeds
 
-UPLINKS = ("serial", "parallel")
 #: How many rounds are played, and how many heads are tried as the one that fails.
 _PLAYED, _SAMPLED_HEADS = 4, 3
 
@@ -27,27 +26,20 @@ _PLAYED, _SAMPLED_HEADS = 4, 3
 class Costs:
     """What a round costs in one layout, and how long a failure keeps the others waiting."""
 
-    round_s: dict[str, float]  #: by uplink
-    messages: dict[str, int]  #: per round, by accounting
+    round_s: float
     n_bytes: int  #: per round, each message counted
     client_stall_s: float
     head_stall_s: float  #: mean over heads that fail holding their cluster's contributions
 
 
 def layout_costs(spec: RunSpec, sizes: Sequence[int], model_bytes: int) -> Costs:
-    """Return seconds, bytes and messages per round and the stall after a failure, by playing; nothing is trained."""
-    plays = {}
-    for uplink in UPLINKS:
-        links = msgspec.structs.replace(spec.links, uplink=uplink)
-        plays[uplink] = _play(msgspec.structs.replace(spec, links=links), sizes, model_bytes)
-    round_s = {uplink: closed[-1].time_s - closed[-2].time_s for uplink, (closed, _) in plays.items()}
-    _, ledger = plays[spec.links.uplink]
+    """Return seconds and bytes per round and the stall after a failure, by playing; nothing is trained."""
+    closed, ledger = _play(spec, sizes, model_bytes)
     heads = [head for head, *_ in layout(spec).clusters]
     members = [member for _, *cluster in layout(spec).clusters for member in cluster]
     sampled = heads[:: max(1, len(heads) // _SAMPLED_HEADS)]
     return Costs(
-        round_s,
-        {name: count // _PLAYED for name, count in ledger.totals().items()},
+        closed[-1].time_s - closed[-2].time_s,
         ledger.total_bytes // _PLAYED,
         _stall_s(spec, f"device:{members[0]}@1/report", sizes, model_bytes) if members else 0.0,
         statistics.fmean(_stall_s(spec, f"device:{head}@1/chain", sizes, model_bytes) for head in sampled),

@@ -25,11 +25,11 @@ from benchmarks.common import spread
 from tolfl.signals.bluetooth import br_packet
 from tolfl.signals.capture_rows import window_rows
 from tolfl.signals.comms_ml_generator import comms_ml
-from tolfl.signals.packets import WindowGrid, window_statistics, windows_of
 from tolfl.signals.pcap_writer import Written, write_pcap
-from tolfl.signals.regions import PUBLISHED_DURATION_S, PUBLISHED_SEEDS, published_regions, simulate
+from tolfl.signals.traffic import PUBLISHED_DURATION_S, PUBLISHED_SEEDS, published_regions, simulate
 from tolfl.signals.wifi import legacy_frame
 from tolfl.signals.wifi_vht import vht_frame
+from tolfl.signals.windows import WindowGrid, window_statistics, windows_of
 
 WEEK_GOAL_S, CAPTURES_GOAL_S = 5.0, 90.0
 DPKT_PACKETS = 200_000

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.signals.capture_files import WLAN, A, B, C, D, Frame, beacon, ethernet, ipv4, pcap, read
 from tests.signals.files import sampling_file, sim_file, written
-from tolfl.signals.packets import TCP, UDP
+from tolfl.signals.windows import TCP, UDP
 
 SECOND = 10**9
 FAST = ("--model", "mahalanobis", "--format", "json")

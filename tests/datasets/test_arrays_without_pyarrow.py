@@ -17,7 +17,7 @@ from tolfl.core.errors import DataError
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets import load_raw
 from tolfl.datasets.own_table import own_rows, read_table
-from tolfl.signals.packets import UDP
+from tolfl.signals.windows import UDP
 from tolfl.tables import Roles, blocks, settle
 
 _WITHOUT_EXTRAS = """

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tolfl.signals.link_layers import CAPTURED, packets_in
-from tolfl.signals.packets import Packets
+from tolfl.signals.capture_rows import own_records
+from tolfl.signals.link_layers import CAPTURED, LINKS, packets_in
 from tolfl.signals.pcap import CaptureSummary, records_in
+from tolfl.signals.windows import Packets
 
 ETHERNET, RAW, WLAN, COOKED, RADIOTAP, COOKED_2, LOOPBACK = 1, 101, 105, 113, 127, 276, 0
 A, B, C, D = (bytes.fromhex(f"0200000000{last:02x}") for last in (0xA, 0xB, 0xC, 0xD))
@@ -125,7 +126,8 @@ def radiotap(frame: bytes, flags: int | None = None, has_time: bool = False, wor
 def read(path: Path) -> tuple[Packets, CaptureSummary]:
     """Return all packets of a capture, and what was not understood."""
     summary = CaptureSummary()
-    blocks = [packets_in(records, summary) for records in records_in(path, summary)]
+    own = (own_records(records, summary, LINKS) for records in records_in(path, summary))
+    blocks = [packets_in(records, summary) for records in own]
     return np.concatenate([np.empty(0, CAPTURED), *blocks]), summary
 
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.bits import number_bits
 from tolfl.signals.bluetooth import (
     MODULATION_INDEX,
     PACKET_TYPES,
@@ -26,6 +25,7 @@ from tolfl.signals.bluetooth import (
     whiten,
     whitening,
 )
+from tolfl.signals.wifi import number_bits
 
 #: Lower address part, and its access code in the order it is sent.
 ACCESS_CODES = {

@@ -18,29 +18,24 @@ from tests.signals.test_pcap_writer import REGION, packets_of
 from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
 from tolfl.core.spec import CommsMLSettings
 from tolfl.signals import capture_rows as module
-from tolfl.signals.capture_rows import (
-    CAPTURE_GRID,
-    PACKET_FEATURES,
-    feature_names,
-    grid_of,
-    window_rows,
-)
+from tolfl.signals.capture_rows import CAPTURE_GRID, feature_names, grid_of, window_rows
 from tolfl.signals.comms_ml_generator import comms_ml, traffic_parts, write_parts
-from tolfl.signals.packets import (
+from tolfl.signals.link_layers import PacketRows
+from tolfl.signals.pcap import CaptureSummary
+from tolfl.signals.pcap_writer import MONDAY_S, write_pcap
+from tolfl.signals.traffic import default_regions, simulate
+from tolfl.signals.windows import (
     STATISTICS,
     TCP,
     UDP,
     Packets,
+    SignalRows,
     WindowGrid,
     Windows,
     numbered_windows,
     window_statistics,
     windows_of,
 )
-from tolfl.signals.pcap import CaptureSummary
-from tolfl.signals.pcap_writer import MONDAY_S, write_pcap
-from tolfl.signals.regions import default_regions, simulate
-from tolfl.signals.signal_rows import SignalRows
 from tolfl.tables.schema import name_and_unit
 
 SECOND = 10**9
@@ -282,14 +277,14 @@ def test_windows_that_cannot_be_are_refused(tmp_path: Path, grid: WindowGrid) ->
 def test_names_say_which_windows_they_are_of(window_s: float, pause_s: float) -> None:
     grid = WindowGrid(float(f"{window_s:.9g}"), float(f"{window_s + pause_s:.9g}"))
 
-    names = [name_and_unit(name)[0] for name in feature_names(PACKET_FEATURES, grid)]
+    names = [name_and_unit(name)[0] for name in feature_names(PacketRows.features, grid)]
 
     assert grid_of(names) == grid
     assert len(set(names)) == 18
 
 
 def test_the_usual_windows_are_called_as_in_the_simulation() -> None:
-    names = feature_names(PACKET_FEATURES)
+    names = feature_names(PacketRows.features)
 
     assert tuple(name_and_unit(name)[0] for name in names[:12]) == STATISTICS
     assert names[8] == "wire_mean_bytes [bytes; volume]"

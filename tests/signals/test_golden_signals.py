@@ -18,14 +18,14 @@ from tests.signals.files import sampling_file, sim_file, written
 from tolfl.core.spec import CommsMLSettings
 from tolfl.signals.bluetooth import br_packet
 from tolfl.signals.comms_ml_generator import comms_ml
-from tolfl.signals.packets import HEADER_BYTES
 from tolfl.signals.pcap_writer import write_pcap
 from tolfl.signals.published_configs import read_sampling_config, read_sim_config, sample_configs
 from tolfl.signals.radio import RadioSettings
-from tolfl.signals.regions import default_regions, published_regions, simulate
 from tolfl.signals.scene import scenes
+from tolfl.signals.traffic import default_regions, published_regions, simulate
 from tolfl.signals.wifi import data_mpdu, legacy_frame
 from tolfl.signals.wifi_vht import ampdu, vht_frame
+from tolfl.signals.windows import HEADER_BYTES
 
 ADDRESSES = (bytes.fromhex("020000000002"), bytes.fromhex("020000000001"), bytes.fromhex("020000000001"))
 MPDU = data_mpdu(bytes(range(100)), *ADDRESSES)

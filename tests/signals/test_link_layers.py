@@ -28,7 +28,7 @@ from tests.signals.capture_files import (
     names,
 )
 from tolfl.signals.link_layers import NO_PROTOCOL, NOBODY
-from tolfl.signals.packets import TCP, UDP
+from tolfl.signals.windows import TCP, UDP
 
 HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS, ICMP6 = 0, 43, 44, 51, 60, 58
 

@@ -19,7 +19,7 @@ from tests.signals.capture_files import Frame, ethernet, ipv4, pcap
 from tests.signals.test_pcap import pcapng
 from tolfl.core.errors import DataFileError
 from tolfl.signals.live_streams import following
-from tolfl.signals.packets import UDP
+from tolfl.signals.windows import UDP
 from tolfl.tables import Block, blocks
 from tolfl.tables.signal_blocks import capture_blocks
 

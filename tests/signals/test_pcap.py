@@ -30,7 +30,7 @@ from tests.signals.capture_files import (
 )
 from tolfl.core.errors import DataFileError
 from tolfl.signals import pcap as module
-from tolfl.signals.packets import TCP, UDP
+from tolfl.signals.windows import TCP, UDP
 
 SOME = [
     Frame(ethernet(0x0800, ipv4(protocol, bytes(size))), 1_700_000_000_000_000_000 + place * 1_234_567)

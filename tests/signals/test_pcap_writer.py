@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.signals.packets import PACKET, TCP, UDP, Packets
 from tolfl.signals.pcap_writer import MONDAY_S, time_ns, write_pcap
-from tolfl.signals.regions import Region, RegionNode, default_regions, simulate
+from tolfl.signals.traffic import Region, RegionNode, default_regions, simulate
+from tolfl.signals.windows import PACKET, TCP, UDP, Packets
 
 REGION = Region(7, ("02:00:00:00:07:00", "01:02:03:04:05:06", "fe:dc:ba:98:76:54"), (), router=2)
 NAMES = (bytes.fromhex("020000000700"), bytes.fromhex("020203040506"), bytes.fromhex("fedcba987654"))

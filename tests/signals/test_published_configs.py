@@ -10,17 +10,10 @@ import pytest
 
 from tests.signals.files import ROUTER, Json, feature, model, node, sampling_file, sim_file, towards, written
 from tolfl.core.errors import DataFileError, TolFLError
-from tolfl.signals.packets import PACKET, UDP, WindowGrid, window_statistics, windows_of
-from tolfl.signals.published_configs import (
-    read_sampling_config,
-    read_sim_config,
-    sample_configs,
-    sequential_windows,
-)
-from tolfl.signals.regions import simulate
-from tolfl.signals.signal_rows import SignalRows
-from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes
+from tolfl.signals.published_configs import read_sampling_config, read_sim_config, sample_configs, sequential_windows
+from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, simulate
 from tolfl.signals.wifi import l_stf
+from tolfl.signals.windows import PACKET, UDP, SignalRows, WindowGrid, window_statistics, windows_of
 
 
 def sampled(folder: Path, sim: Json, sampling: Json) -> SignalRows:

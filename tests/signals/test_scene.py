@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from tests.signals.wifi_receiver import receive
 from tolfl.core.errors import SpecError
-from tolfl.signals.draws import Scenario, stream
 from tolfl.signals.radio import Fingerprint, Multipath, RadioSettings, Transmitter, path_loss_db, place_transmitter
-from tolfl.signals.regions import default_regions
 from tolfl.signals.scene import (
     BLUETOOTH,
     WIFI,
@@ -30,6 +28,7 @@ from tolfl.signals.scene import (
     scenes,
     wifi_emissions,
 )
+from tolfl.signals.traffic import Scenario, default_regions, stream
 
 AIR = RadioSettings()
 REGION = default_regions()[0]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.signals.wifi_receiver import crc_fits, deinterleaved, filled_in, viterbi
 from tolfl.core.errors import SpecError
-from tolfl.signals.bits import number_bits
 from tolfl.signals.wifi import (
     KEPT,
     encode,
     interleaving,
     modulate,
+    number_bits,
     points,
     polarity,
     scramble,

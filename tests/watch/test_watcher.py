@@ -23,8 +23,8 @@ from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import prepare
 from tolfl.signals.capture_rows import CAPTURE_GRID, feature_names, window_rows
 from tolfl.signals.known_networks import networks_in
-from tolfl.signals.packets import UDP
-from tolfl.signals.wlan_features import WLAN_FEATURES
+from tolfl.signals.windows import UDP
+from tolfl.signals.wlan import WlanRows
 from tolfl.watch.fleet_watch import FleetWatch
 from tolfl.watch.kept_rows import kept_rows
 from tolfl.watch.sinks import JSONFile
@@ -181,7 +181,7 @@ def test_a_device_of_a_fleet_keeps_the_networks_that_it_learned_from_and_tells_o
     usual, now, state = tmp_path / "usual.pcap", tmp_path / "now.pcap", tmp_path / "state"
     usual.write_bytes(pcap(air(0, 90, C), WLAN))
     now.write_bytes(pcap([*air(100, 20, C), *air(120, 5, D), *air(125, 10, C)], WLAN))
-    learn = {"what": "detector", "columns": list(feature_names(WLAN_FEATURES))}
+    learn = {"what": "detector", "columns": list(feature_names(WlanRows.features))}
     (tmp_path / "spec.toml").write_text(RunSpec(devices=2, clusters=1, learn=learn).to_toml())
     config = NodeConfig(
         device=0,

@@ -20,8 +20,9 @@ from tests.net.own_tables import OwnTables, own_tables
 from tests.signals.capture_files import A, B, C, Frame, ethernet, ipv4, pcap
 from tests.watch.alarms import lines_of
 from tolfl.net.node_config import NodeConfig, WatchConfig
-from tolfl.signals.capture_rows import PACKET_FEATURES, feature_names
-from tolfl.signals.packets import UDP
+from tolfl.signals.capture_rows import feature_names
+from tolfl.signals.link_layers import PacketRows
+from tolfl.signals.windows import UDP
 from tolfl.watch.kept_rows import kept_rows
 
 SECOND = 10**9
@@ -98,7 +99,7 @@ def shown_by(fleet: OwnTables, device: int) -> dict[int, tuple[int, bool]]:
 @pytest.mark.processes
 @pytest.mark.timeout(600)
 def test_devices_watch_by_themselves_whoever_is_down_and_learn_anew(tmp_path: Path) -> None:
-    columns = list(feature_names(PACKET_FEATURES))
+    columns = list(feature_names(PacketRows.features))
     with own_tables(tmp_path, 3, {"columns": columns}) as fleet:
         watching(fleet)
         fleet.start()

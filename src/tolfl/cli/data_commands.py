@@ -258,7 +258,7 @@ def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
 
 def _traffic_of_config(sim: SimConfig, seed: int | None) -> list[TrafficPart]:
     from tolfl.signals.comms_ml_generator import TrafficPart
-    from tolfl.signals.draws import Scenario
+    from tolfl.signals.traffic import Scenario
 
     own = sim.seed if seed is None else seed
     return [TrafficPart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]

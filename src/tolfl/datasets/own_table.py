@@ -203,10 +203,9 @@ def _windows(
     """Return the whole windows of captures, a block for each device, and the networks in them."""
     from tolfl.signals.capture_rows import window_rows  # noqa: PLC0415  (as above)
     from tolfl.signals.known_networks import networks_in  # noqa: PLC0415  (as above)
-    from tolfl.signals.packets import WindowGrid  # noqa: PLC0415  (as above)
     from tolfl.signals.pcap import CaptureSummary  # noqa: PLC0415  (tables do without)
-    from tolfl.signals.signal_rows import SignalRows  # noqa: PLC0415  (as above)
-    from tolfl.signals.wlan_features import bursts_in  # noqa: PLC0415  (tables do without)
+    from tolfl.signals.windows import SignalRows, WindowGrid  # noqa: PLC0415  (as above)
+    from tolfl.signals.wlan import bursts_in  # noqa: PLC0415  (tables do without)
     from tolfl.tables.signal_blocks import block_of  # noqa: PLC0415  (as above)
 
     windows = WindowGrid(*grid_of_spec(spec))

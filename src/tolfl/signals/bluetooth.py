@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError, UnknownNameError
-from tolfl.signals.bits import Bits, bits_of, check_bits, number_bits
+from tolfl.signals.wifi import Bits, bits_of, check_bits, number_bits
 
 Floats = NDArray[np.float64]
 BIT_RATE_HZ = 1e6

@@ -11,10 +11,9 @@ statistics are those of all packets in the region, too. The rules, which give th
 - A packet that is more than `JUMP_S` off the newest time waits for the next three. If they go on as before, its time
   is wrong: it is left out and counted. If they agree with it, time has passed (up to an hour), or the clock stepped:
   what is open is closed as partial, and windows begin anew there.
-- A window without a packet gives a row if the capture is of 802.11 (it may be jammed), else none.
 
-The first packet that is understood says which features there are: those of 802.11 (`wlan_features`), or those of all
-other links (`packet_rows`). Packets of the other family are then left out and counted.
+The first packet that is understood says of which family the capture is, and so which features there are: frames of
+802.11 (`wlan`), or packets of all other links (`link_layers`). Packets of the other family are left out and counted.
 
 Memory holds the packets of the windows that are open and one block of the file.
 """
@@ -33,27 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
-from tolfl.signals.link_layers import (
-    ADVICE,
-    CAPTURED,
-    IS_ARP,
-    IS_DNS,
-    IS_ICMP,
-    IS_RST,
-    IS_SYN,
-    LINKS,
-    link_name,
-    packets_in,
-)
-from tolfl.signals.packets import STATISTICS, WindowGrid, Windows, count, different, window_statistics
+from tolfl.signals.link_layers import ADVICE, PacketRows, link_name
 from tolfl.signals.pcap import NS, CaptureSummary, Int64, RecordBlock, records_in, records_of
-from tolfl.signals.signal_rows import SignalRows
-from tolfl.signals.wlan import FRAME, RADIOTAP, WLAN, Networks, frames_in
-from tolfl.signals.wlan_features import WLAN_FEATURES, CaptureFeature, Float, WlanRows
+from tolfl.signals.windows import CaptureFeature, SignalRows, WindowGrid
+from tolfl.signals.wlan import Networks, WlanRows
 
-Captured = NDArray[np.void]  #: packets as `CAPTURED`, or frames of 802.11 as `FRAME`
+Captured = NDArray[np.void]  #: packets, as their family has them
 
-WLAN_LINKS = (WLAN, RADIOTAP)
+_FAMILIES: tuple[type[PacketRows | WlanRows], ...] = (PacketRows, WlanRows)
+_LINKS = tuple(chain.from_iterable(family.links for family in _FAMILIES))
 
 #: Every packet counts. The simulation looks at one second of each minute: `WindowGrid(1, 60)`.
 CAPTURE_GRID = WindowGrid(1.0, 1.0)
@@ -125,16 +112,16 @@ def _rows_of(
     yielded_s = packet_s = time.monotonic()
     for records in blocks:
         now_s = time.monotonic()
+        if windows is None and (family := _family_of(records)) is not None:
+            windows = CaptureWindows(grid, summary, family(grid, per, known))
         if windows is None:
-            windows = _windows_for(records, grid, summary, per, known)
-        if len(records.rows):
-            waiting.append(_read(records, summary, windows))
-            packet_s = now_s
-        if windows is None:
-            waiting = []
+            own_records(records, summary)
             if is_live:
                 yield SignalRows((), np.empty(0), np.empty((0, 0)))
             continue
+        if len(records.rows):
+            waiting.append(windows.family.read(own_records(records, summary, windows.family.links), summary))
+            packet_s = now_s
         is_due = is_live and (not len(records.rows) or now_s - yielded_s >= _AT_MOST_S)
         if waiting and (is_due or sum(map(len, waiting)) >= _PACKETS_AT_ONCE):
             yield from windows.add(np.concatenate(waiting))
@@ -149,31 +136,21 @@ def _rows_of(
         yield from windows.close()
 
 
-def _windows_for(
-    records: RecordBlock, grid: WindowGrid, summary: CaptureSummary, per: str, known: Networks | None
-) -> CaptureWindows | None:
-    """Return windows for what the first packet that is understood is; None: there is none yet."""
+def _family_of(records: RecordBlock) -> type[PacketRows | WlanRows] | None:
+    """Return the family of the first packet that is understood; None: there is none yet."""
     links = records.rows["link"]
-    is_read = np.isin(links, LINKS + WLAN_LINKS)
-    if not is_read.any():
-        return None
-    is_wlan = int(links[np.argmax(is_read)]) in WLAN_LINKS
-    if per and not is_wlan:
-        raise SpecError(f"rows per {per} are of 802.11, and this capture is of another link; leave --per out")
-    return CaptureWindows(grid, summary, is_wlan=is_wlan, per=per, known=known)
+    known = links[np.isin(links, _LINKS)]
+    return next((family for family in _FAMILIES if len(known) and int(known[0]) in family.links), None)
 
 
-def _read(records: RecordBlock, summary: CaptureSummary, windows: CaptureWindows | None) -> Captured:
-    """Return the headers of packets that belong to the windows; others are counted."""
-    is_wlan = windows is not None and windows.is_wlan
+def own_records(records: RecordBlock, summary: CaptureSummary, own: Sequence[int] = ()) -> RecordBlock:
+    """Return the packets of a capture's own links; others are counted."""
     links = records.rows["link"]
-    is_own = np.isin(links, WLAN_LINKS) == is_wlan
-    if not is_own.all():
-        for link, count in zip(*np.unique(links[~is_own], return_counts=True), strict=True):
-            beside = "beside others of" if int(link) in LINKS + WLAN_LINKS else "of"
-            summary.left_out[f"{beside} {link_name(int(link))}"] += int(count)
-        records = replace(records, rows=records.rows[is_own])
-    return frames_in(records, summary) if is_wlan else packets_in(records, summary)
+    is_own = np.isin(links, own)
+    for link, n_packets in zip(*np.unique(links[~is_own], return_counts=True), strict=True):
+        beside = "beside others of" if int(link) in _LINKS else "of"
+        summary.left_out[f"{beside} {link_name(int(link))}"] += int(n_packets)
+    return replace(records, rows=records.rows[is_own])
 
 
 def feature_names(
@@ -184,9 +161,9 @@ def feature_names(
     Any other grid than the usual one is part of the names: so a detector knows its windows, and rows of other windows
     do not fit it.
 
-    >>> feature_names(PACKET_FEATURES)[:2]
+    >>> feature_names(PacketRows.features)[:2]
     ('packets [; count]', 'gap_min_s [s; duration]')
-    >>> feature_names(WLAN_FEATURES, WindowGrid(10, 10), "bssid")[-1]
+    >>> feature_names(WlanRows.features, WindowGrid(10, 10), "bssid")[-1]
     'new_network_frames_10s (10 s every 10 s, per bssid) [; count]'
     """
     about = [] if grid == CAPTURE_GRID else [f"{grid.duration_s:.12g} s every {grid.interval_s:.12g} s"]
@@ -217,26 +194,16 @@ def per_of(names: Iterable[str]) -> str:
 
 
 class CaptureWindows:
-    """Packets go in as they come, windows come out when they are over."""
+    """Packets of one family go in as they come, windows come out when they are over."""
 
-    def __init__(
-        self,
-        grid: WindowGrid,
-        summary: CaptureSummary,
-        *,
-        is_wlan: bool = False,
-        per: str = "",
-        known: Networks | None = None,
-    ) -> None:
-        self._grid, self._summary, self.is_wlan = grid, summary, is_wlan
+    def __init__(self, grid: WindowGrid, summary: CaptureSummary, family: PacketRows | WlanRows) -> None:
+        self._summary, self.family = summary, family
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
-        self._is_seamless = self._window_ns == self._step_ns
-        self._names = feature_names(WLAN_FEATURES if is_wlan else PACKET_FEATURES, grid, per)
-        self._wlan = WlanRows(per, self._window_ns, self._step_ns, known)
-        self.nothing: Captured = np.empty(0, FRAME if is_wlan else CAPTURED)
+        self._names = feature_names(family.features, grid, family.per)
+        self.nothing: Captured = np.empty(0, family.packet)
         self._now_ns: int | None = None  #: the newest time; None: no packet yet
         self._packet_ns = 0  #: the newest time of a packet; silence adds to it
-        self._origin_ns: int | None = None  #: where window 0 starts
+        self._start_ns = 0  #: where window 0 starts
         self._next = 0  #: windows with smaller numbers are closed
         self._partial: int | None = None  #: the number of a window whose beginning the capture does not hold
         self._open: list[Captured] = []
@@ -291,16 +258,11 @@ class CaptureWindows:
         if last >= self._next:
             yield from self._closed(self._start_ns + last * self._step_ns + self._window_ns, cut=last)
 
-    @property
-    def _start_ns(self) -> int:
-        """Where window 0 starts."""
-        return self._origin_ns or 0
-
     def _begin(self, time_ns: int) -> None:
-        if self._origin_ns is None:
-            self._origin_ns = 0 if self._is_seamless else time_ns
+        if self._now_ns is None and self._window_ns < self._step_ns:
+            self._start_ns = time_ns
         self._now_ns = self._packet_ns = time_ns
-        self._next, since_ns = divmod(time_ns - self._origin_ns, self._step_ns)
+        self._next, since_ns = divmod(time_ns - self._start_ns, self._step_ns)
         self._partial = self._next if 0 < since_ns < self._window_ns else None
 
     def _take(self, packets: Captured, newest: Int64) -> None:
@@ -328,7 +290,7 @@ class CaptureWindows:
             self._summary.stepped(now_ns, new_ns)
             yield from self.close()
             self._begin(new_ns)
-            self._wlan.forget()
+            self.family.forget()
             now_ns = new_ns
         self._take(one, np.array([now_ns]))
         yield from self._closed(self._now_ns - _LATENESS_NS)
@@ -339,37 +301,26 @@ class CaptureWindows:
         if end <= self._next:
             return
         packets = np.concatenate([self.nothing, *self._open])
-        number = (packets["time_ns"] - self._start_ns) // self._step_ns
-        is_over = number < end
+        is_over = (packets["time_ns"] - self._start_ns) // self._step_ns < end
         over = packets.compress(is_over)
         first, self._open, self._next = self._next, [packets.compress(~is_over)], end
         # Stable, so that packets of the same instant stay in the order of the file.
         over = over.take(np.argsort(over["time_ns"], kind="stable"))
-        if self.is_wlan:
-            for start in range(first, end, _WINDOWS_AT_ONCE):
-                yield self._rows(over, start, min(start + _WINDOWS_AT_ONCE, end), cut)
-        elif len(over):
-            yield self._rows(over, first, end, cut)
+        number = (over["time_ns"] - self._start_ns) // self._step_ns
+        numbers: Sequence[int] = range(first, end) if self.family.is_row_without_packets else np.unique(number).tolist()
+        for at in range(0, len(numbers), _WINDOWS_AT_ONCE):
+            some = np.array(numbers[at : at + _WINDOWS_AT_ONCE])
+            begin, stop = np.searchsorted(number, [some[0], some[-1] + 1])
+            yield self._rows(over[begin:stop], np.searchsorted(some, number[begin:stop]), some, cut)
 
-    def _rows(self, over: Captured, first: int, end: int, cut: int | None) -> SignalRows:
-        """Return the windows from `first` to before `end`; of other captures than 802.11, those with a packet."""
-        number, keys = (over["time_ns"] - self._start_ns) // self._step_ns, list[str]()
-        if self.is_wlan:
-            numbers = np.arange(first, end)
-            is_here = (number >= first) & (number < end)
-            starts_ns = self._start_ns + numbers * self._step_ns
-            features, which, keys = self._wlan.rows(over[is_here], number[is_here] - first, starts_ns)
-            numbers = numbers[which]
-        else:
-            begins = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
-            numbers = number[begins]
-            # Times since the beginning of each window: how packets were batched does not show in the last bit.
-            since_s = (over["time_ns"] - self._start_ns - number * self._step_ns) / NS
-            features = packet_rows(Windows(over, since_s, begins, np.zeros(len(begins))))
+    def _rows(self, packets: Captured, window: Int64, numbers: Int64, cut: int | None) -> SignalRows:
+        """Return rows of the windows with these numbers; `window` is the place of each packet's among them."""
+        starts_ns = self._start_ns + numbers * self._step_ns
+        features, which, keys = self.family.rows(packets, window, starts_ns)
+        start_ns = starts_ns[which]
         # In two parts: nanoseconds since 1970 have more digits than a float.
-        start_ns = self._start_ns + numbers * self._step_ns
         start_s = start_ns // NS + start_ns % NS / NS
-        is_partial = np.isin(numbers, [one for one in (self._partial, cut) if one is not None])
+        is_partial = np.isin(numbers[which], [one for one in (self._partial, cut) if one is not None])
         return SignalRows(self._names, start_s, features, is_partial, tuple(keys))
 
 
@@ -388,40 +339,3 @@ def _nothing(summary: CaptureSummary, per: str) -> str:
         return _WITHOUT_KEYS[per]
     advice = next((advice for name, advice in ADVICE if any(name in why for why in summary.left_out)), "capture again")
     return f"there is no packet that could be used: {summary.sentence}; {advice}"
-
-
-_LEAST_PACKETS = 10  #: that a share is taken of
-_SHARES = {"syn_share": IS_SYN, "rst_share": IS_RST, "icmp_share": IS_ICMP, "dns_share": IS_DNS, "arp_share": IS_ARP}
-
-
-def _of_statistic(name: str) -> CaptureFeature:
-    if name.startswith("gap"):
-        return CaptureFeature(name, "s", "duration")
-    return CaptureFeature(name, "bytes", "volume") if name.endswith("bytes") else CaptureFeature(name, "", "count")
-
-
-PACKET_FEATURES = (
-    *map(_of_statistic, STATISTICS),
-    *(CaptureFeature(name, "", "share") for name in _SHARES),
-    CaptureFeature("peers", "", "count"),
-)
-
-
-def packet_rows(windows: Windows) -> Float:
-    """Return the features of windows of packets of a capture, shape `(n_windows, 18)`.
-
-    A share of fewer than ten packets is missing. Peers are the IP addresses that send or are sent to.
-    """
-    sizes = windows.sizes
-    shares = [
-        np.where(sizes >= _LEAST_PACKETS, count(windows, windows.packets["signs"] & sign > 0) / sizes, np.nan)
-        for sign in _SHARES.values()
-    ]
-    return np.column_stack([window_statistics(windows), *shares, _peers(windows)])
-
-
-def _peers(windows: Windows) -> Float:
-    addresses = np.concatenate([windows.packets["from_ip"], windows.packets["to_ip"]])
-    number = np.concatenate([windows.number, windows.number])
-    is_there = addresses > 0
-    return np.bincount(different(addresses[is_there], number[is_there])[0], minlength=len(windows)).astype(float)

@@ -19,18 +19,20 @@ from numpy.typing import NDArray
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import ChannelSettings, CommsMLSettings, checked
 from tolfl.signals.bluetooth import gfsk_glimpses
-from tolfl.signals.draws import Scenario, Use, stream
-from tolfl.signals.packets import STATISTICS, WindowGrid, Windows, window_statistics, windows_of
 from tolfl.signals.pcap_writer import Written, write_pcap
-from tolfl.signals.regions import (
+from tolfl.signals.traffic import (
     PUBLISHED_DURATION_S,
     PUBLISHED_SEEDS,
     Region,
+    Scenario,
+    Use,
     default_regions,
     published_regions,
     simulate,
+    stream,
 )
 from tolfl.signals.wifi import l_stf, sample_rate_hz
+from tolfl.signals.windows import STATISTICS, WindowGrid, Windows, window_statistics, windows_of
 
 KINDS = ("typical", "rate", "bluetooth", "region-4")  #: and `rare`, where settings have it
 _SHARE_KEPT = 0.19  #: of the windows have a router packet: 0.195 measured; only a guess of how long to simulate

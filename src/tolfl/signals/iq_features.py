@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
 from tolfl.signals.sigmf import Annotation, Recording
-from tolfl.signals.signal_rows import SignalRows
+from tolfl.signals.windows import SignalRows
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]

@@ -15,8 +15,8 @@ import numpy as np
 
 from tolfl.core.errors import DataFileError
 from tolfl.signals.link_layers import LINKS
-from tolfl.signals.packets import WindowGrid
 from tolfl.signals.pcap import NS, CaptureSummary, records_in
+from tolfl.signals.windows import WindowGrid
 from tolfl.signals.wlan import RADIOTAP, WLAN, Networks, frames_in, networks_of
 
 MAX_NETWORKS = 4096  #: most networks in a list

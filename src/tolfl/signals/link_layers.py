@@ -1,4 +1,4 @@
-"""Link layers of captures: from records to packets with times, lengths, addresses and protocol.
+"""Packets of captures that are not 802.11: times, lengths, addresses and protocol by link layer; their windows as rows.
 
 The length of a packet is what the simulation calls its wire length: link header and IP packet, without padding behind
 it, without a checksum at its end, without what the capture program put in front (radiotap, "cooked" headers). Where a
@@ -13,8 +13,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.packets import TCP, UDP, Packets
-from tolfl.signals.pcap import CaptureSummary, Int64, Numbers, RecordBlock
+from tolfl.core.errors import SpecError
+from tolfl.signals.pcap import NS, CaptureSummary, Int64, Numbers, RecordBlock
+from tolfl.signals.windows import (
+    STATISTICS,
+    TCP,
+    UDP,
+    CaptureFeature,
+    Float,
+    Packets,
+    WindowGrid,
+    Windows,
+    count,
+    different,
+    window_statistics,
+)
 
 #: A packet of a capture. Addresses are numbers that serve as identities only; IP addresses are 0 without IP.
 CAPTURED = np.dtype(
@@ -108,15 +121,12 @@ _REASONS = ("", "without IP", "cut before the protocol", "with an impossible IP 
 
 
 def packets_in(records: RecordBlock, summary: CaptureSummary) -> Packets:
-    """Return the packets of a block, as `CAPTURED`; what cannot be read is counted."""
+    """Return the packets of a block of these links, as `CAPTURED`; what cannot be read is counted."""
     found = np.zeros(len(records.rows), CAPTURED)
     found["time_ns"] = records.rows["time_ns"]
     is_there = np.zeros(len(found), np.bool_)
     for link in np.unique(records.rows["link"]).tolist():
         is_own = records.rows["link"] == link
-        if link not in _LINKS:
-            summary.left_out[f"of {link_name(link)}"] += int(is_own.sum())
-            continue
         part = found.compress(is_own)
         is_whole, unread = _read_link(_LINKS[link], replace(records, rows=records.rows.compress(is_own)), part)
         found[is_own], is_there[is_own] = part, is_whole
@@ -243,3 +253,57 @@ def _digest(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.uin
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ low) * _ODD
     digest: NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(32))) | np.uint64(2**63)
     return digest
+
+
+# -- windows of packets as rows ----------------------------------------------------------------------------------------
+
+_LEAST_PACKETS = 10  #: that a share is taken of
+_SHARES = {"syn_share": IS_SYN, "rst_share": IS_RST, "icmp_share": IS_ICMP, "dns_share": IS_DNS, "arp_share": IS_ARP}
+
+
+def _of_statistic(name: str) -> CaptureFeature:
+    if name.startswith("gap"):
+        return CaptureFeature(name, "s", "duration")
+    return CaptureFeature(name, "bytes", "volume") if name.endswith("bytes") else CaptureFeature(name, "", "count")
+
+
+class PacketRows:
+    """Packets of all links but 802.11 as rows of windows; one without a packet is no row."""
+
+    links = LINKS
+    packet = CAPTURED
+    features = (
+        *map(_of_statistic, STATISTICS),
+        *(CaptureFeature(name, "", "share") for name in _SHARES),
+        CaptureFeature("peers", "", "count"),
+    )
+    is_row_without_packets = False
+    read = staticmethod(packets_in)
+    per = ""
+
+    def __init__(self, grid: WindowGrid, per: str = "", known: object = None) -> None:
+        del grid, known
+        if per:
+            raise SpecError(f"rows per {per} are of 802.11, and this capture is of another link; leave --per out")
+
+    def forget(self) -> None:
+        """Begin anew after a step of the clock: a window has nothing of others."""
+
+    def rows(self, packets: Packets, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
+        """Return features of packets in order of time, the window of each row, and no keys.
+
+        A share of fewer than ten packets is missing. Peers are the IP addresses that send or are sent to.
+        """
+        # Times since the beginning of each window: how packets were batched does not show in the last bit.
+        since_s = (packets["time_ns"] - starts_ns[window]) / NS
+        first = np.flatnonzero(np.diff(window, prepend=-1))
+        windows = Windows(packets, since_s, first, np.zeros(len(first)))
+        sizes = windows.sizes
+        shares = [
+            np.where(sizes >= _LEAST_PACKETS, count(windows, packets["signs"] & sign > 0) / sizes, np.nan)
+            for sign in _SHARES.values()
+        ]
+        addresses = np.concatenate([packets["from_ip"], packets["to_ip"]])
+        of_peers = different(addresses[addresses > 0], np.tile(windows.number, 2)[addresses > 0])[0]
+        peers = np.bincount(of_peers, minlength=len(windows)).astype(float)
+        return np.column_stack([window_statistics(windows), *shares, peers]), window[first], []

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import RunDirectoryError, SpecError
-from tolfl.signals.packets import HEADER_BYTES, UDP, Packets
-from tolfl.signals.regions import Region
+from tolfl.signals.traffic import Region
+from tolfl.signals.windows import HEADER_BYTES, UDP, Packets
 
 SHORTEST_FRAME_BYTES = 60  #: without the checksum at the end, which captures leave out
 _IP_BYTES, _UDP_BYTES = 20, 8

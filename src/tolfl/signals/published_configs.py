@@ -20,11 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError
-from tolfl.signals.packets import TCP, UDP, Packets, Windows, count, gaps_s, n_unique, numbered_windows
-from tolfl.signals.regions import Region, RegionNode, simulate
-from tolfl.signals.signal_rows import SignalRows
-from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Traffic
+from tolfl.signals.traffic import Bursty, Hawkes, PeriodicHawkes, Region, RegionNode, Traffic, simulate
 from tolfl.signals.wifi import l_stf
+from tolfl.signals.windows import TCP, UDP, Packets, SignalRows, Windows, count, gaps_s, n_unique, numbered_windows
 
 Float = NDArray[np.float64]
 

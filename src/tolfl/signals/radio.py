@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.draws import Use, stream
+from tolfl.signals.traffic import Use, stream
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataFileError, SpecError
 from tolfl.signals.iq_features import N_FFT, tapered_pieces
 from tolfl.signals.sigmf import Datatype
-from tolfl.signals.signal_rows import SignalRows
+from tolfl.signals.windows import SignalRows
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]

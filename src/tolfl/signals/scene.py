@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.signals.bluetooth import br_frequency_hz, br_packet, hops
-from tolfl.signals.draws import Scenario, Use, stream
-from tolfl.signals.packets import HEADER_BYTES
 from tolfl.signals.pcap_writer import Hosts, udp_headers
 from tolfl.signals.radio import RadioSettings, Transmitter, noise, place_transmitter, shift_frequency
-from tolfl.signals.regions import Region, default_regions, simulate
 from tolfl.signals.sigmf import EXTENSION, Annotation, WrittenType, write_recording
+from tolfl.signals.traffic import Region, Scenario, Use, default_regions, simulate, stream
 from tolfl.signals.wifi import data_mpdu, legacy_extent, legacy_frame, with_check_sequence
 from tolfl.signals.wifi_vht import ampdu, vht_extent, vht_frame
+from tolfl.signals.windows import HEADER_BYTES
 
 Complex = NDArray[np.complex64]
 

@@ -14,7 +14,6 @@ from functools import cache
 import numpy as np
 
 from tolfl.core.errors import SpecError
-from tolfl.signals.bits import Bits, bits_of, check_bits, number_bits
 from tolfl.signals.wifi import (
     EXAMPLE_SEED,
     FIVE_SIXTHS,
@@ -29,12 +28,15 @@ from tolfl.signals.wifi import (
     THREE_QUARTERS,
     TWO_THIRDS,
     ZERO,
+    Bits,
     CodingScheme,
     Extent,
     Points,
     Samples,
     Signs,
     Tones,
+    bits_of,
+    check_bits,
     concatenate_fields,
     encode,
     interleave_and_modulate,
@@ -42,6 +44,7 @@ from tolfl.signals.wifi import (
     legacy_points,
     legacy_symbols,
     legacy_training,
+    number_bits,
     polarity,
     read_only,
     scramble,

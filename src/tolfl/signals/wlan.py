@@ -1,11 +1,19 @@
-"""Frames of 802.11 in monitor mode: their headers, what the receiver says of them (radiotap), and names in beacons."""
+"""Frames of 802.11 in monitor mode, and their windows as rows: what floods, twins, jammers and unknown networks change.
+
+Read are headers, what the receiver says of a frame (radiotap), and names in beacons. A frame with a wrong checksum
+counts as such and in nothing else. A window without frames is a row, too: its counts are 0, and the rest is missing.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.signals.pcap import CaptureSummary, Int64, Numbers, RecordBlock
+from tolfl.signals.pcap import NS, CaptureSummary, Int64, Numbers, RecordBlock
+from tolfl.signals.windows import CaptureFeature, WindowGrid, different
 
 WLAN, RADIOTAP = 105, 127  #: link types, as tcpdump.org numbers them
 MANAGEMENT, CONTROL, DATA = 0, 1, 2
@@ -145,3 +153,300 @@ def networks_of(frames: Frames) -> Networks:
     """Return the network that each frame announces; 0: none, or without a name."""
     is_named = np.isin(frames["kind"], ANNOUNCING) & (frames["name"] > 0) & ~frames["is_bad"]
     return np.where(is_named, (frames["name"] * _PAIR) ^ frames["bssid"], np.uint64(0))
+
+
+# -- windows of frames as rows -----------------------------------------------------------------------------------------
+
+Float = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SUMMED_S = 10.0  #: rare frames are summed over so long: slow attacks
+_LEAST_FRAMES = 10  #: that a share or a spread is taken of
+_MOST_KEYS = 256  #: networks or channels that have rows of their own at once
+#: Frames by what they are: 16 times the type plus the subtype.
+_KINDS = {
+    "beacons": (8,),
+    "probe_requests": (4,),
+    "probe_responses": (5,),
+    "authentications": (11,),
+    "associations": (0, 1, 2, 3),
+    "deauthentications": (12,),
+    "disassociations": (10,),
+    "actions": (13, 14),
+    "rts_cts": (27, 28),
+    "acks": (29,),
+    "block_acks": (24, 25),
+    "data_frames": (32, 33, 34, 35, 40, 41, 42, 43),
+    "null_frames": (36, 44),
+}
+_QOS_DATA = (40, 41, 42, 43, 44)
+_RETRY, _PROTECTED = 8, 0x40  #: of the frame control
+_CLOCK_OFF_US = 100_000
+_CLOCK_KEPT_NS = 600 * NS  #: crystals are up to 0.01 % off: 0.06 s in so long
+_MOST_CLOCKS = 4096  #: of networks, the newest
+_COUNTS = (
+    "frames", *_KINDS, "channels", "bad_checksums", "largest_talker", "transmitters", "receivers", "networks", "names",
+    "twins", "sequence_steps_back", "clock_jumps", "new_network_frames",
+)  # fmt: skip
+_SHARES = ("retry_share", "protected_share", "random_address_share")
+_SUMMED = (
+    "beacons", "probe_requests", "probe_responses", "authentications", "associations", "deauthentications",
+    "disassociations", "actions", "clock_jumps", "new_network_frames",
+)  # fmt: skip
+
+
+class WlanRows:
+    """Frames of 802.11 as rows of windows that follow one another; what a window carries over to the next is kept.
+
+    Parameters
+    ----------
+    per
+        Nothing: one row per window. `bssid`, `channel`: one row per window and network, or channel, with a frame in
+        the last ten seconds.
+    known
+        The networks that are not new; None: unknown, and the feature of new ones is missing.
+    """
+
+    links = (WLAN, RADIOTAP)
+    packet = FRAME
+    features = (
+        *(CaptureFeature(name, "", "count") for name in _COUNTS),
+        *(CaptureFeature(name, "", "share") for name in _SHARES),
+        CaptureFeature("signal_mean", "dBm", "level"),
+        CaptureFeature("signal_max", "dBm", "level"),
+        CaptureFeature("signal_spread", "dB", "level"),
+        CaptureFeature("data_bytes", "bytes", "volume"),
+        CaptureFeature("rate_mean", "Mb/s", "rate"),
+        CaptureFeature("longest_wait", "s", "duration"),
+        *(CaptureFeature(f"{name}_{SUMMED_S:g}s", "", "count") for name in _SUMMED),
+    )
+    is_row_without_packets = True  #: the network may be jammed
+    read = staticmethod(frames_in)
+
+    def __init__(self, grid: WindowGrid, per: str = "", known: Networks | None = None) -> None:
+        self.per, self._window_ns, self._known = per, round(grid.duration_s * NS), known
+        self._n_summed = max(1, round(SUMMED_S / grid.interval_s))
+        self._keys = np.zeros(0 if per else 1, np.uint64)
+        self._last_ns = np.full(len(self._keys), -1, np.int64)  #: of each key's newest frame; -1: none
+        self._before = np.zeros((self._n_summed - 1, len(self._keys), len(_SUMMED)))  #: counts of the last windows
+        self._clocks = np.empty(0, FRAME)  #: the last frame of each network that says its clock
+
+    def forget(self) -> None:
+        """Begin anew, as after a step of the clock."""
+        self._clocks = self._clocks[:0]
+        self._last_ns[:] = -1
+        self._before[:] = 0
+
+    def rows(self, frames: Frames, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
+        """Return features of frames in order of time, the window of each row, and its key.
+
+        `window` is the place of each frame's window in `starts_ns`.
+        """
+        place = np.zeros(len(frames), np.int64)
+        if self.per:
+            key = frames["bssid"] if self.per == "bssid" else frames["channel_mhz"].astype(np.uint64)
+            self._meet(key[key > 0])
+            place = np.searchsorted(self._keys, key)
+            is_kept = (key > 0) & (place < len(self._keys))
+            is_kept[is_kept] = self._keys[place[is_kept]] == key[is_kept]
+            frames, place, window = frames[is_kept], place[is_kept], window[is_kept]
+        n_windows, n_keys = len(starts_ns), len(self._keys)
+        group = window * n_keys + place
+        found = features_of(frames, group, n_windows * n_keys)
+        waits, newest = self._waits(frames, group, starts_ns)
+        found["longest_wait"] = waits
+        found["new_network_frames"] = self._new_networks(frames, group, n_windows * n_keys)
+        found["clock_jumps"] = self._clock_jumps(frames, group, n_windows * n_keys)
+        self._sum(found, n_windows)
+        table = np.column_stack([found[feature.name] for feature in self.features])
+        which = np.arange(n_windows * n_keys)
+        if self.per:
+            ends = np.repeat(starts_ns + self._window_ns, n_keys)
+            which = which[(newest >= 0) & (ends - newest <= SUMMED_S * NS)]
+        keys = [self._name(one) for one in self._keys[which % max(n_keys, 1)].tolist()] if self.per else []
+        return table[which], which // max(n_keys, 1), keys
+
+    def _meet(self, keys: NDArray[np.uint64]) -> None:
+        """Make room for keys that are new, and forget those that have been silent for long; at most `_MOST_KEYS`."""
+        own, counts = np.unique(keys, return_counts=True)
+        is_recent = (self._last_ns >= self._last_ns.max(initial=0) - SUMMED_S * NS) & (self._last_ns >= 0)
+        new = np.setdiff1d(own[np.argsort(-counts, kind="stable")][:_MOST_KEYS], self._keys[is_recent])
+        room = max(_MOST_KEYS - int(is_recent.sum()), 0)
+        kept = np.concatenate([self._keys[is_recent], new[:room]])
+        order = np.argsort(kept, kind="stable")
+        n_new = len(kept) - int(is_recent.sum())
+        self._last_ns = np.concatenate([self._last_ns[is_recent], np.full(n_new, -1, np.int64)])[order]
+        nothing = np.zeros((len(self._before), n_new, len(_SUMMED)))
+        self._before = np.concatenate([self._before[:, is_recent], nothing], axis=1)[:, order]
+        self._keys = kept[order]
+
+    def _name(self, key: int) -> str:
+        return key.to_bytes(6, "big").hex(":") if self.per == "bssid" else f"{key} MHz"
+
+    def _waits(self, frames: Frames, group: Int64, starts_ns: Int64) -> tuple[Float, Int64]:
+        """Return the longest wait in each group, counted from its true beginning, and the newest frame so far."""
+        n_windows, n_keys = len(starts_ns), len(self._keys)
+        times, key = frames["time_ns"], group % max(n_keys, 1)
+        order = np.lexsort((np.arange(len(times)), key))
+        before = np.empty(len(times), np.int64)
+        before[order[1:]] = times[order[:-1]]
+        is_first = np.ones(len(times), np.bool_)
+        is_first[1:] = key[order][1:] != key[order][:-1]
+        before[order[is_first]] = self._last_ns[key[order[is_first]]]
+        before = np.where(before < 0, times, before)
+        waits = np.zeros(n_windows * n_keys)
+        np.maximum.at(waits, group, (times - before) / NS)
+        newest = np.full((n_windows, n_keys), -1, np.int64)
+        np.maximum.at(newest.ravel(), group, times)
+        newest[:1] = np.maximum(newest[:1], self._last_ns)
+        newest = np.maximum.accumulate(newest, axis=0)
+        self._last_ns = newest[-1].copy()
+        ends = (starts_ns + self._window_ns)[:, None]
+        still = np.where(newest >= 0, (ends - newest) / NS, np.nan)
+        return np.fmax(waits, still.ravel()), newest.ravel()
+
+    def _new_networks(self, frames: Frames, group: Int64, n_groups: int) -> Float:
+        if self._known is None:
+            return np.full(n_groups, np.nan)
+        networks = networks_of(frames)
+        is_new = (networks > 0) & ~np.isin(networks, self._known)
+        return np.bincount(group[is_new], minlength=n_groups).astype(float)
+
+    def _clock_jumps(self, frames: Frames, group: Int64, n_groups: int) -> Float:
+        """Count where a network's own clock is off the capture's: two senders under one address have two clocks."""
+        is_clock = np.isin(frames["kind"], ANNOUNCING) & (frames["timestamp_us"] > 0) & ~frames["is_bad"]
+        n_kept = len(self._clocks)
+        clocks = np.concatenate([self._clocks, frames[is_clock]])
+        later, earlier = _neighbours([clocks["bssid"]], np.arange(len(clocks)))
+        ticks_us = (clocks["timestamp_us"][later] - clocks["timestamp_us"][earlier]).view(np.int64)
+        passed_ns = clocks["time_ns"][later] - clocks["time_ns"][earlier]
+        is_off = (np.abs(ticks_us - passed_ns // 1000) > _CLOCK_OFF_US) & (passed_ns <= _CLOCK_KEPT_NS)
+        is_last = np.ones(len(clocks), np.bool_)
+        is_last[earlier] = False
+        self._clocks = clocks[is_last][-_MOST_CLOCKS:]
+        return np.bincount(group[is_clock][later[is_off] - n_kept], minlength=n_groups).astype(float)
+
+    def _sum(self, found: dict[str, Float], n_windows: int) -> None:
+        counts = np.stack([found[name].reshape(n_windows, -1) for name in _SUMMED], axis=2)
+        all_counts = np.concatenate([self._before, counts])
+        total = np.cumsum(np.concatenate([np.zeros((1, *counts.shape[1:])), all_counts]), axis=0)
+        summed = total[self._n_summed :] - total[: -self._n_summed]
+        self._before = all_counts[len(all_counts) - (self._n_summed - 1) :]
+        for place, name in enumerate(_SUMMED):
+            found[f"{name}_{SUMMED_S:g}s"] = summed[:, :, place].ravel()
+
+
+def features_of(frames: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
+    """Return the features of groups of frames, but for those that look at other windows."""
+    found = {"bad_checksums": np.bincount(group[frames["is_bad"]], minlength=n_groups).astype(float)}
+    if frames["is_bad"].any():  # nothing in them can be trusted
+        frames, group = frames[~frames["is_bad"]], group[~frames["is_bad"]]
+
+    def count(is_counted: Bools) -> Float:
+        return np.bincount(group[is_counted], minlength=n_groups).astype(float)
+
+    def share(of: Bools, among: Bools) -> Float:
+        n_all = count(among)
+        return np.where(n_all >= _LEAST_FRAMES, count(of & among) / np.maximum(n_all, 1), np.nan)
+
+    kind, flags, sender = frames["kind"], frames["flags"], frames["sender"]
+    is_data, is_management = np.isin(kind, _KINDS["data_frames"]), kind >> 4 == MANAGEMENT
+    found["frames"] = count(np.ones(len(frames), np.bool_))
+    found |= {name: count(np.isin(kind, kinds)) for name, kinds in _KINDS.items()}
+    has_sender = sender > 0
+    found["transmitters"], found["largest_talker"] = _different(group, sender, n_groups, has_sender)
+    is_unicast = (frames["receiver"] >> np.uint64(40)) & np.uint64(1) == 0
+    found["receivers"] = _different(group, frames["receiver"], n_groups, is_unicast)[0]
+    found["channels"] = _different(group, frames["channel_mhz"], n_groups, frames["channel_mhz"] > 0)[0]
+    is_beacon = np.isin(kind, ANNOUNCING)
+    is_named = is_beacon & (frames["name"] > 0)
+    found["networks"] = _different(group, frames["bssid"], n_groups, is_beacon)[0]
+    found["names"] = _different(group, frames["name"], n_groups, is_named)[0]
+    found["twins"] = _different(group, networks_of(frames), n_groups, is_named)[0] - found["names"]
+    found["sequence_steps_back"] = _steps_back(frames, group, n_groups)
+    is_either = is_data | is_management
+    found["retry_share"] = share(flags & _RETRY > 0, is_either)
+    found["protected_share"] = share(flags & _PROTECTED > 0, is_data)
+    found["random_address_share"] = share((sender >> np.uint64(41)) & np.uint64(1) > 0, has_sender)
+    found |= _signal(frames, group, n_groups)
+    found["data_bytes"] = np.bincount(group[is_data], frames["n_bytes"][is_data], n_groups)
+    has_rate = np.isfinite(frames["rate_mbps"]) & is_either
+    n_rates = count(has_rate)
+    rates = np.bincount(group[has_rate], frames["rate_mbps"][has_rate], n_groups)
+    found["rate_mean"] = np.where(n_rates > 0, rates / np.maximum(n_rates, 1), np.nan)
+    return found
+
+
+def _different(group: Int64, values: NDArray[np.generic], n_groups: int, mask: Bools) -> tuple[Float, Float]:
+    """Return how many different values each group has, and how often it has the most frequent one."""
+    group, values = group[mask], values[mask]
+    largest = np.zeros(n_groups)
+    found, counts = different(values, group)
+    np.maximum.at(largest, found, counts)
+    return np.bincount(found, minlength=n_groups).astype(float), largest
+
+
+def _neighbours(keys: Sequence[NDArray[np.generic]], places: Int64) -> tuple[Int64, Int64]:
+    """Return the places of frames and of those before them with the same keys."""
+    order = places[np.lexsort((places, *(key[places] for key in keys)))]
+    is_same = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
+    return order[1:][is_same], order[:-1][is_same]
+
+
+def _steps_back(frames: Frames, group: Int64, n_groups: int) -> Float:
+    """Count sequence numbers of a sender that go back: another device uses its address."""
+    is_counted = (frames["sequence"] >= 0) & ~np.isin(frames["kind"], _QOS_DATA) & (frames["flags"] & _RETRY == 0)
+    later, earlier = _neighbours([frames["sender"], group], np.flatnonzero(is_counted & (frames["sender"] > 0)))
+    back = (frames["sequence"][earlier].astype(np.int64) - frames["sequence"][later]) % 4096
+    return np.bincount(group[later][(back > 0) & (back < 2048)], minlength=n_groups).astype(float)
+
+
+def _signal(frames: Frames, group: Int64, n_groups: int) -> dict[str, Float]:
+    has_signal = np.isfinite(frames["signal_dbm"])
+    level, own = frames["signal_dbm"][has_signal].astype(float), group[has_signal]
+    n = np.bincount(own, minlength=n_groups)
+    mean = np.where(n > 0, np.bincount(own, level, n_groups) / np.maximum(n, 1), np.nan)
+    square = np.bincount(own, level**2, n_groups) / np.maximum(n, 1) - mean**2
+    highest = np.full(n_groups, -np.inf)
+    np.maximum.at(highest, own, level)
+    return {
+        "signal_mean": mean,
+        "signal_max": np.where(n > 0, highest, np.nan),
+        "signal_spread": np.where(n >= _LEAST_FRAMES, np.sqrt(np.maximum(square, 0)), np.nan),
+    }
+
+
+#: Frames that come in numbers in an attack, and hardly ever else.
+_ATTACK_FRAMES = ("deauthentications", "disassociations", "authentications", "associations")
+_MANY = 20  #: in a window, and more than that above the median
+_BEFORE_S, _BEHIND_S = 1.0, 11.0  #: what is near a burst: sums over ten seconds have it
+_MOST_NAMED = 8
+
+
+def bursts_in(names: Sequence[str], features: Float, starts_s: Float) -> tuple[Bools, str]:
+    """Return which windows of 802.11 are in or near a burst of management frames, and a sentence on these.
+
+    Such seconds look like an attack: a detector that learns from them takes them for usual. Sums over ten seconds still
+    have a burst that is over. Of other captures, and without bursts, the sentence is empty.
+    """
+    plain = [name.split(" ")[0] for name in names]
+    is_burst, peaks = np.zeros(len(features), np.bool_), []
+    for name in _ATTACK_FRAMES:
+        if name in plain:
+            counts = features[:, plain.index(name)]
+            is_many = counts > _MANY + np.median(counts)
+            peaks += [f"{name} up to {counts.max():.0f}"] if is_many.any() else []
+            is_burst |= is_many
+    if not is_burst.any():
+        return is_burst, ""
+    when = starts_s[is_burst]
+    off = starts_s[:, None] - when
+    is_near: Bools = np.any((off >= -_BEFORE_S) & (off <= _BEHIND_S), axis=1)
+    firsts = when[np.concatenate([[True], np.diff(when) > _BEHIND_S])]
+    times = ", ".join(f"{datetime.fromtimestamp(one, UTC):%H:%M:%S}" for one in firsts[:_MOST_NAMED].tolist())
+    more = ", ..." if len(firsts) > _MOST_NAMED else ""
+    return (
+        is_near,
+        f"{int(is_burst.sum())} windows hold bursts that look like attacks ({', '.join(peaks)}), "
+        f"from {times}{more} (UTC)",
+    )

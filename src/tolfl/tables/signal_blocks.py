@@ -13,11 +13,10 @@ import numpy as np
 from tolfl.signals.capture_rows import CAPTURE_GRID, live_rows, window_rows
 from tolfl.signals.iq_features import recording_rows
 from tolfl.signals.live_streams import captured_on, followed_files, pipe_chunks
-from tolfl.signals.packets import WindowGrid
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
 from tolfl.signals.sigmf import open_recording
-from tolfl.signals.signal_rows import SignalRows
+from tolfl.signals.windows import SignalRows, WindowGrid
 from tolfl.signals.wlan import Networks
 from tolfl.tables.block_reader import STDIN_NAME, ArrayTable, Block
 

@@ -1,8 +1,9 @@
-"""Packets as records, the windows that time is cut into, and the twelve statistics of a window."""
+"""Time cut into windows: packets as records, the twelve statistics of a window, and windows as rows of features."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,3 +165,34 @@ def different(values: NDArray[np.generic], group: NDArray[np.integer]) -> tuple[
     is_new[1:] = (values[1:] != values[:-1]) | (group[1:] != group[:-1])
     first = np.flatnonzero(is_new)
     return group[first], np.diff(first, append=len(values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # arrays: equality is identity
+class SignalRows:
+    """Neighbouring windows in order of time; none, where a live source has nothing new."""
+
+    names: tuple[str, ...]
+    """Of the features, with units in brackets."""
+    start_s: NDArray[np.float64]
+    """When each window starts: of captures since 1970, of recordings and simulations since their beginning."""
+    features: NDArray[np.float64]
+    """Shape `(n_windows, n_features)`."""
+    is_partial: NDArray[np.bool_] | None = None
+    """Which windows a capture holds only a part of; None: this is no capture."""
+    keys: tuple[str, ...] = ()
+    """The network or channel that each row is about, where rows are per network or channel."""
+    labels: tuple[str, ...] = ()
+    """What the annotations of a recording say of each window."""
+
+    @property
+    def is_whole(self) -> NDArray[np.bool_]:
+        """Which windows are there from their beginning to their end."""
+        return np.ones(len(self.start_s), np.bool_) if self.is_partial is None else ~self.is_partial
+
+
+class CaptureFeature(NamedTuple):
+    """What a feature of captures is called, its unit, and what it measures."""
+
+    name: str
+    unit: str
+    measure: str

@@ -26,10 +26,9 @@ from tests.signals.capture_files import (
 from tolfl.core.errors import DataFileError
 from tolfl.signals.capture_rows import window_rows
 from tolfl.signals.known_networks import as_bytes, joined_networks, networks_in, networks_known
-from tolfl.signals.packets import WindowGrid
 from tolfl.signals.pcap import CaptureSummary
-from tolfl.signals.wlan import Networks
-from tolfl.signals.wlan_features import bursts_in
+from tolfl.signals.windows import WindowGrid
+from tolfl.signals.wlan import Networks, bursts_in
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND

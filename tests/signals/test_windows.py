@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.signals.packets import PACKET, STATISTICS, TCP, UDP, WindowGrid, window_statistics, windows_of
-from tolfl.signals.regions import PUBLISHED_SEEDS, published_regions, simulate
+from tolfl.signals.traffic import PUBLISHED_SEEDS, published_regions, simulate
+from tolfl.signals.windows import PACKET, STATISTICS, TCP, UDP, WindowGrid, window_statistics, windows_of
 
 #: Time, bytes, source, destination, protocol.
 FOUR = np.array(

@@ -23,7 +23,7 @@ from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_
 from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
 from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
 from tolfl.tables import Schema
-from tolfl.tables.folders import kind_of
+from tolfl.tables.block_reader import kind_of
 
 #: Every data set that a run specification can name, with a description; a path to a table or folder works, too.
 DATASETS = {

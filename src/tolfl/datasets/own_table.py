@@ -23,7 +23,7 @@ from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.federated import TYPICAL, FederatedDataset, RawData, Samples
 from tolfl.datasets.split import choose, mask_of
 from tolfl.tables import Block, Reading, Roles, Schema, blocks, settle
-from tolfl.tables.folders import by_device, device_files, kind_of
+from tolfl.tables.block_reader import by_device, device_files, kind_of
 from tolfl.tables.schema import note_of, word_column
 
 _LOG = logging.getLogger(__name__)

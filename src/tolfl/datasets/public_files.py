@@ -24,7 +24,7 @@ from tolfl.core.errors import DataFileError, SpecError
 from tolfl.datasets.federated import RawData
 from tolfl.datasets.public_sets import PUBLIC_SETS, file_in
 from tolfl.tables import Roles
-from tolfl.tables.folders import unreadable
+from tolfl.tables.block_reader import unreadable
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tolfl.core.errors import MissingDataError, UnknownNameError
-from tolfl.tables.folders import unreadable
+from tolfl.tables.block_reader import unreadable
 
 _DEBIAN = Path("/usr/share/datasets")
 _IDX_FILES = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))

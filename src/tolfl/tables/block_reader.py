@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, DataFileError, MissingDataError
-from tolfl.tables.array_files import ArrayFile, read_arrays
-from tolfl.tables.folders import by_device, device_files, kind_of, refuse_pickle, unreadable
+from tolfl.tables.values import Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +83,15 @@ class Block:
     def n_rows(self) -> int:
         """How many rows there are."""
         return int(self.table.num_rows)
+
+    def column(self, name: str) -> Values:
+        """Return a column as one array, without the encodings that only save space."""
+        column: Values = self.table.column(name)
+        if isinstance(column, np.ndarray):
+            return column
+        from tolfl.tables.arrow_values import plain  # noqa: PLC0415  (pyarrow is an extra)
+
+        return plain(column)
 
     def error(self, place: int, problem: str) -> DataFileError:
         """Return the error about a row; rows of data count from 1, below the header."""
@@ -211,7 +221,7 @@ def _of_stream(stream: BinaryIO, name: str, device: str, how: Reading) -> Iterat
     if not begin and name == STDIN_NAME:
         return  # a closed pipe: no error
     if begin.startswith((b"PK", b"\x93NUMPY")):
-        yield from _of_arrays(read_arrays(stream if stream.seekable() else io.BytesIO(stream.read()), name), device)
+        yield from _of_arrays(stream if stream.seekable() else io.BytesIO(stream.read()), name, device)
     elif begin.startswith(_PCAP):
         yield from _of_signals(stream, device, how)
     else:
@@ -230,22 +240,8 @@ def _of_table(stream: BinaryIO, name: str, device: str, how: Reading) -> Iterato
     with _damage_of(name):
         tables, is_ragged = tables_in(stream, name, how.encoding)
         for table, errors in tables:
-            if table.num_columns > MAX_COLUMNS:
-                raise DataFileError(name, too_many(table.num_columns))
             yield Block(table, first, name, device, errors, is_ragged)
             first += table.num_rows
-
-
-def _of_arrays(file: ArrayFile, device: str) -> Iterator[Block]:
-    if len(file.columns) > MAX_COLUMNS:
-        raise DataFileError(file.name, too_many(len(file.columns)))
-    for at in range(0, len(file.samples), _ARRAY_ROWS):
-        part = slice(at, at + _ARRAY_ROWS)
-        columns = dict(zip(file.columns, file.samples[part].T, strict=True))
-        table = ArrayTable({**columns, **{key: values[part] for key, values in file.beside.items()}})
-        yield Block(
-            table, at + 1, file.name, device, has_names=file.has_names, roles=file.roles, beside=tuple(file.beside)
-        )
 
 
 @contextmanager
@@ -266,15 +262,13 @@ def said(problem: Exception) -> str:
     return " ".join(str(problem).split())[:200]
 
 
-def too_many(n_columns: int) -> str:
-    """Return what to do where there are too many columns."""
-    return f"{n_columns} columns; a detector takes at most {MAX_COLUMNS}: choose some of them, or turn the table around"
-
-
 def check_names(names: list[str], source: str) -> None:
     """Check the names of columns: raise an error if there are too many, an empty one or a duplicate."""
     if len(names) > MAX_COLUMNS:
-        raise DataFileError(source, too_many(len(names)))
+        raise DataFileError(
+            source,
+            f"{len(names)} columns; a detector takes at most {MAX_COLUMNS}: choose some, or turn the table around",
+        )
     if "" in names:
         raise DataFileError(
             source,
@@ -283,3 +277,169 @@ def check_names(names: list[str], source: str) -> None:
         )
     if twice := [one for one, count in Counter(names).items() if count > 1]:
         raise DataFileError(source, f"there are two columns {twice[0]!r}; give each a name of its own")
+
+
+# -- NumPy files, which need no pyarrow -------------------------------------------------------------------------------
+
+#: Arrays of a NumPy file that are no samples, by the role that they have unless others are named.
+_USUAL_ARRAYS = {"device": "device", "label": "y", "time": "time"}
+
+
+def _of_arrays(stream: BinaryIO, name: str, device: str) -> Iterator[Block]:
+    """Yield the samples of an NPY file, or of an NPZ file: `X` and, if there, `names`, `device`, `y` and `time`."""
+    try:
+        loaded = np.load(stream, allow_pickle=False)
+        packed = [] if isinstance(loaded, np.ndarray) else loaded.zip.namelist()
+        arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except Exception as problem:  # a damaged header leads numpy to half a dozen kinds of errors
+        if isinstance(problem, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise
+        if any(word in str(problem) for word in ("allow_pickle", "Object arrays", "Python objects")):
+            raise DataFileError(
+                name, "it holds pickled objects, which are never read: they can run code; save arrays of numbers"
+            ) from None
+        raise DataFileError(name, "cannot be read as a NumPy file; check that it is whole") from None
+    if other := next((one for one in packed if not one.endswith(".npy")), None):
+        raise DataFileError(
+            name, f"this is an archive or a workbook (with {other}); unpack it, or save the table as CSV"
+        )
+    samples = arrays.pop("X", None)
+    if samples is None:
+        raise DataFileError(name, f"there is no array 'X' for the samples; the arrays are {', '.join(sorted(arrays))}")
+    if samples.dtype.kind not in "biuf":
+        raise DataFileError(name, f"the samples are {samples.dtype}, not numbers; convert them")
+    if samples.ndim < 2 or not samples.size:
+        raise DataFileError(name, f"the samples have shape {samples.shape}; give one row per sample, and at least one")
+    samples = samples.reshape(len(samples), -1)
+    names = tuple(str(one) for one in arrays.pop("names", []))
+    has_names = len(names) == samples.shape[1]
+    names = names if has_names else tuple(f"x{place}" for place in range(samples.shape[1]))
+    for key, array in arrays.items():
+        if array.shape != (len(samples),):
+            raise DataFileError(name, f"array {key!r} has shape {array.shape}; give one value per sample of X")
+    beside = {key: _text_of(name, key, array) for key, array in arrays.items() if key not in names}
+    roles = {role: key for role, key in _USUAL_ARRAYS.items() if key in beside}
+    for at in range(0, len(samples), _ARRAY_ROWS):
+        part = slice(at, at + _ARRAY_ROWS)
+        columns = dict(zip(names, samples[part].T, strict=True))
+        table = ArrayTable({**columns, **{key: values[part] for key, values in beside.items()}})
+        yield Block(table, at + 1, name, device, has_names=has_names, roles=roles, beside=tuple(beside))
+
+
+def _text_of(name: str, key: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind not in "SUbiufM":
+        raise DataFileError(name, f"array {key!r} is {array.dtype}; give names or numbers")
+    if array.dtype.kind != "S":
+        return array
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError:
+        raise DataFileError(name, f"array {key!r} is {array.dtype}; give names or numbers") from None
+
+
+# -- files by their names: what they hold, and whose they are ----------------------------------------------------------
+
+#: Kinds of files by how their names end; a folder holds only one: files of one kind have the same features.
+_ENDINGS = {
+    "tables": (".csv.gz", ".tsv.gz", ".csv.zst", ".csv", ".tsv", ".jsonl.gz", ".jsonl", ".ndjson", ".arrow", ".feather",
+               ".parquet", ".pq"),
+    "arrays": (".npz", ".npy"),
+    "captures": (".pcap.gz", ".pcapng.gz", ".pcap", ".pcapng", ".cap"),
+    "recordings": (".sigmf-meta", ".sigmf-data", ".sigmf"),
+    "raw samples": (".cu8", ".cs8", ".cs16", ".cf32"),
+}  # fmt: skip
+_KINDS = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
+#: Reading any of these can run code of its author's choice.
+_PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
+#: How dumpcap calls the files that follow one another: a number, and the time of the first packet.
+_ROTATED = re.compile(r"_\d{5}(_\d{14})?$")
+#: Files that may lie beside data. Any other is refused: it might be a device's.
+_COMPANIONS = (".md", ".txt", ".rst", ".html", ".pdf")
+
+
+def refuse_pickle(path: Path) -> None:
+    """Raise an error where a file is pickled by its name."""
+    if path.suffix.lower() in _PICKLED:
+        raise DataFileError(
+            path, "pickled files are never read: they can run code; save the data as CSV, Parquet or NPZ instead"
+        )
+
+
+def unreadable(path: Path, problem: OSError) -> DataFileError | MissingDataError:
+    """Return the error for a file that cannot be opened."""
+    if isinstance(problem, FileNotFoundError):
+        return MissingDataError(f"{path}: no such file; check the path")
+    return DataFileError(path, f"cannot be read ({problem.strerror or problem}); check the path and its permissions")
+
+
+def owner_of(path: Path) -> str:
+    """Return the device of a file.
+
+    >>> owner_of(Path("data/site-7.csv.gz")), owner_of(Path("router_00002_20240101120000.pcap"))
+    ('site-7', 'router')
+    """
+    name = path.name[: len(path.name) - len(_ending(path))]
+    return _ROTATED.sub("", name) if kind_of(path) == "captures" else name
+
+
+def kind_of(path: Path) -> str:
+    """Return what a file holds by its name; empty: not known from the name.
+
+    >>> kind_of(Path("site-7.csv.gz")), kind_of(Path("router.pcap")), kind_of(Path("notes"))
+    ('tables', 'captures', '')
+    """
+    return _KINDS.get(_ending(path), "")
+
+
+def device_files(folder: Path) -> list[Path]:
+    """Return the files of a folder, one per device, in the order of their names."""
+    try:
+        entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as problem:
+        raise unreadable(folder, problem) from None
+    files = [path for path in entries if not _is_companion(path)]
+    if not files:
+        raise DataFileError(
+            folder, "there is no file in it; put one CSV, Parquet, NPZ, pcap or SigMF file per device there"
+        )
+    by_owner: dict[str, Path] = {}
+    for path in files:
+        if path.is_dir():
+            raise DataFileError(path, "a folder inside the folder of devices; put one file per device there")
+        kinds = sorted({_known_kind(path), _known_kind(files[0])})
+        if len(kinds) > 1:
+            mixed = " and ".join(kinds)
+            raise DataFileError(path, f"{mixed} are mixed ({files[0].name}); use one kind for all devices")
+        other = by_owner.setdefault(owner_of(path), path)
+        if other != path and not (kinds == ["captures"] and _follows(other) and _follows(path)):
+            raise DataFileError(path, f"the same device as {other.name}; give each device one file")
+    return files
+
+
+def _is_companion(path: Path) -> bool:
+    """Return whether a file is no data of its own; the samples of a recording belong to its metadata."""
+    ending = path.suffix.lower()
+    is_samples = ending == ".sigmf-data" and path.with_suffix(".sigmf-meta").exists()
+    return is_samples or ending in (*_COMPANIONS, ".sigmf-collection") or path.name == "LICENSE"
+
+
+def by_device(files: list[Path]) -> list[tuple[str, list[Path]]]:
+    """Return files by the device they belong to: one each, but for captures that follow one another."""
+    ordered = sorted(files, key=lambda path: (owner_of(path), path.name))
+    return [(owner, list(own)) for owner, own in groupby(ordered, key=owner_of)]
+
+
+def _known_kind(path: Path) -> str:
+    refuse_pickle(path)
+    if not (kind := kind_of(path)):
+        raise DataFileError(path, f"unknown kind of file; use one of {', '.join(_KINDS)}")
+    return kind
+
+
+def _follows(path: Path) -> bool:
+    """Return whether a capture is one of several that follow one another, by its name."""
+    return _ROTATED.search(path.name[: len(path.name) - len(_ending(path))]) is not None
+
+
+def _ending(path: Path) -> str:
+    return next((ending for ending in _KINDS if path.name.lower().endswith(ending)), "")

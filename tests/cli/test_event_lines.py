@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tolfl.cli.event_lines import EventLines
-from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundAdopted
+from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundAdopted, TakenOver
 
 
-def adopted(round_index: int, included: tuple[int, ...], missing: dict[str, str]) -> RoundAdopted:
+def adopted(
+    round_index: int, included: tuple[int, ...], missing: dict[str, str], own_loss: float | None = None
+) -> RoundAdopted:
     return RoundAdopted(
         time_s=float(round_index), device=0, round=round_index, version=f"{round_index}", parent="", included=included,
-        missing=missing, n_samples=1, heads=included, stall_s=0.0, own_loss=None, devices=included,
+        missing=missing, n_samples=1, heads=included, stall_s=0.0, own_loss=own_loss, devices=included,
     )  # fmt: skip
 
 
@@ -59,3 +61,20 @@ def test_whoever_leaves_in_good_order_has_left(capsys: pytest.CaptureFixture[str
         "1 device 1 left before round 1",
         "3 device 1 is part of the fleet again",
     ]
+
+
+def test_a_take_over_is_one_line_until_the_head_was_back(capsys: pytest.CaptureFixture[str]) -> None:
+    over = [TakenOver(time_s=1.0 + n, device=1, round=n, version=str(n), cluster=0, previous=0) for n in (1, 2, 5)]
+    without = adopted(2, (1, 2), {"0": "failed"})
+    back = adopted(4, (0, 1, 2), {})
+
+    assert printed([adopted(0, (0, 1, 2), {}), over[0], over[1], without, back, over[2]], capsys) == [
+        "0 round 0: 3 devices inside",
+        "2 device 1 takes over cluster 0 from device 0",
+        "2 device 0 missing from round 2",
+        "6 device 1 takes over cluster 0 from device 0",
+    ]
+
+
+def test_a_member_prints_its_own_loss_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed([adopted(0, (0, 1), {}, own_loss=0.5)], capsys) == ["0 round 0: 2 devices inside, own loss 0.5"]

@@ -117,6 +117,15 @@ def test_what_several_say_of_one_death_is_one_line(tmp_path: Path, gap_s: float,
     assert len(shown(RunReader(tmp_path))) == n_told
 
 
+def test_a_take_over_that_is_recorded_in_two_rounds_is_one_line(tmp_path: Path) -> None:
+    # The head's last model came late: its heir takes over in round 0, and says so again in round 1.
+    over = [TakenOver(time_s=n + 0.5, device=1, round=n, version=f"{n}", cluster=0, previous=0) for n in (0, 1, 4)]
+    together, apart = [closed(float(n), n, [0, 1, 2], [0], 200) for n in (0, 3)], closed(2.0, 1, [1, 2], [1], 100)
+    write(tmp_path / "devices" / "1", [over[0], together[0], over[1], apart, together[1], over[2]])
+
+    assert [one.round for one in shown(RunReader(tmp_path)) if isinstance(one, TakenOver)] == [0, 4]
+
+
 def test_repetitions_are_shown_side_by_side(tmp_path: Path) -> None:
     for number in (10, 2, 0):
         write(tmp_path / "runs" / f"repetition-{number}", lost_head())

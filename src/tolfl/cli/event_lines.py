@@ -18,6 +18,7 @@ from tolfl.core.records import (
     round_name,
 )
 from tolfl.runs.descriptions import describe, device_list, tone
+from tolfl.runs.merged_records import TakeOvers
 
 #: Rounds without events: one line in so many seconds.
 EVERY_S = 60.0
@@ -43,6 +44,7 @@ class EventLines:
         self._gone: dict[int, int] = {}  #: devices whose failure was printed, and its round
         self._inside: set[int] = set()  #: whose samples are in the newest round
         self._newest = -1  #: round
+        self._takeovers = TakeOvers()
         self._newest_s = now_s()  #: when the last round was closed
 
     @property
@@ -52,6 +54,8 @@ class EventLines:
 
     def print_event(self, record: AnyRecord) -> None:
         """Print a record, if it is important now."""
+        if not self._takeovers.is_new(record):
+            return
         words = describe(record, self._stages) if tone(record) in {"good", "bad"} else ""
         match record:
             case RunStarted():
@@ -94,7 +98,8 @@ class EventLines:
         if not (is_due or self._is_verbose):
             return ""
         self._printed_s = self._now_s()
-        loss = record.loss if isinstance(record, RoundClosed) else record.own_loss
+        # Only the closer knows the loss of all.
+        loss, whose = (record.loss, "") if isinstance(record, RoundClosed) else (record.own_loss, "own ")
         n_rounds = sum(rounds for _, rounds in self._stages)
         far = how_far(self._stages, 1 + (record.round or 0), n_rounds) if n_rounds else f"round {record.round}"
-        return f"{far}: {len(record.included)} devices inside" + ("" if loss is None else f", loss {loss:.4g}")
+        return f"{far}: {len(record.included)} devices inside" + ("" if loss is None else f", {whose}loss {loss:.4g}")

@@ -201,9 +201,12 @@ class Facts:
         self._closed_s: dict[str | None, float] = {}  #: rounds, by version
         self._known: dict[str | None, int] = {}  #: by version: from another than the closer, the closer, counted
         self._failed_s: dict[int | None, float] = {}
+        self._takeovers = TakeOvers()
 
     def take(self, line: AnyRecord) -> AnyRecord | None:  # noqa: PLR0911  (one per kind)
         """Return a record as a simulation would write it; None: it is known already."""
+        if not self._takeovers.is_new(line):
+            return None
         match line:
             case RoundAdopted():
                 return (
@@ -219,8 +222,6 @@ class Facts:
                 return self._once(line, (RosterChanged, line.version))
             case Joined():
                 return self._once(line, (Joined, line.device, line.incarnation, line.round))
-            case TakenOver():
-                return self._once(line, (TakenOver, line.device, line.cluster, line.previous, line.version))
             case Evaluated() if line.version is not None:
                 # When the model was scored is no part of the run.
                 time_s = self._closed_s.get(line.version, line.time_s)
@@ -249,6 +250,37 @@ class Facts:
         is_better = how_well > self._known.get(line.version, -1)
         self._known[line.version] = max(how_well, self._known.get(line.version, -1))
         return line if is_better else None
+
+
+class TakeOvers:
+    """Decides record by record whether a device takes over, or only says so again.
+
+    A device says so in every round until the roster is without the failed head: twice where that head's last model came
+    late.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, TakenOver] = {}  #: by cluster, while the head before it is away
+
+    def is_new(self, line: AnyRecord) -> bool:
+        """Return whether a record says anything new; each is to be shown here."""
+        match line:
+            case TakenOver():
+                before, self._newest[line.cluster] = self._newest.get(line.cluster), line
+                return before is None or (before.device, before.previous) != (line.device, line.previous)
+            case Joined():
+                self._forget([line.device], None)
+            case RoundClosed() | RoundAdopted():
+                self._forget(line.heads, line.round)
+        return True
+
+    def _forget(self, heads: Sequence[int | None], round_index: int | None) -> None:
+        """Forget take-overs from devices that are back: they join, or lead a later round."""
+        self._newest = {
+            cluster: line
+            for cluster, line in self._newest.items()
+            if line.previous not in heads or (round_index is not None and round_index <= (line.round or 0))
+        }
 
 
 def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:

@@ -129,7 +129,7 @@ CONSTANTS: dict[str, list[tuple[str, str, str]]] = {
     "Detectors": [
         ("detect.detector_learner", "MAX_FEATURES", ""),
         ("detect.thresholds", "SIGNIFICANCE", ""),
-        ("detect.model_file", "FORMAT", ""),
+        ("detect.detector", "FORMAT", ""),
     ],
     "The page of a run": [
         ("cli.run_commands", "_MOST_RUNS", "runs side by side"),

@@ -18,8 +18,7 @@ from tolfl.core.errors import DataError
 from tolfl.core.metrics import auroc
 from tolfl.core.spec import RunSpec
 from tolfl.detect import Detector, DetectorSpec, DriftWarning, Features, fit_detector, fit_more
-from tolfl.detect.cell_scaling import KNEE, SIGMA, CellScaling
-from tolfl.detect.cells import Cells, root_of
+from tolfl.detect.cells import KNEE, SIGMA, Cells, CellScaling, root_of
 from tolfl.detect.cells_learner import CellScalingRounds, from_keys, to_keys
 from tolfl.learners.checks import check_learner
 from tolfl.learners.learner import Fleet

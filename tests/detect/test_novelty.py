@@ -12,7 +12,7 @@ import pytest
 from tests.detect.rows import detector_for
 from tolfl.core.spec import RunSpec
 from tolfl.detect import DetectorSpec, FederatedDetector, fit_detector
-from tolfl.detect.cell_scaling import restored, transformed
+from tolfl.detect.cells import restored, transformed
 from tolfl.detect.detector import Detector
 from tolfl.detect.features import Features
 from tolfl.detect.novelty import LIMIT

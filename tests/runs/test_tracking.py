@@ -13,7 +13,6 @@ from tolfl.core.errors import UnknownNameError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import BlobsSpec, RunSpec
 from tolfl.detect import DetectorSpec, fit_detector
-from tolfl.detect.model_file import to_bytes
 from tolfl.runs.tracking import TrackingError, tracker_for
 from tolfl.sim.simulation import Runs
 
@@ -61,7 +60,7 @@ def test_who_watches_a_training_is_told_after_each_round() -> None:
 
     assert [n_rounds for n_rounds, _ in seen] == [1, 2, 3, 4, 5, 5]
     assert [n_records for _, n_records in seen] == sorted(n_records for _, n_records in seen)
-    assert to_bytes(watched) == to_bytes(fit_detector(fleet((30, 30, 30)), spec))
+    assert watched.to_bytes() == fit_detector(fleet((30, 30, 30)), spec).to_bytes()
 
 
 def test_devices_have_names_and_trainings_prefixes(tmp_path: Path) -> None:

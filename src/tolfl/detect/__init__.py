@@ -9,12 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tolfl.detect.detector import Detector
+    from tolfl.detect.detector import Detector, DetectorFileError
     from tolfl.detect.detector_spec import DetectorSpec
     from tolfl.detect.estimator import FederatedDetector, load
     from tolfl.detect.features import Explanation, Features, FeatureShare
     from tolfl.detect.fitting import DriftWarning, NoModelError, fit_detector, fit_more
-    from tolfl.detect.model_file import DetectorFileError
     from tolfl.detect.thresholds import Drift, Limit, Thresholds, drift_of
 
 __all__ = [
@@ -40,9 +39,8 @@ __all__ = [
 _MODULES = {
     "estimator": ("FederatedDetector", "load"),
     "features": ("Explanation", "FeatureShare", "Features"),
-    "detector": ("Detector",),
+    "detector": ("Detector", "DetectorFileError"),
     "fitting": ("DriftWarning", "NoModelError", "fit_detector", "fit_more"),
-    "model_file": ("DetectorFileError",),
     "detector_spec": ("DetectorSpec",),
     "thresholds": ("Drift", "Limit", "Thresholds", "drift_of"),
 }

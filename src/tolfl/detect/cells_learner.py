@@ -18,19 +18,24 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import HIGHEST, Contribution, Part
 from tolfl.core.logarithm import exp
 from tolfl.core.seeding import Purpose, rng_for
-from tolfl.detect.cell_scaling import (
+from tolfl.detect.cells import (
+    LEAST_ROWS,
     LEAST_STEP,
     NUMBERS_AT_ONCE,
     SIGMA,
+    Cells,
+    CellScaling,
+    CellSums,
     Floats32,
     Rows,
+    full,
     measures_of,
     noise_of,
     prepared,
-    scaling_from,
+    root_of,
+    split_cells,
     word_columns,
 )
-from tolfl.detect.cells import LEAST_ROWS, Cells, CellSums, full, root_of, split_cells
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import MOST_SAMPLED, DetectorStage, Recall, flat, size_of
 from tolfl.detect.novelty import units_of
@@ -131,7 +136,7 @@ class CellStage(DetectorStage):
 
     def scaled(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
         """Return the scaled rows of devices."""
-        scaling = scaling_from(self.part_of(turns[0].state))
+        scaling = CellScaling.from_arrays(self.part_of(turns[0].state))
         return self.pool(turns, "scaled", lambda rows: scaling(flat(rows)), "scaling/spread")
 
     def n_cells(self, state: State) -> int:

@@ -23,7 +23,6 @@ from tolfl.detect.detector import Detector, DeviceLoss, DeviceShare, Training
 from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
 from tolfl.detect.detector_stage import flat, scaler_of
 from tolfl.detect.features import Features
-from tolfl.detect.model_file import to_bytes
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.reconstruction_learner import AutoencoderTraining, StatisticsRound, autoencoder_for
 from tolfl.detect.scaling_rounds import Scaling
@@ -57,7 +56,7 @@ class DetectorResult:
 
     def files(self) -> dict[str, bytes]:
         """Return the one file that a detector is."""
-        return {DETECTOR_FILE: to_bytes(self.detector)}
+        return {DETECTOR_FILE: self.detector.to_bytes()}
 
 
 class DetectorStages(Stages):

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import Part
 from tolfl.core.seeding import Purpose, random_words, stream_keys
 from tolfl.datasets.scaling import Scaler
-from tolfl.detect.cell_scaling import Rows
-from tolfl.detect.cells import one_thread
+from tolfl.detect.cells import Rows, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
 

@@ -18,7 +18,7 @@ from tolfl.core.errors import DataError, SpecError
 from tolfl.datasets.catalog import THE_DEVICE
 from tolfl.datasets.federated import in_order
 from tolfl.datasets.split import is_typical_by_name
-from tolfl.detect.cell_scaling import Rows
+from tolfl.detect.cells import Rows
 from tolfl.detect.detector import Detector, Devices, Names, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.features import Explanation, Features, check_not_infinite

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError
 from tolfl.core.plot_style import VERMILION, new_figure
-from tolfl.detect.cell_scaling import Rows
+from tolfl.detect.cells import Rows
 from tolfl.tables.schema import Column, name_and_unit, word_column
 
 if TYPE_CHECKING:

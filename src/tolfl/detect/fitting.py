@@ -15,8 +15,7 @@ from tolfl.core.spec import RunSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.datasets.catalog import unscaled
 from tolfl.datasets.federated import bounds_of
-from tolfl.detect.cell_scaling import CellScaling, Rows, measures_of
-from tolfl.detect.cells import Cells
+from tolfl.detect.cells import Cells, CellScaling, Rows, measures_of
 from tolfl.detect.detector import Detector
 from tolfl.detect.detector_learner import FEWEST_ROWS, DetectorStages
 from tolfl.detect.detector_spec import USUAL_ROUNDS, DetectorSpec

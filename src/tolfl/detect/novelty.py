@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.detect.cell_scaling import SIGMA, Arrays, Floats, Rows, noise_of, restored, transformed
+from tolfl.detect.cells import SIGMA, Arrays, Floats, Rows, noise_of, restored, transformed
 from tolfl.detect.features import Features, FeatureShare
 
 LIMIT = 3.0

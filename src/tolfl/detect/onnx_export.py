@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.core.logarithm import log
-from tolfl.detect.cell_scaling import GRID, KNEE, LEAST_STEP, Rows
-from tolfl.detect.cells import Cells
+from tolfl.detect.cells import GRID, KNEE, LEAST_STEP, Cells, Rows
 from tolfl.detect.detector import Detector
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.tables.schema import N_COUNTS

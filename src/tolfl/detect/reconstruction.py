@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.datasets.scaling import Scaler
-from tolfl.detect.cell_scaling import Arrays, Floats, Floats32, Rows
-from tolfl.detect.cells import blocks, filled_up, one_thread
+from tolfl.detect.cells import Arrays, Floats, Floats32, Rows, blocks, filled_up, one_thread
 
 if TYPE_CHECKING:
     from tolfl.core.contribution import Vector

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import Contribution, Part
 from tolfl.core.errors import DivergedError, SpecError
 from tolfl.core.spec import TrainSettings
-from tolfl.detect.cell_scaling import NUMBERS_AT_ONCE, Floats
-from tolfl.detect.cells import full, one_thread
+from tolfl.detect.cells import NUMBERS_AT_ONCE, Floats, full, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, flat, missing_values, scaler_of, size_of
 from tolfl.kernel import TrainJob, Update

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.errors import SpecError
-from tolfl.detect.cell_scaling import measures_of
+from tolfl.detect.cells import measures_of
 from tolfl.detect.detector import Detector
 from tolfl.detect.features import FeatureShare, top_shares
 from tolfl.detect.novelty import LIMIT

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from tolfl.core.errors import SpecError, TolFLError
 from tolfl.detect.detector import Detector
-from tolfl.detect.model_file import to_bytes
 from tolfl.detect.score_stream import FORMS, ScoreRequest, score_stream
 
 NEEDS = ("numpy", "pyarrow", "msgspec", "safetensors", "threadpoolctl")
@@ -41,7 +40,7 @@ def standalone_scorer(detector: Detector) -> bytes:
         for name, source in _modules().items():
             _add(archive, name, source)
         _add(archive, "__main__.py", _MAIN.encode())
-        _add(archive, _MODEL, to_bytes(detector))
+        _add(archive, _MODEL, detector.to_bytes())
     return content.getvalue()
 
 

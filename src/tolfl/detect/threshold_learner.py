@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tolfl.core.contribution import HIGHEST, Contribution, Part
-from tolfl.detect.cell_scaling import Floats, measures_of, transformed
+from tolfl.detect.cells import Floats, measures_of, transformed
 from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.detector_stage import DetectorStage, Recall, flat, size_of
 from tolfl.detect.novelty import LONE, OWN_ROWS, Novelty

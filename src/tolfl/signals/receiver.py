@@ -38,7 +38,7 @@ _LEAST_ON = 2  #: means of the envelope: one alone is noise
 _CLEAR_DB = 12.0  #: a signal that far above the noise has a frequency that can be measured
 _TINY = 1e-12
 
-#: Names, units, and what is measured: see `tolfl.detect.cell_scaling`.
+#: Names, units, and what is measured: see `tolfl.detect.cells`.
 _FEATURES = (
     ("excess", "dB", "strength"),
     ("peak over noise", "dB", "peak"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.detect.rows import fleet, near_a_plane, off_the_plane
 from tolfl.core.errors import RunDirectoryError
 from tolfl.detect import Detector, DetectorFileError, DetectorSpec, fit_detector
-from tolfl.detect.model_file import to_bytes, with_digest
+from tolfl.detect.detector import with_digest
 
 SMALL = {"hidden": (8,), "code": 2, "rounds": 3}
 ROWS = np.concatenate([near_a_plane(40, seed=77), off_the_plane(10)])
@@ -42,7 +42,7 @@ def test_a_detector_comes_back_as_it_was(model: str, fail: str, tmp_path: Path) 
     assert back.explain(ROWS[0]) == detector.explain(ROWS[0])
     assert (back.spec, back.features, back.model.name) == (detector.spec, detector.features, detector.model.name)
     assert (back.thresholds, back.trainings) == (detector.thresholds, detector.trainings)
-    assert to_bytes(back) == to_bytes(detector)
+    assert back.to_bytes() == detector.to_bytes()
 
 
 def test_a_file_says_whose_rows_are_inside_and_what_failed(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_file_says_whose_rows_are_inside_and_what_failed(tmp_path: Path) -> No
 def test_a_damaged_file_is_refused_or_loads_identically(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    whole = to_bytes(fitted("pca"))
+    whole = fitted("pca").to_bytes()
     header = int.from_bytes(whole[:8], "little") + 8
     if data.draw(st.booleans()):
         # The header is short beside the arrays, and more can go wrong in it.
@@ -82,7 +82,7 @@ def test_a_damaged_file_is_refused_or_loads_identically(
     except DetectorFileError as error:
         assert str(path) in str(error)  # noqa: PT017  (either way is in order)
     else:
-        assert to_bytes(back) == whole
+        assert back.to_bytes() == whole
 
 
 def written(path: Path, content: bytes) -> Path:

@@ -78,7 +78,7 @@ def test_stored_rows_are_rendered_again_and_fill_pages(quick: Path, tolfl: Comma
     page.write_text("# Mine\n<!-- results: communication 1 -->\n<!-- end -->\n")
     code, shown, _ = tolfl("reproduce", "render", "--out", str(out), "--page", str(page))
 
-    assert (code, shown) == (0, f"{out}: 3 files of 1 experiments rendered; 1 pages filled\n")
+    assert (code, shown) == (0, f"{out}: 2 files of 1 experiments rendered; 1 pages filled\n")
     assert (out / "communication.md").read_text() == before
     assert "| SBT |" in page.read_text()
     page.write_text("<!-- results: timing 1 -->\n<!-- end -->\n")

@@ -2,7 +2,7 @@
 
 A results file has the rows and the specification of every row (`specs`, by the row's `job`): what differs from the
 defaults of `RunSpec`. A page shows results between two markers, `<!-- results: server 1 -->` for the first table of
-`server.json` (or `verdicts`, `grid`, or `count`) and `<!-- end -->`; what stands between them is never written by hand.
+`server.json` (or `grid`, all claims) and `<!-- end -->`; what stands between them is never written by hand.
 """
 
 from __future__ import annotations
@@ -91,29 +91,18 @@ class ExperimentReport:
         """Return tables, verdicts and figures (by name, beside it) as a section of a page."""
         parts = [f"## {self.title}", *(table.to_markdown() for table in self.tables)]
         if self.verdicts:
-            parts.append(self._claims().to_markdown())
+            lines = tuple((one.claim, one.text, one.evidence) for one in self.verdicts)
+            parts.append(Table("Claims", ("claim", "verdict", "evidence"), lines).to_markdown())
         parts += [f"![{self.title}]({name}.png)" for name in self.figures]
         return "\n\n".join(parts) + "\n"
 
     def part(self, what: str) -> str:
-        """Return one table as Markdown, by its number from 1, all `verdicts`, their `grid` or `count`."""
-        if what == "verdicts":
-            return self._claims().to_markdown()
+        """Return one table as Markdown, by its number from 1, or the `grid` of all verdicts."""
         if what == "grid":
             return _grid(self.verdicts).to_markdown()
-        if what == "count":
-            found = [one.text for one in self.verdicts]
-            counts = [f"{found.count(text)} {text}" for text in dict.fromkeys(sorted(found, reverse=True))]
-            return f"{self.title}: {', '.join(counts) or 'no claims'}."
         if not what.isdigit() or not 1 <= int(what) <= len(self.tables):
-            raise DataError(
-                f"results of {self.name}: no part {what!r}; use 1 to {len(self.tables)}, verdicts, grid or count"
-            )
+            raise DataError(f"results of {self.name}: no part {what!r}; use 1 to {len(self.tables)}, or grid")
         return self.tables[int(what) - 1].to_markdown()
-
-    def _claims(self) -> Table:
-        lines = tuple((one.claim, one.text, one.evidence) for one in self.verdicts)
-        return Table("Claims", ("claim", "verdict", "evidence"), lines)
 
 
 def _grid(verdicts: Sequence[Verdict]) -> Table:

@@ -117,7 +117,10 @@ def report(scenario: str, rows: Sequence[Row]) -> ExperimentReport:
 def _overview(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> Table:
     lines = []
     for method in methods(scenario, rows):
-        cells = [_cell(scenario, by_split(rows, method, data=name), name, method) for name in names]
+        cells = []
+        for name in names:
+            units, printed = by_split(rows, method, data=name), published_auroc(scenario, name, method)
+            cells.append(mean_spreads(units) + (f" ({printed[0]:.2f})" if printed and units else ""))
         lines.append((method.label, *cells))
     notes = (
         "Mean ± standard deviation of the declared splits' means / of seeds inside a split; in brackets the paper's.",
@@ -127,11 +130,6 @@ def _overview(scenario: str, rows: Sequence[Row], names: Sequence[str]) -> Table
         "of ten left out. Plain rows need all data in one place.",
     )
     return Table(_TITLES[scenario], ("method", *(SETUPS[name].title for name in names)), tuple(lines), notes)
-
-
-def _cell(scenario: str, units: Units, data: str, method: Method) -> str:
-    published = published_auroc(scenario, data, method)
-    return mean_spreads(units) + (f" ({published[0]:.2f})" if published and units else "")
 
 
 def _models_in_use(rows: Sequence[Row], names: Sequence[str]) -> Table:
@@ -145,7 +143,7 @@ def _models_in_use(rows: Sequence[Row], names: Sequence[str]) -> Table:
 
 
 def _in_detail(scenario: str, rows: Sequence[Row], data: str) -> Table:
-    """Return every line of one data set beside the paper's, with its interval and a verdict."""
+    """Return every line of one data set beside the paper's, with its interval."""
     lines = []
     for method in methods(scenario, rows):
         units = by_split(rows, method, data=data)
@@ -153,25 +151,11 @@ def _in_detail(scenario: str, rows: Sequence[Row], data: str) -> Table:
             found, published = interval(units), published_auroc(scenario, data, method)
             splits = " ".join(f"{statistics.fmean(of_split):.3f}" for of_split in units.values())
             ends = f"{found.low:.3f} to {found.high:.3f}" if found.n_splits > 1 else "-"
-            lines.append((method.label, f"{found.mean:.3f}", ends, splits, *_beside(units, published)))
-    columns = ("method", "mean", "95 % interval", "by split", "paper", "difference", "verdict")
-    notes = (
-        "Interval: Student's t over the splits' means. agrees: the two means differ by no more than the root of the "
-        "sum of their squared spreads (over repetitions, as the paper's).",
-    )
+            paper = f"{published[0]:.2f} ±{published[1]:.2f}" if published else "-"
+            lines.append((method.label, f"{found.mean:.3f}", ends, splits, paper))
+    columns = ("method", "mean", "95 % interval", "by split", "paper")
+    notes = ("Interval: Student's t over the splits' means. The paper's spreads are over repetitions.",)
     return Table(f"{SETUPS[data].title}: {_TITLES[scenario]}", columns, tuple(lines), notes, is_detail=True)
-
-
-def _beside(units: Units, published: tuple[float, float] | None) -> tuple[str, str, str]:
-    if published is None:
-        return "-", "-", "not in the paper"
-    values = [value for of_split in units.values() for value in of_split]
-    mean, spread = published
-    difference = statistics.fmean(values) - mean
-    own = statistics.stdev(values) if len(values) > 1 else 0.0
-    is_near = abs(difference) <= math.hypot(own, spread)
-    text = "agrees" if is_near else "higher here" if difference > 0 else "lower here"
-    return f"{mean:.2f} ±{spread:.2f}", f"{difference:+.3f}", text
 
 
 def _against_all(rows: Sequence[Row], ours: Method, names: Sequence[str]) -> Table:
@@ -182,7 +166,8 @@ def _against_all(rows: Sequence[Row], ours: Method, names: Sequence[str]) -> Tab
     lines = []
     for rival, p, corrected in zip(gaps, p_values, holm(p_values), strict=True):
         each = [differences(by_split(rows, ours, data=name), by_split(rows, rival, data=name)) for name in names]
-        shown = [f"{interval(one)}{_mark(interval(one).side())}" if one else "-" for one in each]
+        marks = {1: " ahead", -1: " behind", 0: ""}
+        shown = [f"{interval(one)}{marks[interval(one).side()]}" if one else "-" for one in each]
         lines.append((rival.label, *shown, f"{p:.2g}", f"{corrected:.2g}"))
     notes = (
         "Differences in AUROC, paired by split and seed, with Student's t interval over the splits of a data set. "
@@ -192,10 +177,6 @@ def _against_all(rows: Sequence[Row], ours: Method, names: Sequence[str]) -> Tab
     )
     columns = ("against", *(SETUPS[name].title for name in names), "p", "Holm")
     return Table(f"{ours.label} against each rival after a server failure", columns, tuple(lines), notes)
-
-
-def _mark(side: int) -> str:
-    return {1: " ahead", -1: " behind", 0: ""}[side]
 
 
 # -- claims ---------------------------------------------------------------------------------------------------------

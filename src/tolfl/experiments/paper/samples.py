@@ -6,17 +6,15 @@ is where typical and anomalous ones differ. Its jobs are the plain baseline that
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
+from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
 from tolfl.datasets.public_files import CLASS_NAMES
@@ -33,26 +31,8 @@ if TYPE_CHECKING:
 
 _PICTURES = {"fashion-mnist": (28, 28), "cifar-10": (32, 32), "cifar-100": (32, 32)}
 _QUICK_WINDOWS = 100  #: per region
-#: How features are called in tables and figures, with their units.
-_LABELS = {
-    "packets": "packets",
-    "gap_min_s": "shortest gap (s)",
-    "gap_max_s": "longest gap (s)",
-    "gap_mean_s": "mean gap (s)",
-    "tcp_packets": "TCP packets",
-    "udp_packets": "UDP packets",
-    "wire_min_bytes": "shortest packet (bytes)",
-    "wire_max_bytes": "longest packet (bytes)",
-    "wire_mean_bytes": "mean packet (bytes)",
-    "unique_lengths": "different lengths",
-    "unique_sources": "different sources",
-    "unique_destinations": "different destinations",
-}
-#: Colour and mark of the typical classes, and of the anomalous ones.
-_STYLES = {
-    False: ((BLUE, "o"), (GREEN, "s"), (SKY, "^"), (BLACK, "v")),
-    True: ((VERMILION, "D"), (ORANGE, "P"), (PURPLE, "X"), (BLACK, "*")),
-}
+#: Typical classes, then anomalous ones.
+_STYLES = ((BLUE, "o"), (GREEN, "s"), (SKY, "^"), (VERMILION, "D"), (ORANGE, "P"), (PURPLE, "X"))
 _PER_LINE = 10  #: pictures
 _SHOWN_READINGS = 50  #: more are not readable in one figure
 
@@ -120,96 +100,62 @@ def _what(raw: RawData, name: str, is_anomalous: bool) -> dict[str, Any]:
 
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
-    features = rows_where(rows, kind="features")
-    pictures = rows_where(rows, kind="picture")
-    tables, figures = [_data_sets(rows)], dict[str, "Callable[[], Figure]"]()
-    verdicts = [_as_published(rows)]
+    features, pictures = rows_where(rows, kind="features"), rows_where(rows, kind="picture")
+    figures: dict[str, Callable[[], Figure]] = {}
     if features:
-        tables.insert(0, _means(features))
-        verdicts.append(_differ(features))
         figures["samples"] = lambda: _plot_features(features)
     if pictures:
         figures["samples-pictures"] = lambda: _plot_pictures(pictures)
-    return ExperimentReport(
-        "samples", "Samples: what typical and anomalous ones look like", rows, tables, verdicts, figures
-    )
+    tables = [*([_means(features)] if features else []), _data_sets(rows)]
+    title = "Samples: what typical and anomalous ones look like"
+    return ExperimentReport("samples", title, rows, tables, [_differ(features)] if features else [], figures)
 
 
 def _n_statistics(row: Row) -> int:
-    return sum(name in _LABELS for name in row["feature_names"])
+    """Return how many features come before the readings of the radio."""
+    return sum(not name.startswith("reading_") for name in row["feature_names"])
 
 
 def _means(rows: Sequence[Row]) -> Table:
-    n_statistics = _n_statistics(rows[0])
-    shown = [
-        (_LABELS[name], *(f"{row['means'][place]:.4g}" for row in rows))
-        for place, name in enumerate(rows[0]["feature_names"][:n_statistics])
-    ]
-    n_readings = len(rows[0]["means"]) - n_statistics
-    readings = (f"{float(np.mean(row['means'][n_statistics:])):.3f}" for row in rows)
-    shown.append((f"mean of the {n_readings} readings (amplitude)", *readings))
+    names, n = rows[0]["feature_names"], _n_statistics(rows[0])
+    lines = [(names[place], *(f"{row['means'][place]:.4g}" for row in rows)) for place in range(n)]
+    readings = (f"{float(np.mean(row['means'][n:])):.3f}" for row in rows)
+    lines.append((f"mean of the {len(names) - n} readings (amplitude)", *readings))
     classes = tuple(f"{row['class']}{'*' if row['is_anomalous'] else ''}" for row in rows)
     notes = (
         f"* anomalous. {rows[0]['n_samples']:,} samples per class, each a window of traffic in which the router sends.",
         "All traffic is UDP. Amplitudes: a frame is sent with mean power 1.",
     )
-    return Table(f"Means of {rows[0]['data']}'s features, by class", ("feature", *classes), tuple(shown), notes)
+    return Table(f"Means of {rows[0]['data']}'s features, by class", ("feature", *classes), tuple(lines), notes)
 
 
 def _data_sets(rows: Sequence[Row]) -> Table:
-    shown = []
+    lines = []
     for name in distinct_values(rows, "data"):
-        paper = published()["data_sets"][name]
-        n_features, n_classes, n_samples = _ours(rows, name)
-        shown.append(
-            (
-                name,
-                f"{n_features} ({' x '.join(map(str, paper['shape']))})",
-                f"{n_classes} ({paper['classes']})",
-                f"{n_samples:,} ({paper['samples_per_class']:,})",
-            )
-        )
+        own, paper = rows_where(rows, data=name), published()["data_sets"][name]
+        n_samples = min(row["n_samples"] for row in own)
+        features = f"{own[0]['n_features']} ({math.prod(paper['shape'])})"
+        samples = f"{n_samples:,} ({paper['samples_per_class']:,})"
+        lines.append((name, features, f"{len(own)} ({paper['classes']})", samples))
     notes = (
         "Comms-ML: the paper's classes are its four regions; here regions 1 to 3, and three kinds of anomaly of which "
         "region 4 is one. Pictures: as in the files at hand; CIFAR is grey, CIFAR-100 by its 20 coarse classes.",
     )
     columns = ("data set", "features", "classes", "samples per class")
-    return Table("Data sets: here (in the paper)", columns, tuple(shown), notes)
-
-
-def _ours(rows: Sequence[Row], data: str) -> tuple[int, int, int]:
-    """Return how many features, classes and samples per class a data set has here."""
-    of_data = rows_where(rows, data=data)
-    return of_data[0]["n_features"], len(of_data), min(row["n_samples"] for row in of_data)
-
-
-def _as_published(rows: Sequence[Row]) -> Verdict:
-    same, differing = [], []
-    for name in distinct_values(rows, "data"):
-        paper, ours = published()["data_sets"][name], _ours(rows, name)
-        theirs = (math.prod(paper["shape"]), paper["classes"], paper["samples_per_class"])
-        texts = [f"{classes} classes of {samples:,} with {n} features" for n, classes, samples in (ours, theirs)]
-        if ours == theirs:
-            same.append(f"{name}: as printed")
-        else:
-            differing.append(f"{name}: {texts[0]}, printed {texts[1]}")
-    claim = "Classes, samples and features are as the paper prints them"
-    return Verdict(claim, not differing, "; ".join([*differing, *same]))
+    return Table("Data sets: here (in the paper)", columns, tuple(lines), notes)
 
 
 def _differ(rows: Sequence[Row]) -> Verdict:
     """Look for one feature per anomaly that tells it from every typical class by its mean."""
-    typical = [row for row in rows if not row["is_anomalous"]]
+    typical = rows_where(rows, is_anomalous=False)
     evidence, distances = [], []
-    for row in rows:
-        if row["is_anomalous"]:
-            apart = np.min([distance(row, other) for other in typical], axis=0)
-            best = int(np.argmax(apart))
-            distances.append(float(apart[best]))
-            name = row["feature_names"][best]
-            evidence.append(f"{row['class']}: {_LABELS.get(name, name.replace('_', ' '))}, {apart[best]:.2f}")
+    for row in rows_where(rows, is_anomalous=True):
+        apart = np.min([distance(row, other) for other in typical], axis=0)
+        best = int(np.argmax(apart))
+        distances.append(float(apart[best]))
+        evidence.append(f"{row['class']}: {row['feature_names'][best]}, {apart[best]:.2f}")
     claim = "Each anomaly has a feature whose mean is a standard deviation or more from that of every typical class"
-    return Verdict(claim, min(distances, default=0.0) >= 1.0, "; ".join(evidence) + " standard deviations")
+    return Verdict(claim, min(distances) >= 1.0, "; ".join(evidence) + " standard deviations")
 
 
 def distance(a: Row, b: Row) -> NDArray[np.float64]:
@@ -222,34 +168,22 @@ def distance(a: Row, b: Row) -> NDArray[np.float64]:
 def _plot_features(rows: Sequence[Row]) -> Figure:
     """Return the statistics as points on the scale that models see, and the readings as lines."""
     figure = new_figure(7, 4.2)
-    panels = figure.subplot_mosaic([["statistics", "typical"], ["statistics", "anomalous"]], width_ratios=(1.0, 1.25))
-    left, above, below = (panels[name] for name in ("statistics", "typical", "anomalous"))
-    below.sharex(above)
-    below.sharey(above)
-    n_statistics = _n_statistics(rows[0])
-    styles = {is_anomalous: itertools.cycle(own) for is_anomalous, own in _STYLES.items()}
-    for number, row in enumerate(sorted(rows, key=itemgetter("is_anomalous"))):
-        colour, mark = next(styles[row["is_anomalous"]])
-        axes, line, what = (below, "--", " (anomalous)") if row["is_anomalous"] else (above, "-", "")
-        points = row["scaled_means"][:n_statistics]
-        places = np.arange(n_statistics) + (number + 0.5) / len(rows) * 0.7 - 0.35
-        left.plot(points, places, mark, color=colour, markersize=4, linestyle="none", label=row["class"] + what)
-        readings = row["means"][n_statistics : n_statistics + _SHOWN_READINGS]
-        axes.plot(readings, color=colour, linestyle=line, linewidth=1.2)
-    left.set_yticks(range(n_statistics), [_LABELS[name] for name in rows[0]["feature_names"][:n_statistics]])
+    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
+    n, names = _n_statistics(rows[0]), rows[0]["feature_names"]
+    for number, (row, (colour, mark)) in enumerate(zip(rows, _STYLES, strict=True)):
+        line, what = ("--", " (anomalous)") if row["is_anomalous"] else ("-", "")
+        places = np.arange(n) + (number + 0.5) / len(rows) * 0.7 - 0.35
+        points = {"color": colour, "markersize": 4, "linestyle": "none", "label": row["class"] + what}
+        left.plot(row["scaled_means"][:n], places, mark, **points)
+        right.plot(row["means"][n : n + _SHOWN_READINGS], color=colour, linestyle=line, linewidth=1.2)
+    left.set_yticks(range(n), names[:n])
     left.invert_yaxis()
     left.set_xlabel("mean, scaled: 0 to 1 is the typical range", fontsize=8)
     left.set_title("statistics of a window", fontsize=9)
-    above.set_title(f"first {_SHOWN_READINGS} radio readings, typical", fontsize=9)
-    below.set_title("anomalous", fontsize=9)
-    above.tick_params(labelbottom=False)
-    below.set_xlabel("reading", fontsize=9)
-    for axes in (above, below):
-        axes.set_ylabel("amplitude", fontsize=9)
-    for axes in (left, above, below):
+    right.set_title(f"first {_SHOWN_READINGS} radio readings: amplitude", fontsize=9)
+    right.set_xlabel("reading", fontsize=9)
+    for axes in (left, right):
         bare(axes)
-    left.tick_params(axis="y", length=0)
-    figure.suptitle(f"{rows[0]['data']}: feature means by class", fontsize=10)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
 

@@ -12,10 +12,8 @@ as in the paper's text, and as many samples each, dealt out at random.
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -115,17 +113,6 @@ def _targets(losses: _Losses) -> list[float]:
     return [WITHIN * min(of_seed) for of_seed in losses[BATCH]]
 
 
-def _needed(losses: _Losses) -> _Needed:
-    targets = _targets(losses)
-    return {name: list(map(first_within, of_seeds, targets)) for name, of_seeds in losses.items()}
-
-
-def _seconds_to_target(clock: Row, needed: _Needed, averaging: str) -> list[float]:
-    """Return the virtual time of a layout until the target, over the seeds that reach it."""
-    rounds = needed[_training_of(clock, averaging)]
-    return [clock["times_s"][number - 1] for number in rounds if number is not None]
-
-
 def _training_of(clock: Row, averaging: str) -> str:
     """Return which training's rounds a layout plays."""
     return BATCH if clock["scheme"] == BATCH else averaging
@@ -152,15 +139,12 @@ def round_s(clock: Row) -> float:
 def report(rows: Sequence[Row]) -> ExperimentReport:
     """Return the report of rows."""
     losses, clocks = _losses(rows), rows_where(rows, kind="time")
-    needed, averagings = _needed(losses), [name for name in losses if name != BATCH]
+    needed = {name: list(map(first_within, of_seeds, _targets(losses))) for name, of_seeds in losses.items()}
+    averagings = [name for name in losses if name != BATCH]
     tables = [_rounds(losses, needed, rows[0]["n_samples"]), _seconds(clocks, needed, averagings)]
-    speeds = distinct_values(clocks, "seconds_per_sample")
     verdicts = [_gets_there(losses, needed, averaging) for averaging in averagings]
-    verdicts += [_order(rows_where(clocks, uplink=uplink, seconds_per_sample=speeds[0])) for uplink in _UPLINKS]
     verdicts += [
-        _faster_than_batch(rows_where(clocks, seconds_per_sample=speed), needed, averaging, len(losses[BATCH][0]))
-        for averaging in averagings
-        for speed in speeds
+        _order(rows_where(clocks, uplink=uplink, seconds_per_sample=_SECONDS_PER_SAMPLE[0])) for uplink in _UPLINKS
     ]
     data = rows[0]["data"]
     figures = {
@@ -197,7 +181,8 @@ def _seconds(clocks: Sequence[Row], needed: _Needed, averagings: Sequence[str]) 
         is_batch = clock["scheme"] == BATCH
         if is_batch and clock["uplink"] != _UPLINKS[0]:
             continue  # it sends nothing: the same again
-        until = [mean_sd(_seconds_to_target(clock, needed, averaging), ".1f") for averaging in averagings]
+        reached = [filter(None, needed[_training_of(clock, averaging)]) for averaging in averagings]
+        until = [mean_sd([clock["times_s"][number - 1] for number in numbers], ".1f") for numbers in reached]
         how = (f"{1000 * clock['seconds_per_sample']:g}", "-" if is_batch else clock["uplink"])
         lines.append((*how, scheme_label(clock), f"{round_s(clock):.3f}", *until))
     notes = (
@@ -233,23 +218,6 @@ def _order(clocks: Sequence[Row]) -> Verdict:
     is_so = all(seconds["FL"] < time < seconds["SBT"] for time in between)
     evidence = ", ".join(f"{label} {time:.3f}" for label, time in seconds.items()) + " s per round"
     return Verdict(f"FL is fastest, Tol-FL between, SBT slowest ({clocks[0]['uplink']} uplinks)", is_so, evidence)
-
-
-def _faster_than_batch(clocks: Sequence[Row], needed: _Needed, averaging: str, n_rounds: int) -> Verdict:
-    """Compare means of seconds; where a seed does not get there, nothing can be said of its time."""
-    how = f"training {1000 * clocks[0]['seconds_per_sample']:g} ms per sample; {_placing(averaging)}"
-    claim = f"Each takes less time than batch ({how})"
-    if None in needed[averaging]:
-        return Verdict(claim, None, f"not every seed gets within 5 % in {n_rounds} rounds")
-    means = [
-        (statistics.fmean(_seconds_to_target(clock, needed, averaging)), clock["scheme"] == BATCH, clock)
-        for clock in clocks
-    ]
-    batch = max(mean for mean, is_batch, _ in means if is_batch)
-    others = [(mean, f"{scheme_label(clock)}, {clock['uplink']}") for mean, is_batch, clock in means if not is_batch]
-    slowest, fastest = max(others, key=itemgetter(0)), min(others, key=itemgetter(0))
-    evidence = f"batch {batch:.1f} s; {fastest[1]} {fastest[0]:.1f} s, {slowest[1]} {slowest[0]:.1f} s"
-    return Verdict(claim, slowest[0] < batch, evidence)
 
 
 def _plot(clocks: Sequence[Row], losses: _Losses, averaging: str, title: str) -> Figure:

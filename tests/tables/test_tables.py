@@ -75,7 +75,7 @@ def test_the_separator_is_found_out(tmp_path: Path, text: str, values: list[floa
     assert len(raw.feature_names) == 2
 
 
-@pytest.mark.parametrize("hole", ["", "NaN", "nan", "null", "NA", " ", " NA ", "?", "-"])
+@pytest.mark.parametrize("hole", ["", "NaN", "nan", "null", "NA", "<NA>", " ", " NA ", "?", "-"])
 def test_every_way_to_write_nothing_is_missing(tmp_path: Path, hole: str) -> None:
     raw = read_table(csv(tmp_path / "t.csv", f"a,b\n1,{hole}\n2,7\n"))
 
@@ -235,6 +235,8 @@ def test_none_is_a_word_among_words_and_missing_among_numbers(tmp_path: Path) ->
         ("1.234,50 €", 1234.5),
         ("12,5 %", 12.5),
         ("-$7", -7),
+        ("1.234,50 EUR", 1234.5),
+        ("(1.234,50)", -1234.5),
     ],
 )
 def test_numbers_of_other_countries(tmp_path: Path, written: str, number: float) -> None:
@@ -255,6 +257,12 @@ def test_a_swiss_spreadsheet_groups_by_apostrophes(tmp_path: Path) -> None:
         ('"1,234"', 1234),
         ('"$12,345.5"', 12345.5),
         ('"12,34,567"', 1234567),
+        ('"₹12,34,567.50"', 1234567.5),
+        ('"Rs. 1,234"', 1234),
+        ("CHF 1\u2019234.50", 1234.5),
+        ('"(1,234.50)"', -1234.5),
+        ('"$ (1,234.50)"', -1234.5),
+        ('"($1,234.50)"', -1234.5),
         ("1\u2019234", 1234),
         ("1 234", 1234),
         ("\u22127.5", -7.5),
@@ -291,6 +299,20 @@ def test_how_dates_are_written_is_settled_from_all_rows_and_holds_for_a_row_alon
     assert schema.is_day_first is False
     assert rows.times is not None
     assert rows.times.tolist() == [np.datetime64("2024-01-02", "s").astype(float)]
+
+
+@pytest.mark.parametrize("price", ["$12.50", "12.50 %", "CHF 12.50"])
+def test_a_point_beside_a_currency_tells_what_commas_are(tmp_path: Path, price: str) -> None:
+    table = csv(tmp_path / "t.csv", f'price,visitors\n{price},"1,234"\n{price},987\n')
+
+    assert read_table(table).samples.tolist() == [[12.5, 1234], [12.5, 987]]
+
+
+@pytest.mark.parametrize("word", ["EUR", "Rs232", "$", "%", "()", "(off)", "Franc 5"])
+def test_what_only_looks_like_money_is_a_word(tmp_path: Path, word: str) -> None:
+    schema = settle(blocks(csv(tmp_path / "t.csv", f"a,b\n1,{word}\n2,other\n")))
+
+    assert [column.kind for column in schema.columns] == ["number", "words"]
 
 
 def test_thousands_alone_are_read_as_the_decimal_comma_of_their_table_wants(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tolfl.tables.schema import N_COUNTS, N_HASHES
 from tolfl.tables.values import Flags, Floats
 
-_NULLS = pa_csv.ConvertOptions().null_values
+_NULLS = (*pa_csv.ConvertOptions().null_values, "<NA>")  #: the last one is of pandas
 #: Words for "no value" in a column that is learned from.
 MISSING = pa.array(sorted({*_NULLS, "None", "none", "NONE", "-", "?"}))
 #: The same in a column of words: "none" is how many a table calls what is not there, or did not happen.
@@ -50,8 +50,14 @@ _WRITTEN_TIME = (
     r"(?:(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<whole>[0-9]{2}(?:[.,][0-9]+)?))?"
     r"[ \x{a0}\x{202f}]?(?P<half>(?i:[ap][.]?m[.]?))?)?$"
 )
+_GAP, _CODES = r"[ \x{a0}\x{202f}]", "CHF|EUR|GBP|INR|JPY|USD|Fr|Rs"
 #: What stands before or behind a number in spreadsheets and is no part of it: currencies and percent.
-_SIGNS = r"^([+-]?)[$€£¥][ \x{a0}]?|[ \x{a0}\x{202f}]?[%$€£¥]$"
+_SIGNS = (
+    rf"^([+-]?)(?:\p{{Sc}}{_GAP}?|(?:{_CODES})(?:[.]{_GAP}?|{_GAP}))"
+    rf"|{_GAP}?[%\p{{Sc}}]$|{_GAP}(?:{_CODES})$"
+)
+#: Negative numbers of accounts, with a currency or none: (1.50), $ (1.50), ($1.50).
+_IN_BRACKETS = rf"^(\p{{Sc}}?{_GAP}*)\(([^()]*[0-9][^()]*)\)$"
 _NOT_FINITE = "^[+-]?(?i:inf(inity)?|nan)$"
 _FLAGS = pa.array(["false", "true"])
 _GROUPING = {".": f"[,{_BLANKS}]", ",": f"[.{_BLANKS}]", "1,000": f"[,{_BLANKS}]"}
@@ -160,9 +166,11 @@ def cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
 def without_signs(text: pa.Array) -> pa.Array:
     """Return numbers without the currency or the percent sign beside them, a minus as a computer writes it."""
     text = pc.replace_substring(text, _MINUS, "-")
-    if not pc.any(pc.match_substring_regex(text, _SIGNS)).as_py():
-        return text
-    return pc.replace_substring_regex(text, _SIGNS, r"\1")
+    if pc.any(pc.match_substring_regex(text, _IN_BRACKETS)).as_py():
+        text = pc.replace_substring_regex(text, _IN_BRACKETS, r"-\1\2")
+    if pc.any(pc.match_substring_regex(text, _SIGNS)).as_py():
+        text = pc.replace_substring_regex(text, _SIGNS, r"\1")
+    return text
 
 
 def _has_grouping_points(array: pa.Array) -> bool:

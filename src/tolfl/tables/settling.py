@@ -80,7 +80,7 @@ class _Seen:
         self.n.update({"values": len(text), **{mark: len(text) - int(n) for mark, n in n_bad.items()}})
         self.n["commas"] += arrow.count(pc.match_substring_regex(bare, arrow.COMMA_NUMBER))
         self.n["groups"] += arrow.count(pc.match_substring_regex(bare, arrow.GROUPED_NUMBER))
-        self.n["points"] += arrow.count(pc.match_substring_regex(text, arrow.POINT_NUMBER))
+        self.n["points"] += arrow.count(pc.match_substring_regex(bare, arrow.POINT_NUMBER))
         if n_times := arrow.count(arrow.are_times(text)):
             n_day_first, n_month_first = arrow.order_of_dates(text)
             self.n.update(times=n_times, days=n_day_first, months=n_month_first)

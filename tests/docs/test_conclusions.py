@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
 from tolfl.experiments.beyond import with_every_policy
+from tolfl.experiments.paper.published import published
 from tolfl.experiments.result_rows import Method, Row, Units, by_split, rows_where
 from tolfl.experiments.results import read_results
 from tolfl.experiments.significance import Interval, differences, interval
@@ -139,6 +140,18 @@ def sentences_of_reproduction() -> Iterator[str]:
         for name in clustered
     ]
     yield f"the model that held-back samples choose is within {max(apart):.3f} of Tol-FL"
+    together = [mean(server(Method(name, "strict", "auroc_all_models"), SETS[0])) for name in clustered]
+    yield f"their models together, a server fails, Comms-ML | {min(together):.2f} to {max(together):.2f}"
+    on_cifar = [
+        mean(by_split(rows_where(rows(name), scenario=row["scenario"]), method, data=row["data"]))
+        for name in ("clean", "client", "server")
+        for row in rows(name)
+        if row["data"] in SETS[2:]
+        for score in ("auroc", "auroc_best", "auroc_chosen", "auroc_all_models")
+        if row.get(score) is not None and row["seed"] == 0
+        for method in [Method(row["scheme"], row["policy"], score)]
+    ]
+    yield f"{min(on_cifar):.2f} to {max(on_cifar):.2f} for every method, failure or not"
     ours = [row for row in rows("client") if row["scenario"] in ("clean", "client")]
     means = {
         (row["scenario"], row["scheme"], row["data"], score): mean(
@@ -156,6 +169,80 @@ def sentences_of_reproduction() -> Iterator[str]:
     yield f"A client's failure changes no method's mean by more than {moved:.3f}"
     claims = read_results(ROOT / "results" / "client.json")["verdicts"]
     assert all(claim["is_supported"] and "costs" in claim["claim"] for claim in claims)
+    yield from sentences_about_time()
+    yield from sentences_about_step_sizes()
+    printed = published()["auroc"]["server"]
+    above = [
+        (data, name)
+        for data in SETS
+        for name in clustered
+        if printed[data]["tol-fl"][0] > printed[data][f"{name}-dagger"][0]
+    ]
+    assert above == [("cifar-100", "ifca")]
+    of_both = [printed["cifar-100"][name][0] for name in ("tol-fl", "ifca-dagger")]
+    yield f"but for IFCA's on CIFAR-100 ({of_both[0]:.2f} against {of_both[1]:.2f})"
+    ends = {
+        policy: [
+            row["losses"][-1] for row in rows_where(rows("server-figure"), data="mnist", scheme=scheme, policy=policy)
+        ]
+        for scheme, policy in (("tol-fl", "drop"), ("fl", "freeze"))
+    }
+    gaps = [a - b for a, b in zip(ends["drop"], ends["freeze"], strict=True)]
+    yield f"not clearly below training that stops ({fmean(gaps):.2f} ± {stdev(gaps):.2f})"
+
+
+def sentences_about_time() -> Iterator[str]:
+    """Yield the table of virtual seconds until the loss is within 5 % of batch training's."""
+    losses = {
+        name: {row["seed"]: row["losses"] for row in rows_where(rows("timing"), kind="loss", training=name)}
+        for name in ("batch", "averaging, dealt out at random")
+    }
+    n_rounds = {
+        name: {
+            seed: next(n for n, loss in enumerate(found, 1) if loss <= 1.05 * min(losses["batch"][seed]))
+            for seed, found in of_seed.items()
+        }
+        for name, of_seed in losses.items()
+    }
+    for name, of_seed in n_rounds.items():
+        found = list(of_seed.values())
+        where = "within 5 % of its least loss" if name == "batch" else "averaging with data dealt out at random"
+        yield f"{where} after {fmean(found):.1f} ± {stdev(found):.1f}"
+    schemes = (("batch", 1), ("fl", 1), ("tol-fl", 3), ("tol-fl", 5), ("sbt", 10))
+    means: dict[float, dict[str, list[float]]] = {}
+    for speed in (0.0001, 0.001):
+        for uplink in ("serial", "parallel"):
+            of_schemes = means.setdefault(speed, {}).setdefault(uplink, [])
+            for scheme, k in schemes:
+                clocks = rows_where(rows("timing"), kind="time", scheme=scheme, k=k, uplink=uplink)
+                (clock,) = rows_where(clocks, seconds_per_sample=speed)
+                needed = n_rounds["batch" if scheme == "batch" else "averaging, dealt out at random"]
+                of_schemes.append(fmean(clock["times_s"][n - 1] for n in needed.values()))
+    for uplink in ("serial", "parallel"):
+        yield f"({uplink}) | " + " | ".join(f"{one:.1f} s" for one in means[0.0001][uplink])
+    for of_speed in means.values():
+        _, fl, three, five, sbt = of_speed["parallel"]
+        assert fl < min(three, five) < max(three, five) < sbt
+        _, fl, three, five, sbt = of_speed["serial"]
+        assert max(three, five) < fl < sbt
+    assert means[0.0001]["serial"][0] < min(means[0.0001]["serial"][1:]), "batch training is faster still"
+    assert all(of_uplink[0] > max(of_uplink[1:]) for of_uplink in means[0.001].values())
+
+
+def sentences_about_step_sizes() -> Iterator[str]:
+    """Yield the lines of the table of step sizes: of all whose double is not too large the one with the least loss."""
+    for data, label in zip(SETS, ("Comms-ML", "Fashion-MNIST", "CIFAR-10", "CIFAR-100"), strict=True):
+        losses = {row["lr"]: row["loss"] for row in rows_where(rows("step-size"), data=data)}
+        steps = sorted(losses)
+        best = [
+            min((losses[one] or float("inf") for one in steps[:n]), default=float("inf")) for n in range(len(steps))
+        ]
+        too_large = next(
+            step for step, least in zip(steps, best, strict=True) if losses[step] is None or losses[step] > 1.1 * least
+        )
+        chosen = min((step for step in steps if 2 * step < too_large), key=losses.__getitem__)
+        near = " (0.016 and 0.032 can hardly be told from it)" if data == "comms-ml" else ""
+        yield f"| {label} | {chosen:g}{near} | {losses[chosen]:.4g} | {too_large:g} |"
 
 
 @pytest.mark.parametrize(

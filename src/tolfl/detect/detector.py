@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from tolfl.core.errors import DataError
 from tolfl.detect.cells import Cells, Floats, Floats32, Rows
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.features import Explanation, Features, top_shares
+from tolfl.detect.features import Explanation, Features, FeatureShare, top_shares
 from tolfl.detect.novelty import LIMIT, Novelty
 from tolfl.detect.reconstruction import Reconstruction
 from tolfl.detect.thresholds import Thresholds
@@ -169,15 +169,34 @@ class Detector:
             raise DataError(f"explain takes one sample, not {len(rows)}; call it for each")
         names = None if device is None else np.array([str(device)])
         scores = self.scores_of(rows, names)
-        (is_alarm,), _, (novelty,) = self.alarms_of(rows, scores, names)
-        if self.novelty is not None and novelty > LIMIT:
-            (shares,) = self.novelty.top(self.features, rows, self.features.n, names)
-        else:
-            (shares,) = top_shares(self.features, rows, *self.attributions(rows, names), self.features.n)
+        (is_alarm,), _, novelty = self.alarms_of(rows, scores, names)
+        (shares,) = self.top_features(rows, novelty, self.features.n, names)
         limit = self.thresholds.limit_for(None if device is None else str(device))
         (p_value,) = limit.p_values(scores).tolist()
-        novel = None if np.isnan(novelty) else float(novelty)
+        novel = None if self.novelty is None else float(novelty[0])
         return Explanation(float(scores[0]), limit.value, p_value, shares, bool(is_alarm), novel)
+
+    def top_features(
+        self,
+        rows: Rows,
+        novelty: Floats,
+        n_top: int,
+        devices: Names | None = None,
+        is_partial: Flags | None = None,
+    ) -> list[tuple[FeatureShare, ...]]:
+        """Return for each row the features behind its score, the largest share first; of a novel row, behind that."""
+        found: list[tuple[FeatureShare, ...]] = [()] * len(rows)
+        is_novel = novelty > LIMIT
+        for own in filter(len, (np.flatnonzero(~is_novel), np.flatnonzero(is_novel))):
+            some, names = rows[own], None if devices is None else devices[own]
+            if self.novelty is not None and is_novel[own[0]]:
+                partial = None if is_partial is None else is_partial[own]
+                shares = self.novelty.top(self.features, some, n_top, names, partial)
+            else:
+                shares = top_shares(self.features, some, *self.attributions(some, names), n_top)
+            for place, one in zip(own.tolist(), shares, strict=True):
+                found[place] = one
+        return found
 
     # -- devices ------------------------------------------------------------------------------------------------
 

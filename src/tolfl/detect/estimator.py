@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,7 +20,7 @@ from tolfl.datasets.split import is_typical_by_name
 from tolfl.detect.cells import Rows
 from tolfl.detect.detector import Detector, Devices, Names, device_labels, is_frame, rows_of_frame
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.features import Explanation, Features, check_not_infinite
+from tolfl.detect.features import Explanation, Features
 from tolfl.detect.fitting import fit_detector, fit_more
 from tolfl.detect.thresholds import Drift, Thresholds, drift_of
 from tolfl.tables import Block, Roles, Schema, blocks_of, settle
@@ -82,9 +81,6 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     >>> detector.explain([1.0, 2.0, -3.0]).features[0].name
     'x2'
     """
-
-    _features: Features
-    _schema: Schema | None
 
     def __init__(  # noqa: PLR0913  (scikit-learn: every setting is an argument)
         self,
@@ -157,7 +153,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             Whose row each is (any names or numbers), or the name of their column.
         """
         is_typical = _typical(y)
-        rows, names = self._input(X, devices, reset=True)
+        rows, names, features, schema = self._training_rows(X, devices)
         if is_typical is not None and len(is_typical) != len(rows):
             raise DataError(f"y has {len(is_typical)} values for {len(rows)} rows; give one for each, or none")
         if is_typical is not None:
@@ -165,7 +161,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             _LOG.warning("by y, trained on the %d typical rows of %d", len(rows), len(is_typical))
         elif y is not None:
             _LOG.warning("y does not mark typical rows: trained on all %d rows", len(rows))
-        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), self._features), schema=self._schema)
+        self.detector_ = replace(fit_detector(by_device(rows, names), self.spec(), features), schema=schema)
         return self
 
     def fit_more(self, X: object, y: object = None, devices: Devices = None) -> FederatedDetector:  # noqa: ARG002
@@ -201,8 +197,7 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def anomaly_score(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row: the higher, the more anomalous; with devices, by cells of their own, too."""
-        rows, names = self._input(X, devices)
-        return self._fitted().anomaly_score(rows, names)
+        return self._fitted().scores_of(*self._input(X, devices)).astype(np.float64)
 
     def score_samples(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return one score per row in scikit-learn's sense: the higher, the more normal."""
@@ -211,17 +206,20 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def decision_function(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return how far each row is on the typical side, negative if anomalous; with devices, by their own."""
         rows, names = self._input(X, devices)
-        return self._fitted().thresholds.limits(len(rows), names) - self._fitted().anomaly_score(rows, names)
+        detector = self._fitted()
+        return detector.thresholds.limits(len(rows), names) - detector.scores_of(rows, names).astype(np.float64)
 
     def predict(self, X: object, devices: Devices = None) -> NDArray[np.int64]:
         """Return 1 for typical rows and -1 for what `tolfl score` calls an alarm."""
         rows, names = self._input(X, devices)
-        return np.where(self._fitted().verdicts(rows, names), -1, 1)
+        detector = self._fitted()
+        return np.where(detector.alarms_of(rows, detector.scores_of(rows, names), names)[0], -1, 1)
 
     def p_values(self, X: object, devices: Devices = None) -> NDArray[np.float64]:
         """Return for each row how likely a typical one is to score as high or higher, by the limit of its verdict."""
         rows, names = self._input(X, devices)
-        return self._fitted().p_values(rows, names)
+        detector = self._fitted()
+        return detector.thresholds.p_values(detector.scores_of(rows, names), names)
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
         """Return which features make one row's score; with its device, by the limit of its verdict."""
@@ -264,7 +262,6 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         fields = {name: getattr(detector.spec, name) for name in _SPEC_FIELDS if name in cls._get_param_names()}
         estimator = cls(**fields)
         estimator.detector_ = detector
-        estimator._features, estimator._schema = detector.features, detector.schema
         names = detector.features.names if detector.schema is None else [one.name for one in detector.schema.columns]
         estimator.n_features_in_ = len(names)
         estimator.feature_names_in_ = np.array(names, dtype=object)
@@ -282,49 +279,54 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         detector: Detector = self.detector_
         return detector
 
-    def _input(self, X: object, devices: Devices, *, reset: bool = False) -> tuple[Rows, Names | None]:
+    def _input(self, X: object, devices: Devices) -> tuple[Rows, Names | None]:
         """Return rows that have been checked, by scikit-learn and by us (an error names the column); and whose."""
-        if not reset:
-            check_is_fitted(self, "detector_")
-            if _is_empty(X):
-                return np.empty((0, self._fitted().features.n), np.float32), None
+        detector = self._fitted()
+        if _is_empty(X):
+            return np.empty((0, detector.features.n), np.float32), None
         if is_frame(X):
-            if reset:
-                X = self._settled(X, devices)
-            return rows_of_frame(X, self._schema or Schema.from_features(self._features.names), devices)
+            return detector.rows(X, devices)
+        if detector.schema is not None and self.n_features_in_ != detector.features.n:
+            raise DataError("the detector was trained on a frame with words, or columns left out; give such a frame")
+        rows = detector.features.check(self._array(X, devices, reset=False))
+        return rows, device_labels(devices, len(rows))
+
+    def _training_rows(self, X: object, devices: Devices) -> tuple[Rows, Names | None, Features, Schema | None]:
+        """Return rows to train on, whose they are, their features, and the schema that a frame leads to."""
+        if is_frame(X):
+            (block,) = blocks_of(X)  # a stream can be read once
+            schema = self._settled(block, devices if isinstance(devices, str) else "")
+            features = Features.named(schema.features, self.units or _units_of(block, schema))
+            return *rows_of_frame(block.table, schema, devices), features, schema
+        if self.columns or self.ignore:
+            raise DataError("columns and ignore name columns, and an array has none; give a frame")
+        rows = self._array(X, devices, reset=True)
+        names = [f"x{place}" for place in range(rows.shape[1])] if self.features is None else list(self.features)
+        features = Features.named(names, self.units)
+        if features.n != rows.shape[1]:
+            raise SpecError(f"{features.n} feature names for {rows.shape[1]} columns; give one each")
+        return features.check(rows), device_labels(devices, len(rows)), features, None
+
+    def _array(self, X: object, devices: Devices, *, reset: bool) -> Rows:
         if hasattr(X, "collect"):
             raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
         if isinstance(devices, str):
             raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
-        if reset and (self.columns or self.ignore):
-            raise DataError("columns and ignore name columns, and an array has none; give a frame")
-        if not reset and self._schema is not None and self.n_features_in_ != self._features.n:
-            raise DataError("the detector was trained on a frame with words, or columns left out; give such a frame")
         kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
-        rows: Rows = validate_data(self, X, reset=reset, **kinds)
-        if reset:
-            names = [f"x{place}" for place in range(rows.shape[1])] if self.features is None else list(self.features)
-            self._features, self._schema = Features.named(names, self.units), None
-        if self._features.n != rows.shape[1]:
-            raise SpecError(f"{self._features.n} feature names for {rows.shape[1]} columns; give one each")
         with np.errstate(over="ignore"):
-            values = rows.astype(np.float32)
-        check_not_infinite(values, self._features.names)
-        return values, device_labels(devices, len(values))
+            rows: Rows = validate_data(self, X, reset=reset, **kinds).astype(np.float32)
+        return rows
 
-    def _settled(self, X: object, devices: Devices) -> pa.Table:
-        """Settle the schema of a frame; return its rows, as a stream can be read once."""
-        (block,) = blocks_of(X)
-        role = devices if isinstance(devices, str) else ""
-        self._schema = settle(
+    def _settled(self, block: Block, role: str) -> Schema:
+        """Return the schema of a frame, and log what is not learned from."""
+        schema = settle(
             [block], Roles(device=role), columns=self.columns or (), ignore=self.ignore or (), fill_missing=True
         )
-        self._features = Features.named(self._schema.features, self.units or _units_of(block, self._schema))
-        if note := note_of(self._schema, is_command=False):
+        if note := note_of(schema, is_command=False):
             _LOG.warning("%s", note)
         self.n_features_in_ = block.table.num_columns - bool(role)
         self.feature_names_in_ = np.array([one for one in block.table.column_names if one != role], dtype=object)
-        return block.table
+        return schema
 
 
 def load(path: str | Path) -> FederatedDetector:

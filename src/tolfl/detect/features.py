@@ -66,7 +66,13 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             return np.empty((0, self.n))  # an empty stream has no shape that could be wrong
         if rows.shape[1] != self.n:
             raise DataError(f"X has {rows.shape[1]} features, but the detector was trained on {self.n}")
-        check_not_infinite(rows, self.names)
+        with np.errstate(over="ignore"):
+            is_bad = np.isinf(rows.astype(np.float32, copy=False))  # also too large for it; NaN is a missing value
+        if is_bad.any():
+            row, column = (int(place) for place in np.argwhere(is_bad)[0])
+            raise DataError(
+                f"Input X contains infinity in column {self.names[column]!r} (first in row {row}); correct it"
+            )
         return rows
 
     def check_same(self, other: Features) -> None:
@@ -95,15 +101,6 @@ def as_rows(X: object) -> Rows:
     if array.ndim != 2:
         raise DataError(f"X has shape {array.shape}; give one row per sample, even for a single one")
     return array
-
-
-def check_not_infinite(rows: Rows, names: Sequence[str]) -> None:
-    """Raise an error that names a column with an infinite value, or too large for float32; NaN is a missing value."""
-    with np.errstate(over="ignore"):
-        is_bad = np.isinf(rows.astype(np.float32, copy=False))
-    if is_bad.any():
-        row, column = (int(place) for place in np.argwhere(is_bad)[0])
-        raise DataError(f"Input X contains infinity in column {names[column]!r} (first in row {row}); correct it")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import SpecError
 from tolfl.detect.cells import measures_of
 from tolfl.detect.detector import Detector
-from tolfl.detect.features import FeatureShare, top_shares
-from tolfl.detect.novelty import LIMIT
+from tolfl.detect.features import FeatureShare
 from tolfl.tables import Block, Reading, Roles, Rows, Schema
 from tolfl.tables.schema import value_features, word_column
 
@@ -185,37 +184,22 @@ class TableScorer:
         detector, good = self.detector, rows.is_good
         values = rows.values if good.all() else rows.values[good]
         devices = None if rows.devices is None else rows.devices[good]
-        scores, p_values, thresholds = (np.full(len(rows.values), np.nan) for _ in range(3))
+        scores, p_values, thresholds, novelty = (np.full(len(rows.values), np.nan) for _ in range(4))
+        is_alarm, is_notice = np.zeros(len(scores), np.bool_), np.zeros(len(scores), np.bool_)
+        partial = rows.block.is_partial
         found = detector.scores_of(values, devices).astype(np.float64)
         scores[good], thresholds[good] = found, detector.thresholds.limits(len(values), devices)
         p_values[good] = detector.thresholds.p_values(found, devices)
-        is_alarm, is_notice = np.zeros(len(scores), np.bool_), np.zeros(len(scores), np.bool_)
-        novelty = np.full(len(scores), np.nan)
-        partial = rows.block.is_partial
-        is_partial = None if partial is None else partial[good]
-        is_alarm[good], is_notice[good], novelty[good] = detector.alarms_of(values, found, devices, is_partial)
+        judged = detector.alarms_of(values, found, devices, None if partial is None else partial[good])
+        is_alarm[good], is_notice[good], novelty[good] = judged
+        top: dict[int, tuple[FeatureShare, ...]] = {}
         named = np.flatnonzero(good if self._explains_all else is_alarm | is_notice)
-        is_novel = novelty > LIMIT
-        top = self._top(rows, named[~is_novel[named]]) | self._novel(rows, named[is_novel[named]])
+        if self._n_top and len(named):
+            devices = None if rows.devices is None else rows.devices[named]
+            is_partial = None if partial is None else partial[named]
+            shares = detector.top_features(rows.values[named], novelty[named], self._n_top, devices, is_partial)
+            top = dict(zip(named.tolist(), shares, strict=True))
         return ScoredRows(rows, scores, p_values, thresholds, top, is_alarm, is_notice, novelty)
-
-    def _top(self, rows: Rows, named: NDArray[np.int64]) -> dict[int, tuple[FeatureShare, ...]]:
-        if not self._n_top or not len(named):
-            return {}
-        values = rows.values[named]
-        devices = None if rows.devices is None else rows.devices[named]
-        expected, gains = self.detector.attributions(values, devices)
-        found = top_shares(self.detector.features, values, expected, gains, self._n_top)
-        return dict(zip(named.tolist(), found, strict=True))
-
-    def _novel(self, rows: Rows, named: NDArray[np.int64]) -> dict[int, tuple[FeatureShare, ...]]:
-        detector, partial = self.detector, rows.block.is_partial
-        if not self._n_top or not len(named) or detector.novelty is None:
-            return {}
-        devices = None if rows.devices is None else rows.devices[named]
-        is_partial = None if partial is None else partial[named]
-        found = detector.novelty.top(detector.features, rows.values[named], self._n_top, devices, is_partial)
-        return dict(zip(named.tolist(), found, strict=True))
 
 
 def _some(names: list[str], most: int) -> str:

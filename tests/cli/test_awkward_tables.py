@@ -461,6 +461,42 @@ def test_numbers_where_words_were_trained_are_one_sentence(tmp_path: Path, monke
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("values", [list(range(N)), ["", *["TRUE", "FALSE"] * 20]])
+def test_numbers_as_text_where_words_were_trained_are_one_sentence(
+    values: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"mode": list(map(str, values))}
+    text = pa.table({name: column[: len(values)] for name, column in (columns() | other).items()})
+    first = next(filter(None, other["mode"]))
+
+    assert scored_by_plain(tmp_path, monkeypatch, text) == (
+        2, "", f"other: column 'mode' holds numbers ({first!r}), words were trained on\n",
+    )  # fmt: skip
+
+
+def test_codes_may_all_be_numbers_in_a_later_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("known").write_text(lines(with_column("mode", [("http", "80", "ssh", "443")[row % 4] for row in range(N)])))
+    Path("later").write_text(lines(with_column("mode", [("80", "443")[row % 2] for row in range(N)])))
+    pa_parquet.write_table(pa.table(with_column("mode", [(80, 443)[row % 2] for row in range(N)])), "typed")
+    assert run("fit", "known", "--device-column", "site", "--out", "m").code == 0
+
+    text, typed = (run("score", "m", name, "--format", "jsonl") for name in ("later", "typed"))
+    assert (text.code, text.out) == (0, typed.out)
+    assert [json.loads(line)["verdict"] for line in text.out.splitlines()].count("alarm") < N // 10
+
+
+def test_a_column_in_two_units_is_taken_in_that_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = lines(columns()).replace("warm", "warm [C]", 1)
+    both = lines(columns() | {"warm [F]": [9.0] * N, "flow [l]": [1.0] * N}).replace("warm", "warm [C]", 1)
+    Path("one").write_text(text)
+    Path("both").write_text(both)
+    assert run("fit", "one", "--device-column", "site", "--out", "m").code == 0
+
+    assert run("score", "m", "both", "--format", "csv").out == run("score", "m", "one", "--format", "csv").out
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -38,6 +38,15 @@ def test_codes_are_words_where_one_of_them_is_no_number(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "warm,flow,mode\n20,1,404\n21,2,A12\n").shape == (2, 35)
 
 
+def test_codes_of_a_fleet_may_all_be_numbers_on_one_device(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("warm,flow,mode\n20,1,404\n21,2,500\n")
+    learn = {"what": "detector", "columns": list(FLEET), "schema": {"codes": ["mode"]}}
+    spec = table_spec(RunSpec.from_fields({"learn": learn}), str(path))
+
+    assert own_rows(load_raw(spec), spec, FLEET)[:, 2:34].sum(axis=1).tolist() == [1, 1]
+
+
 def test_what_looks_like_an_identifier_here_is_a_warning_and_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,7 +68,9 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
     if columns:
         assert raw.schema is not None
         # The table's own format counts first; what it leaves open is as its fleet writes it.
-        schema = Schema.of_fleet(columns, {**(agreed_form(spec) or {}), **raw.schema.form})
+        fleet = agreed_form(spec) or {}
+        codes = dict.fromkeys((*raw.schema.codes, *fleet.get("codes", ())))
+        schema = Schema.of_fleet(columns, {**fleet, **raw.schema.form, "codes": list(codes)})
         _check_words(schema, raw.schema, raw.name)
         if msgspec.structs.replace(schema, left_out=raw.schema.left_out) != raw.schema:
             found, networks = _blocks(spec.data, spec.dataset)
@@ -82,7 +84,7 @@ def own_rows(raw: RawData, spec: RunSpec, columns: Sequence[str]) -> Samples:
 
 def _check_words(fleet: Schema, own: Schema, name: str) -> None:
     """Raise an error that names a column of numbers where the fleet has words: each would be an unknown word."""
-    numbers = {column.name for column in own.columns if column.kind == "number"}
+    numbers = {column.name for column in own.columns if column.kind == "number"} - {*fleet.codes}
     for column in fleet.columns:
         if column.kind == "words" and column.name in numbers:
             raise DataError(

@@ -76,6 +76,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     encoding: str = ""
     fill_missing: bool = False  #: whether a missing value becomes the usual one; else its row is not used
     left_out: dict[str, str] = {}  #: column -> why it is not learned from
+    codes: tuple[str, ...] = ()  #: columns of words of which some were numbers: all may be
 
     @classmethod
     def from_features(cls, features: Sequence[str]) -> Schema:
@@ -143,6 +144,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             elif column.kind == "words":
                 from tolfl.tables.arrow_values import hashed  # noqa: PLC0415  (pyarrow is an extra)
 
+                _check_words(self, block, column, array)
                 place, codes = hashed(as_arrow(array))
                 values[:, at : at + N_HASHES] = place[:, None] == np.arange(N_HASHES)
                 values[place < 0, at : at + N_HASHES] = np.nan
@@ -201,6 +203,16 @@ class Rows:
         return self.block.first + np.arange(len(self.values))
 
 
+def _check_words(schema: Schema, block: Block, column: Column, array: Values) -> None:
+    """Raise an error where a source has nothing but numbers in a column in which training had none."""
+    if column.name in schema.codes or block.first > 1 or len(array) < _CERTAIN_ROWS:
+        return
+    found, is_bad = numbers(array, schema.decimal)
+    if not is_bad.any() and np.isfinite(found).sum() >= _CERTAIN_ROWS:
+        first = value_at(array, int(np.argmax(np.isfinite(found))))
+        raise DataFileError(block.source, f"column {column.name!r} holds numbers ({first!r}), words were trained on")
+
+
 def _take_numbers(schema: Schema, block: Block, column: Column, array: Values, into: Floats32, errors: Errors) -> None:
     found, is_bad = numbers(array, schema.decimal)
     if block.first == 1 and len(array) >= _CERTAIN_ROWS and is_bad.all():
@@ -224,6 +236,8 @@ def _match(schema: Schema, block: Block) -> dict[str, Values]:
     """Return the columns that are needed, by the names they have here; or say which are not there."""
     by_name = {name_and_unit(name)[0]: name for name in block.table.column_names}
     wanted = [column.name for column in schema.columns]
+    in_training = {column.features[0] if column.unit else column.name: column.name for column in schema.columns}
+    by_name |= {in_training[name]: name for name in block.table.column_names if name in in_training}
     if not block.has_names and not set(wanted) <= by_name.keys():
         features = [name for name in block.table.column_names if name not in block.beside]
         if len(features) != len(wanted):
@@ -250,7 +264,7 @@ def _match(schema: Schema, block: Block) -> dict[str, Values]:
         if column.name not in found:
             continue
         kind = kind_of_values(found[column.name])
-        if column.kind == "words" and kind == "numbers":
+        if column.kind == "words" and kind == "numbers" and column.name not in schema.codes:
             of_type = getattr(found[column.name], "type", "")
             raise DataFileError(
                 block.source, f"column {column.name!r} holds numbers ({of_type}), words were trained on"

@@ -200,7 +200,9 @@ def settle(
     plain_names = [column.name for column in kept]
     if twice := [name for name in plain_names if plain_names.count(name) > 1]:
         raise DataFileError(source, f"there are two columns {twice[0]!r}; give each a name of its own")
-    return Schema(tuple(kept), roles, decimal, is_day_first, encoding, fill_missing, left_out)  # type: ignore[arg-type]
+    with_numbers = {name_and_unit(name)[0] for name, one in found.items() if one.n[decimal]}
+    codes = tuple(column.name for column in kept if column.kind == "words" and column.name in with_numbers)
+    return Schema(tuple(kept), roles, decimal, is_day_first, encoding, fill_missing, left_out, codes)  # type: ignore[arg-type]
 
 
 def _decimal_of(n: Counter[str], seen: Collection[_Seen]) -> str:

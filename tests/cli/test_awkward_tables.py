@@ -476,9 +476,11 @@ def test_numbers_as_text_where_words_were_trained_are_one_sentence(
 
 def test_codes_may_all_be_numbers_in_a_later_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("known").write_text(lines(with_column("mode", [("http", "80", "ssh", "443")[row % 4] for row in range(N)])))
-    Path("later").write_text(lines(with_column("mode", [("80", "443")[row % 2] for row in range(N)])))
-    pa_parquet.write_table(pa.table(with_column("mode", [(80, 443)[row % 2] for row in range(N)])), "typed")
+    Path("known").write_text(
+        lines(with_column("mode", [("http", "80", "ssh", "443")[row // 2 % 4] for row in range(N)]))
+    )
+    Path("later").write_text(lines(with_column("mode", [("80", "443")[row // 2 % 2] for row in range(N)])))
+    pa_parquet.write_table(pa.table(with_column("mode", [(80, 443)[row // 2 % 2] for row in range(N)])), "typed")
     assert run("fit", "known", "--device-column", "site", "--out", "m").code == 0
 
     text, typed = (run("score", "m", name, "--format", "jsonl") for name in ("later", "typed"))

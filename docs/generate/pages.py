@@ -87,8 +87,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "api": interface,
     "cli": commands.page,
     "decisions": decisions,
+    "device": settings.device,
     "limits": settings.limits,
     "plain": plain,
+    "records": wire.kinds_of_records,
     "specification": settings.settings,
+    "watch": settings.watch,
     "wire": wire.page,
 }

@@ -1,4 +1,4 @@
-"""The pages of limits and of the specification, made from constants, fields and the comments behind them."""
+"""The pages of limits, of the specification and of device.toml, made from constants, fields and their comments."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import msgspec
 
 from docs.generate.words import cell, number, table
 from tolfl.core.spec import RunSpec, Timing, allowed, title
+from tolfl.net.node_config import NodeConfig, WatchConfig
 
 # -- what a file says of its names, which no module remembers --------------------------------------------------------
 
@@ -172,6 +173,32 @@ def _constant(module: str, name: str, words: str) -> list[str]:
 def settings() -> str:
     """Return the tables of the specification: its own fields, then a section for each of its parts."""
     return "\n\n".join(_struct(RunSpec, ""))
+
+
+def device() -> str:
+    """Return the table of what stands in a device's file, but for `[watch]`."""
+    return _keys(NodeConfig)
+
+
+def watch() -> str:
+    """Return the table of what stands in `[watch]` of a device's file."""
+    return _keys(WatchConfig)
+
+
+def _keys(kind: type[msgspec.Struct]) -> str:
+    comments = fields_of(kind)
+    rows = [
+        [f"`{field.name}`", _value(field), cell(comments[field.name])]
+        for field in msgspec.structs.fields(kind)
+        if field.name != "watch"
+    ]
+    return table(["key", "default", "what"], rows)
+
+
+def _value(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "(needed)"
+    return "" if field.default is msgspec.NODEFAULT else _default(field.default, field.name)
 
 
 def _struct(kind: type[msgspec.Struct], path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The page of the wire contract: a table of fields for each frame and message, from the structs in `net.wire`."""
+"""A table of fields for each frame and message of the wire contract, and for each kind of record, from the structs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from docs.generate.settings import fields_of
 from docs.generate.words import cell, table
+from tolfl.core import records
 from tolfl.net import wire
 from tolfl.protocol import messages
 from tolfl.protocol.history import Version
@@ -17,10 +18,10 @@ from tolfl.protocol.history import Version
 Kind = type[msgspec.Struct]
 #: What is said of the fields of protocol messages here: in the code, the classes say it together.
 _SAID = {
-    "sender": "who speaks",
-    "incarnation": "in which life",
+    "sender": "the device that sends it",
+    "incarnation": "of the sender",
     "version": "of the state that the sender holds, or that the message is about",
-    "dead": "lives that the sender holds for over: device and life",
+    "dead": "incarnations that have failed, as far as the sender knows: device and incarnation",
     "what": "`report` or `mean`",
     "included": "whose samples are in it",
 }
@@ -29,7 +30,9 @@ _TYPES = {
     r"DeviceSet": "bytes",
     r"msgspec\.Raw": "message",
     r"frozenset\[Incarnation\]": "list[[int, int]]",
+    r"tuple\[tuple\[(.+?)\], \.\.\.\]": r"list[[\1]]",
     r"tuple\[(\w+), \.\.\.\]": r"list[\1]",
+    r"tuple\[(list\[\w+\]), \.\.\.\]": r"list[\1]",
     r"None": "nil",
     r"How": "str: mean, sum, min, max",
     r"Payload": "str",
@@ -67,8 +70,14 @@ def page() -> str:
     return "\n\n".join(parts)
 
 
+def kinds_of_records() -> str:
+    """Return a table of what every record has, then one per kind."""
+    own = records.Record.__struct_fields__
+    return "\n\n".join([_fields(records.Record), *_sections(get_args(records.AnyRecord), without=own)])
+
+
 def name_of(kind: Kind) -> str:
-    """Return the name of a frame, message or part on the wire, or the one by which tables name it."""
+    """Return the name of a frame, message, part or record as it is written, or the one by which tables name it."""
     return str(kind.__struct_config__.tag or kind.__name__)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,9 @@ from docs.generate.pages import PARTS
 from docs.generate.settings import comments_of
 from docs.generate.words import cell, number
 from tolfl.cli import app
+from tolfl.core.records import AnyRecord, Record
 from tolfl.core.spec import RunSpec
+from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.protocol.messages import Message
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -56,6 +59,16 @@ def test_the_page_of_the_specification_has_every_field() -> None:
     assert "| `comms_ml.channel.snr_db` | 20 dB |" in page
 
 
+def test_the_tables_of_a_devices_file_have_every_key_with_words() -> None:
+    for kind, page in ((NodeConfig, settings.device()), (WatchConfig, settings.watch())):
+        rows = dict(re.findall(r"^\| `(\w+)` \| (?:.*?) \| (.*) \|$", page, re.MULTILINE))
+
+        assert rows.keys() == {*kind.__struct_fields__} - {"watch"}
+        assert all(rows.values())
+    assert "| `listen` | (needed) | host:port; port 0 takes any that is free |" in settings.device()
+    assert "| `start_timeout_s` | 30 s | start without those who cannot be reached by then |" in settings.device()
+
+
 def test_the_page_of_limits_has_values_units_and_reasons() -> None:
     page = settings.limits()
 
@@ -78,6 +91,19 @@ def test_the_page_of_the_wire_contract_has_every_message_and_field() -> None:
     found["done"] = []  # the header of all messages stands behind the last frame
     assert found == {wire.name_of(kind): [*kind.__struct_fields__] for kind in kinds} | said
     assert all(f"| `{name}` |" in wire.page() for name in header)
+
+
+def test_the_page_of_the_files_of_a_run_has_every_kind_of_record_and_field() -> None:
+    parts = re.split(r"^### (.+)$", wire.kinds_of_records(), flags=re.MULTILINE)
+    found = {
+        name: re.findall(r"^\| `(\w+)` \| .* \| .+ \|$", text, re.MULTILINE)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    own = Record.__struct_fields__
+    kinds = get_args(AnyRecord)
+
+    assert re.findall(r"^\| `(\w+)` \|", parts[0], re.MULTILINE) == [*own]
+    assert found == {wire.name_of(kind): [*kind.__struct_fields__[len(own) :]] for kind in kinds}
 
 
 def test_every_mark_of_a_page_has_its_generator() -> None:

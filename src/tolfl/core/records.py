@@ -18,21 +18,21 @@ SCHEMA = 1
 class Record(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, tag=True):
     """What every line says: when, who, in which round, on which version of the model."""
 
-    time_s: float
-    device: int | None = None
-    round: int | None = None
-    version: str | None = None
-    schema: int = SCHEMA
+    time_s: float  #: virtual seconds; of real devices, seconds since the run began
+    device: int | None = None  #: who wrote it
+    round: int | None = None  #: from 0
+    version: str | None = None  #: work.round.revision.history
+    schema: int = SCHEMA  #: version of these lines
 
 
 class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
-    """A run begins."""
+    """The run begins."""
 
-    scheme: str
-    data: str
-    seed: int
-    clusters: tuple[tuple[int, ...], ...]
-    model_bytes: int
+    scheme: str  #: as in the specification
+    data: str  #: as in the specification
+    seed: int  #: as in the specification
+    clusters: tuple[tuple[int, ...], ...]  #: the devices of each
+    model_bytes: int  #: size of one model
     hosts: tuple[int, ...] = ()  #: who keeps which model, where there are several
     defence: str = ""  #: against Byzantine devices, and whether the model depends on the clusters
     liars: str = ""  #: Byzantine devices of the run, on purpose
@@ -44,17 +44,18 @@ class RunStarted(Record, frozen=True, tag="run_started", kw_only=True):
 
 
 class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
-    """A device closed a round: whose samples are in the model, who is missing and why."""
+    """A closer closes a round. One that dies while it distributes may leave two of a round: the heavier one wins."""
 
     parent: str  #: the history that the round extends: the last part of the version before it
-    included: tuple[int, ...]
+    included: tuple[int, ...]  #: whose updates are in it
+    #: id: failed, left, dropped, refused, late; of schemes with several models also orphaned and waits for a group
     missing: dict[str, str]
-    n_samples: int
-    loss: float | None
-    bytes: int
-    messages: dict[str, int]
-    heads: tuple[int, ...]
-    stall_s: float
+    n_samples: int  #: of the devices that are included
+    loss: float | None  #: mean over samples
+    bytes: int  #: of the messages with a model: their unicast number times the size of the model
+    messages: dict[str, int]  #: with a model, counted in five ways
+    heads: tuple[int, ...]  #: the last one closed the round
+    stall_s: float  #: how much longer the round took than without failures
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
     stage: str = ""  #: of what the fleet learns, where that has several
     digest: str = ""  #: of the state after the round
@@ -64,90 +65,92 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
 
 
 class RoundAdopted(Record, frozen=True, tag="round_adopted", kw_only=True):
-    """A device goes on from a round or roster that another one closed: so its records cover the whole run."""
+    """In its own folder: a real device goes on from a round that another one closed, so its records are complete."""
 
-    parent: str
-    included: tuple[int, ...]  #: nobody: only the roster changed
-    missing: dict[str, str]
-    n_samples: int
-    heads: tuple[int, ...]  #: of the round, by the devices that are included; the last one closed it
+    parent: str  #: as in `round_closed`
+    included: tuple[int, ...]  #: as in `round_closed`; nobody: only the roster changed
+    missing: dict[str, str]  #: as in `round_closed`
+    n_samples: int  #: as in `round_closed`
+    heads: tuple[int, ...]  #: as in `round_closed`
     stall_s: float  #: as this device measured it
     own_loss: float | None  #: of this device's training
     devices: tuple[int, ...]  #: that go on
-    is_over: bool = False
-    stage: str = ""
+    is_over: bool = False  #: whether the run is finished
+    stage: str = ""  #: that the round belongs to
 
 
 class RosterChanged(Record, frozen=True, tag="roster", kw_only=True):
-    """A record without an update: who goes on from here, or that the run is over."""
+    """Only the roster changes, without an update."""
 
     parent: str  #: the history that it extends
-    devices: tuple[int, ...]
-    is_over: bool
+    devices: tuple[int, ...]  #: that go on
+    is_over: bool  #: whether the run is finished
 
 
 class FailureHappened(Record, frozen=True, tag="failure", kw_only=True):
-    """A device died, a link was cut or a cut healed."""
+    """A device fails or returns, a link is cut or heals."""
 
+    #: died (with its phase, or by which signal), found dead (and how), came back, did not come back in time, frozen,
+    #: thawed, cut, healed
     what: str
     by: int | None = None  #: who noticed, where it was another device
 
 
 class TakenOver(Record, frozen=True, tag="takeover", kw_only=True):
-    """A device became the head of its cluster because the one before it is gone."""
+    """A device becomes the head of its cluster because the one before it is gone."""
 
-    cluster: int
-    previous: int
+    cluster: int  #: from 0
+    previous: int  #: the head before it
 
 
 class Joined(Record, frozen=True, tag="join", kw_only=True):
     """A device that was outside is part of the roster again."""
 
-    incarnation: int
+    incarnation: int  #: the one that joins
 
 
 class Traffic(Record, frozen=True, tag="traffic", kw_only=True):
-    """What one device of a real network sent in the round that extends a history."""
+    """In its own folder: what a real device has sent in a round."""
 
-    history: str
+    history: str  #: that the round extends
     sent: tuple[tuple[int, str, int], ...]  #: destination, kind and bytes of each message with a model inside
-    control_messages: int
-    control_bytes: int
+    control_messages: int  #: small ones
+    control_bytes: int  #: of these
 
 
 class Evaluated(Record, frozen=True, tag="evaluation", kw_only=True):
-    """The model was scored while the run went on."""
+    """The model is scored while the run goes on (`evaluate_every`): behind the closed round, and with its time."""
 
     auroc: float | None  #: on the test set
     loss: float | None = None  #: of all devices' training samples, the failed ones' included, dropout off
 
 
 class RunEnded(Record, frozen=True, tag="run_ended", kw_only=True):
-    """The run is over, or nobody could go on."""
+    """The run is over, or nobody can go on."""
 
-    reason: str
-    survivors: tuple[int, ...]
+    reason: str  #: of the end
+    survivors: tuple[int, ...]  #: devices that are left
 
 
 class AlarmSent(Record, frozen=True, tag="alarm", kw_only=True):
-    """A device that watches its source has sent an event of a group of alarms, also after the run is over."""
+    """In its own folder: a device that watches has sent an event of a group of alarms, also after the end."""
 
-    id: str
+    id: str  #: of the event
     event: str  #: open, update, close
     severity: str  #: notice, warning, high
     what: str  #: in one line for people
 
 
 class Scored(Record, frozen=True, tag="scores", kw_only=True):
-    """Scores of the models in the end, as tables show them; the last line of a run."""
+    """Scores of the models in the end, as in `summary.json`; the last line."""
 
-    auroc: float | None
-    average_precision: float | None
-    auroc_per_model: dict[str, float]
-    auroc_best: float | None
-    auroc_chosen: float | None
-    auroc_all_models: float | None
-    train_loss: float | None
+    auroc: float | None  #: of the model that each device uses; the scores are explained under schemes
+    average_precision: float | None  #: of the same model
+    auroc_per_model: dict[str, float]  #: each of them, by name
+    auroc_best: float | None  #: of the best one, chosen on the test set
+    auroc_chosen: float | None  #: of the one that held-back typical samples choose
+    auroc_all_models: float | None  #: of all together: the least of their scores
+    train_loss: float | None  #: mean over the training samples
 
 
 AnyRecord = (

@@ -25,8 +25,8 @@ class WatchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     syslog: str = ""  #: udp://HOST:514, tcp://HOST:601 or unix:///dev/log
     mqtt: str = ""  #: mqtt://USER:PASSWORD@HOST:1883, or mqtts://
     webhook: str = ""  #: https://HOST/PATH
-    max_events: int = 10_000  #: that wait for places that do not take them
-    keep_rows: int = 86_400  #: of late that raised no alarm: what `run = 2` of the specification learns from
+    max_events: int = 10_000  #: size of the queue of events that have not been taken
+    keep_rows: int = 86_400  #: how many of the latest rows without an alarm `run = 2` learns from; 0: none
 
     def check(self, path: Path) -> None:
         """Say what is wrong."""
@@ -43,25 +43,28 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     device: int  #: its id, from 0
     listen: str  #: host:port; port 0 takes any that is free
-    state: str  #: the folder for what it must remember: its incarnation number, its last model, its records
+    state: str  #: the folder for what it must remember: its incarnation, its newest round, its records
     spec: str = "spec.toml"  #: the specification of the run, the same for all devices
-    advertise: str = ""  #: host:port under which others reach it; empty: as it listens
-    peers: dict[str, str] = {}  #: id -> host:port of devices that are known beforehand
-    seeds: tuple[str, ...] = ()  #: host:port of devices that know others
+    advertise: str = ""  #: host:port under which others reach it; empty: as it listens; needed with `0.0.0.0`
+    peers: dict[str, str] = {}  #: id = host:port of devices that are known beforehand; no message replaces these
+    seeds: tuple[str, ...] = ()  #: host:port of devices that know others; each is tried until one of the fleet answers
     discover: bool = False  #: find the others on the local network by multicast DNS
-    data: str = ""  #: this device's own data, all of it: a table or a folder; empty: its slice of the spec's data
+    #: its own rows: a table or folder, of which `learn.columns` are taken; empty: its slice of the spec's data
+    data: str = ""
     samples: str = ""  #: or a .npy file with its samples, scaled already
     start_timeout_s: float = 30.0  #: start without those who cannot be reached by then
     start_quiet_s: float = 10.0  #: start sooner, once `min_devices` are there and nobody new has come for so long
-    absent: tuple[int, ...] = ()  #: ids of devices that are gone for good: the start does not wait for them
+    #: ids of devices that are gone for good: the start does not wait for them (also `--absent 3,4`)
+    absent: tuple[int, ...] = ()
     keep_models_every: int = 0  #: keep the model of every so many rounds in the state folder
     keep_updates: bool = False  #: keep every contribution of this device in the state folder, for whoever checks a run
     linger_s: float = (
         10.0  #: serve the last model after the end, at most so long, while devices of the fleet are missing
     )
-    token: str = ""  #: what a launcher must show to give commands; empty: nobody can
+    token: str = ""  #: what a launcher must show to give commands; empty: nobody can; set by `tolfl up`
     metrics: str = ""  #: host:port for Prometheus; empty: none
-    started_unix: float = 0.0  #: when the run began, for the times in records; 0: when this device first started
+    #: when the run began, for the times in records; 0: when this device first started; set by `tolfl up`
+    started_unix: float = 0.0
     credentials: str = ""  #: the folder with this device's key and certificates (tolfl enroll)
     insecure: bool = False  #: plain text instead; only on loopback
     watch: WatchConfig | None = None  #: what it watches once there is a detector; None: nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,6 @@ from tolfl.cli.doctor import (
     Level,
     check_certificate,
     check_fleet,
-    check_limits,
     free_memory,
     unmet,
     why_not_bound,
@@ -26,7 +24,7 @@ from tolfl.kernel import chosen_kernel
 from tolfl.net.enrolment import KEY, REVOCATIONS, Authority
 from tolfl.net.node_config import NodeConfig
 
-AREAS = {"versions", "ports", "clock", "limits", "data"}
+AREAS = {"versions", "machine", "data"}
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +36,8 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def examined(tolfl: Command, *arguments: str) -> tuple[int, dict[tuple[str, str], CheckResult]]:
     code, out, err = tolfl("doctor", *arguments, "--format", "json")
     assert err == ""
-    found = {(line.pop("area"), line["name"]): line for line in json.loads(out)}
-    return code, {key: CheckResult(**{**line, "state": Level(line["state"])}) for key, line in found.items()}
+    found = [CheckResult(**{**line, "state": Level(line["state"])}) for line in json.loads(out)]
+    return code, {(one.area, one.name): one for one in found}
 
 
 def problems(found: dict[tuple[str, str], CheckResult]) -> set[tuple[str, str]]:
@@ -86,12 +84,12 @@ def test_the_table_counts_what_is_wrong_and_leaves_nothing_behind(tolfl: Command
 
 
 def test_every_note_warning_and_problem_says_what_to_do(tolfl: Command, tmp_path: Path) -> None:
-    missing = ("--config", "no.toml", "--fleet", "no", "--credentials", "no", "--data-dir", "no", "--out", "/proc/no")
+    missing = ("--config", "no.toml", "--fleet", "no", "--data-dir", "no", "--out", "/proc/no")
     code, found = examined(tolfl, *missing)
     bad = [finding for finding in found.values() if finding.state is not Level.OK]
 
     assert code == 1
-    assert len(problems(found) - own_problems(tolfl)) == 5
+    assert len(problems(found) - own_problems(tolfl)) == 4
     assert [finding for finding in bad if not finding.todo and ";" not in finding.found] == []
 
 
@@ -183,13 +181,12 @@ def test_a_fleet_whose_certificates_are_good(authority: Authority) -> None:
 def test_a_certificate_that_ends_is_said_in_time(
     authority: Authority, tolfl: Command, days: int, state: Level, words: str
 ) -> None:
-    folder = authority.issue("gateway", 1, days)
-    _, found = examined(tolfl, "--credentials", str(folder))
+    authority.issue("gateway", 1, days)
+    _, found = examined(tolfl, "--fleet", str(authority.folder))
 
     assert (problems(found) > own_problems(tolfl)) == (state is Level.PROBLEM)
     assert found["certificates", "gateway"].state is state
     assert words in found["certificates", "gateway"].sentence
-    assert states(list(check_fleet(authority.folder)))[1] == ("gateway", state)
 
 
 def test_a_certificate_of_a_device_that_is_gone_is_judged_by_the_register(authority: Authority) -> None:
@@ -244,19 +241,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem(tolfl: Command) -> None:
     code, found = examined(tolfl, "--out", "/proc/runs")  # not even root can
 
     assert code == 1
-    assert found["limits", "out"].todo == "choose another --out"
-
-
-def test_few_open_files_are_a_warning() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
-    try:
-        first = next(iter(check_limits(Path())))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-    assert first.state is Level.WARNING
-    assert first.found.startswith("512")
+    assert found["machine", "out"].todo == "choose another --out"
 
 
 def test_free_memory_is_some_and_no_more_than_the_machine_has() -> None:

@@ -116,7 +116,7 @@ def test_a_run_works_outside_the_checkout(installed: Installed, tmp_path: Path) 
 
 
 def check_demo(installed: Installed, folder: Path) -> None:
-    small = ("--rounds", "4", "--devices", "4", "--data", "blobs")
+    small = ("--devices", "4", "--data", "blobs")
     shown = installed.run("tolfl", "demo", *small, "--out", "demo", cwd=folder)
 
     assert "Tol-FL, a member takes over (real processes)" in shown

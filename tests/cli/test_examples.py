@@ -51,7 +51,7 @@ NOT_RUN = {
     "tolfl dashboard --follow runs/real": "the same",
     "tolfl dashboard 10.0.0.3:7000 --credentials fleet/devices/me": "needs another machine; tests/dashboard",
     "tolfl demo": "a minute or two; tests/cli/test_demo.py",
-    "tolfl demo --rounds 40 --seed 3": "the same",
+    "tolfl demo --seed 3": "the same",
     "tolfl demo --simulated": "the same",
     "tolfl watch model --interface wlan0 --mqtt mqtt://broker.example:1883 --device gate": "needs a broker",
     "tcpdump -i wlan0 -U -w - | tolfl watch model - --syslog unix:///dev/log": "needs an adapter",

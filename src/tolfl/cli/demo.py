@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tolfl.cli.flags import free_bytes
-from tolfl.cli.output import notify, number, print_lines, save_figure, table_of
+from tolfl.cli.flags import free_bytes, new_directory
+from tolfl.cli.output import notify, number, print_lines, table_of
 from tolfl.core.errors import RunDirectoryError, TolFLError
 from tolfl.core.records import RoundClosed
 from tolfl.core.spec import RunSpec
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tolfl.datasets import FederatedDataset
     from tolfl.datasets.federated import Samples
     from tolfl.detect.detector import Detector
@@ -24,17 +26,18 @@ if TYPE_CHECKING:
 
 #: The round in which the server is killed: half of a detector's, before its cells and thresholds are final.
 _DETECTOR_HALF = 11
+_PAPER_ROUNDS = 50
 _REAL, _SIMULATED = "real", "simulated"  #: folders of the run by processes, and of its simulated counterpart
+_TAKEN_OVER = "Tol-FL, a member takes over"
 #: Rows put in at the end, for each device that is left.
 _USUAL_ROWS, _UNUSUAL_ROWS = 60, 15
 _ALARMS_SHOWN = 3
 
 
 def demo(
-    rounds: Annotated[int, typer.Option(min=2, help="Rounds of the paper's autoencoder, beside the detector.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="The seed of everything random.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Where runs, figure and report go. (default: runs/demo, or the next free one)")
+        Path | None, typer.Option(help="Where runs and report go. (default: a new folder below runs/)")
     ] = None,
     simulated: Annotated[bool, typer.Option("--simulated", help="Start no processes: all of it simulated.")] = False,
     devices: Annotated[int, typer.Option(min=3, hidden=True)] = 10,
@@ -48,14 +51,18 @@ def demo(
 
     Example: tolfl demo
 
-    Example: tolfl demo --rounds 40 --seed 3
+    Example: tolfl demo --seed 3
 
     Example: tolfl demo --simulated
     """
     from tolfl.runs.outcome import data_for
     from tolfl.runs.run_folder import read_run
 
-    folder = _folder(out)
+    if out is not None:
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise RunDirectoryError(out, "is not empty; choose another --out")
+        free_bytes(out)
+    folder = out or new_directory("demo", data)
     base = RunSpec(data=data, devices=devices, clusters=min(3, devices), seed=seed, learn={"what": "detector"})
     chosen = msgspec.structs.replace(base, fail=f"server@{_DETECTOR_HALF}", on_head_failure="elect")
     how = "in the simulator" if simulated else "each a process of its own, over mutual TLS"
@@ -64,38 +71,24 @@ def demo(
         f" After {_DETECTOR_HALF} rounds the server, device 0, is killed."
     )
     samples = data_for(chosen)
-    told = _SIMULATED if simulated or not _has_real_run(chosen, folder, samples) else _REAL
-    specs = {_SIMULATED: (_TAKEN_OVER, chosen), **_alternatives(base, rounds)}
+    is_real = not simulated and _has_real_run(chosen, folder, samples)
+    told = folder / (_REAL if is_real else _SIMULATED)
+    specs = {_SIMULATED: (_TAKEN_OVER, chosen), **_alternatives(base)}
     for name, (what, spec) in specs.items():
         _simulate(what, spec, folder / name, samples)
-    runs = {_TAKEN_OVER + " (real processes)": read_run(folder / _REAL)} if told == _REAL else {}
-    runs |= {what: read_run(folder / name) for name, (what, _) in specs.items() if name != _SIMULATED or name == told}
-    print_lines("")
-    _show_table(runs)
-    is_kept = _show_what_happened(folder, told)
-    _show_alarms(folder / told, samples)
-    _show_files(runs, folder, told)
+    runs = {what: read_run(folder / name) for name, (what, _) in specs.items()}
+    if is_real:
+        runs = {f"{_TAKEN_OVER} (real processes)": read_run(told)} | runs
+        del runs[_TAKEN_OVER]
+    print_lines("", _table(runs), "")
+    is_kept = _show_what_happened(told, folder / _SIMULATED)
+    _show_alarms(told, samples)
+    _show_files(told, folder / "report.html")
     if not is_kept:
         raise typer.Exit(1)
 
 
-def _folder(out: Path | None) -> Path:
-    """Return an empty folder."""
-    if out is not None:
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise RunDirectoryError(out, "is not empty; choose another --out")
-        free_bytes(out)
-        return out
-    number, folder = 1, Path("runs/demo")
-    while folder.exists():
-        number += 1
-        folder = Path(f"runs/demo-{number}")
-    return folder
-
-
 # -- runs -------------------------------------------------------------------------------------------------------
-
-_TAKEN_OVER = "Tol-FL, a member takes over"
 
 
 def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> bool:
@@ -111,21 +104,18 @@ def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> boo
     return True
 
 
-def _alternatives(base: RunSpec, rounds: int) -> dict[str, tuple[str, RunSpec]]:
+def _alternatives(base: RunSpec) -> dict[str, tuple[str, RunSpec]]:
     """Return the alternatives with the same devices and rows, by folder."""
-
-    def but(spec: RunSpec = base, **changes: Any) -> RunSpec:
-        return msgspec.structs.replace(spec, **changes)
-
-    paper = but(learn={}, rounds=rounds, fail=f"server@{rounds // 2}", evaluate_every=max(1, rounds // 10))
+    but = msgspec.structs.replace
+    paper = but(base, learn={}, rounds=_PAPER_ROUNDS, fail=f"server@{_PAPER_ROUNDS // 2}")
     alone: dict[str, Any] = {"scheme": "fl", "clusters": None}
     stops = {**alone, "on_head_failure": "freeze"}
     return {
-        "fl": ("FL, training stops", but(**stops, fail=f"server@{_DETECTOR_HALF}")),
-        "alone": ("each device alone, mean", but(**alone, fail="server@0", on_head_failure="isolate")),
+        "fl": ("FL, training stops", but(base, **stops, fail=f"server@{_DETECTOR_HALF}")),
+        "alone": ("each device alone, mean", but(base, **alone, fail="server@0", on_head_failure="isolate")),
         "paper": ("the paper's autoencoder, a member takes over", but(paper, on_head_failure="elect")),
         "paper-fl": ("the paper's autoencoder, FL, training stops", but(paper, **stops)),
-        "central": ("all rows in one place, nobody dies", but(devices=1, clusters=1)),
+        "central": ("all rows in one place, nobody dies", but(base, devices=1, clusters=1)),
     }
 
 
@@ -178,16 +168,9 @@ def _check_nobody_else_died(launcher: Launcher) -> None:
     for process in launcher.processes:
         code = process.exit_code
         if code and (code > 0 or process.device not in planned):
-            log = process.folder / "log.txt"
             # A limit on threads, or too little memory, ends a process in many ways.
-            how = f"was killed by signal {-code}" if code < 0 else f"failed: {_last_line(log)}"
-            raise NoNetworkError(f"device {process.device} {how}; see {log}, ulimit -u and free")
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
-    said = [line.removeprefix("tolfl: ") for line in lines if line.strip()]
-    return said[-1] if said else "its log is empty"
+            how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+            raise NoNetworkError(f"device {process.device} {how}; see {process.folder / 'log.txt'}, ulimit -u and free")
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------
@@ -197,46 +180,39 @@ def _rounds(run: RunFolder) -> list[RoundClosed]:
     return [record for record in run.records if isinstance(record, RoundClosed)]
 
 
-def _show_table(runs: Mapping[str, RunFolder]) -> None:
+def _table(runs: Mapping[str, RunFolder]) -> Table:
     rows = []
     for what, run in runs.items():
         assert run.summary is not None
-        n_models = len(run.summary["auroc_per_model"])
+        n_models, last = len(run.summary["auroc_per_model"]), run.rounds_done - 1
         kind = "detector" if run.spec.learn else "model"
         left = f"one {kind}" if n_models == 1 else f"{n_models} {kind}s, one per device"
         left = left if n_models else "no detector: stopped before thresholds"
-        rows.append((what, number(run.auroc), "" if run.spec.devices == 1 else _last_round(run), left))
-    print_lines(table_of(["", "AUROC", "devices in the last round", "what is left"], rows))
+        together = max(len(record.included) for record in _rounds(run) if record.round == last)
+        inside = f"{together} of {run.spec.devices}" + ("" if run.rounds_done == run.rounds else f" (round {last})")
+        rows.append((what, number(run.auroc), inside, left))
+    return table_of(["", "AUROC", "devices in the last round", "what is left"], rows)
 
 
-def _last_round(run: RunFolder) -> str:
-    last = run.rounds_done - 1
-    together = max(len(record.included) for record in _rounds(run) if record.round == last)
-    return f"{together} of {run.spec.devices}" + ("" if run.rounds_done == run.rounds else f" (round {last})")
-
-
-def _show_what_happened(folder: Path, told: str) -> bool:
+def _show_what_happened(told: Path, simulated: Path) -> bool:
     """Print the cost of the kill; return False if real and simulated detectors should be equal and are not."""
     from tolfl.runs.descriptions import sentence
     from tolfl.runs.failure_history import FailureHistory
     from tolfl.runs.run_folder import read_run
 
-    run = read_run(folder / told)
+    run = read_run(told)
     history = FailureHistory.of(run.records)
-    print_lines("")
     print_lines(" ".join(sentence(one, history.stages) for one in history.incidents))
-    if told == _SIMULATED:
+    if told == simulated:
         return True
-    if detector_bytes(folder / told) == detector_bytes(folder / _SIMULATED):
+    if detector_bytes(told) == detector_bytes(simulated):
         print_lines("Every survivor left the same file, and it is the one that the simulator predicted, bit by bit.")
         return True
     print_lines("The detector differs from the one that the simulator predicted.")
-    real, simulated = (
-        [(line.round, line.included) for line in _rounds(one)] for one in (run, read_run(folder / _SIMULATED))
-    )
-    if real != simulated:
+    rounds, predicted = ([(one.round, one.included) for one in _rounds(of)] for of in (run, read_run(simulated)))
+    if rounds != predicted:
         print_lines("A device was missing from some rounds: on a busy machine one may be suspected for a while.")
-    return real != simulated
+    return rounds != predicted
 
 
 def detector_bytes(folder: Path) -> set[bytes]:
@@ -255,8 +231,7 @@ def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
     assert samples.test is not None
     assert samples.is_anomalous is not None
     assert run.summary is not None
-    survivors = run.summary["survivors"]
-    rng = np.random.default_rng(run.spec.seed)
+    survivors, rng = run.summary["survivors"], np.random.default_rng(run.spec.seed)
     usual, unusual = (
         rng.permutation(np.flatnonzero(samples.is_anomalous == wanted))[: n_rows * len(survivors)]
         for wanted, n_rows in ((False, _USUAL_ROWS), (True, _UNUSUAL_ROWS))
@@ -270,15 +245,14 @@ def _show_alarms(folder: Path, samples: FederatedDataset) -> None:
         put_in = samples.test[unusual[place :: len(survivors)]]
         found = put_in[detector.verdicts(put_in)]
         n_found += len(found)
-        if len(found):
-            alarms.append(f"  device {device}: {_alarm(detector, found[0])}")
-    print_lines("")
+        alarms += [f"  device {device}: {_alarm(detector, one)}" for one in found[:1]]
     print_lines(
+        "",
         f"Now each of the {len(survivors)} survivors scores new rows, with the detector that it has. "
         f"Of {len(usual)} usual rows {n_false} raise an alarm ({n_false / len(usual):.1%}; 1 % was asked for), of "
-        f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:"
+        f"{len(unusual)} anomalies put in {n_found}. The first alarm of the first {_ALARMS_SHOWN}:",
+        *alarms[:_ALARMS_SHOWN],
     )
-    print_lines("\n".join(alarms[:_ALARMS_SHOWN]))
 
 
 def _alarm(detector: Detector, row: Samples) -> str:
@@ -290,25 +264,17 @@ def _alarm(detector: Detector, row: Samples) -> str:
     )
 
 
-def _show_files(runs: Mapping[str, RunFolder], folder: Path, told: str) -> None:
-    """Write the figure and the report, and print all paths and the next commands."""
+def _show_files(told: Path, page: Path) -> None:
+    """Write the report, and print all paths and the next commands."""
     from tolfl.cli.run_commands import write_report
-    from tolfl.runs.run_figures import has_curves, plot_curves
     from tolfl.runs.run_folder import read_run
     from tolfl.runs.run_report import report_context
 
-    figure, page = folder / "server-lost.png", folder / "report.html"
-    curved = {what.rpartition(", ")[2]: run for what, run in runs.items() if has_curves([(what, run.records)])}
-    drawn = plot_curves([(ending, run.records) for ending, run in curved.items()])
-    ends = ", ".join(f"{run.auroc:.3f} if {ending}" for ending, run in curved.items())
-    drawn.suptitle(f"The server is lost half way: {ends}", fontsize=10)
-    save_figure(drawn, figure)
-    write_report(report_context(read_run(folder / told)), page, "html")
+    write_report(report_context(read_run(told)), page, "html")
     print_lines(
-        f"""
-figure:    {figure}
-report:    {page}  (open it in a browser)
-replay:    tolfl dashboard {folder / told}
-detector:  tolfl inspect {folder / told / "detector.tolfl"}
-your table: tolfl up --learn detector --data readings.csv --device-column site"""
+        "",
+        f"report:    {page}  (open it in a browser)",
+        f"replay:    tolfl dashboard {told}",
+        f"detector:  tolfl inspect {told / 'detector.tolfl'}",
+        "your table: tolfl up --learn detector --data readings.csv --device-column site",
     )

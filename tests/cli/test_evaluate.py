@@ -71,11 +71,3 @@ def test_arrays_have_usual_names(model: Path) -> None:
     found = json.loads(run("evaluate", model, "truth.npz", "--format", "json").out)
 
     assert found["fleet"]["auroc"] == pytest.approx(auroc([*[0] * 25, *[1] * 25], truth))
-
-
-def test_a_data_set_is_tested_as_it_was_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    fitted = json.loads(run("fit", "blobs", "--model", "pca", "--seed", "3", "--out", "m", "--format", "json").out)
-    found = json.loads(run("evaluate", "m", "blobs", "--format", "json").out)
-
-    assert found["fleet"]["auroc"] == fitted["auroc"]

@@ -22,7 +22,6 @@ NOT_RUN = {
     "tolfl fit flows.csv --ignore port --label-column attack --typical benign": "needs a table of flows; test_fit.py",
     "tolfl fit router.pcap --window 10 --out model": "needs a capture of a day; tests/cli/test_captures.py",
     "tail -f readings.jsonl | tolfl score model --follow --format jsonl": "never ends; tests/cli/test_score.py",
-    "tolfl evaluate model comms-ml --out pictures --format json": "needs a detector of comms-ml; test_evaluate.py",
     "tolfl simulate --devices 10 --clusters 5 --rounds 100 --fail server@50 --seed 0": "half a minute",
     "tolfl simulate --scheme fl --fail server@50 --on-head-failure freeze --format json": "half a minute",
     "tolfl compare --schemes all --fail server@50": "many minutes; tests/cli/test_compare.py",

@@ -33,16 +33,6 @@ def test_a_graph_is_written_and_compared(model: Path, tmp_path: Path) -> None:
     assert found["bytes"] == (tmp_path / "device" / "m.onnx").stat().st_size
 
 
-def test_a_graph_is_compared_on_rows_with_truth(model: Path) -> None:
-    arguments = ("export", model, "--to", "onnx", "--data", "truth.csv", "--label-column", "state")
-    found = json.loads(run(*arguments, "--format", "json").out)
-
-    assert found["n_rows"] == 600
-    assert found["same_verdict"] == 1
-    assert abs(found["auroc_cost"]) < 1e-6
-    assert "same verdict on 100.00% of 600 rows" in run(*arguments).out
-
-
 @pytest.mark.processes
 def test_the_scorer_says_what_score_says_and_needs_nothing_of_tolfl(model: Path, tmp_path: Path) -> None:
     done = run("export", model, "--out", "device/score.pyz")

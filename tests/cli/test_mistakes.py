@@ -231,11 +231,9 @@ MISTAKES = [
     ("evaluate model truth.csv --label-column verdict", 2, "no column 'verdict'"),
     ("evaluate model typical.csv --time-column time --label-column building", 2, "name the typical ones"),
     (f"evaluate model truth.csv {ROLES} --label-column state --typical calm", 2, "no row has the class 'calm'"),
-    ("evaluate model nowhere", 2, "unknown data set 'nowhere'"),
+    ("evaluate model nowhere", 2, "nowhere: no such file or folder"),
     ("export model --out folder", 1, "run directory folder: is there and is no file; choose another --out"),
     ("export model --to tflite", 2, "unknown kind of export 'tflite'; choose one of: scorer, onnx"),
-    ("export model --to onnx --label-column state", 2, "--label-column is a column of --data; give both"),
-    ("export model --data truth.csv", 2, "a scorer is the detector's own code"),
     # -- captures and recordings
     ("fit empty.pcap", 2, "empty.pcap: the file is empty"),
     ("fit text.pcapng", 2, "text.pcapng: is neither pcap nor pcapng"),

@@ -458,21 +458,16 @@ def _promise(thresholds: Mapping[str, Any]) -> str:
 
 def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     model: Model,
-    data: Annotated[
-        str,
-        typer.Argument(help="A table or folder with truth, -: standard input, or a data set's name (its test rows)."),
-    ],
+    data: Annotated[str, typer.Argument(help="A table with truth, a folder of them, or -: standard input.")],
     label_column: flags.LabelColumn = None,
     typical: flags.Typical = None,
     device_column: flags.DeviceColumn = None,
     time_column: flags.TimeColumn = None,
-    data_dir: flags.DataDir = None,
     fill_missing: FillMissing = False,
     encoding: flags.Encoding = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for roc.png, histogram.png, timeline.png and evaluation.json.")
     ] = None,
-    settings: flags.Set = None,
     format: flags.HowShown = "table",
 ) -> None:
     """Compare verdicts with the truth: AUROC, average precision, alarms, time to detect; for the fleet and each device.
@@ -482,27 +477,27 @@ def evaluate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 
     Example: tolfl evaluate model november.csv --label-column state --device-column building --time-column time
 
-    Example: tolfl evaluate model comms-ml --out pictures --format json
+    Example: tolfl evaluate model november.csv --label-column state --out pictures --format json
     """
-    from tolfl.datasets import is_path
     from tolfl.datasets.own_table import check_roles
     from tolfl.detect import Detector
-    from tolfl.detect.quality import evaluation_of
+    from tolfl.detect.quality import evaluation_of, plot_histogram, plot_roc, plot_timeline
+    from tolfl.runs.directory import write_file
     from tolfl.tables import Roles
 
     detector = Detector.load(model)
     if out is not None:
         flags.free_bytes(out)
-    if data == "-" or is_path(data) or Path(data).exists():
-        roles = Roles(device_column or "", label_column or "", time_column or "")
-        check_roles(data, Roles(label=label_column or "truth"))
-        labelled = _score_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")
-    else:
-        labelled = _score_test_rows(detector, data, data_dir, settings)
-    found = evaluation_of(labelled)
+    check_roles(data, Roles(label=label_column or "truth"))
+    roles = Roles(device_column or "", label_column or "", time_column or "")
+    labelled = _score_table(detector, data, roles, tuple(typical or ()), fill_missing, encoding or "")
+    found, threshold = evaluation_of(labelled), detector.thresholds.threshold
     result = {"model": str(model), "data": data, **msgspec.to_builtins(found)}
     if out is not None:
-        _draw(labelled, detector.thresholds.threshold, result, out)
+        write_file(out, "evaluation.json", indented_json(result))
+        save_figure(plot_roc(labelled), out / "roc.png")
+        save_figure(plot_histogram(labelled, threshold), out / "histogram.png")
+        save_figure(plot_timeline(labelled, threshold), out / "timeline.png")
     show(result, format, _lines_of_evaluation(found, out))
 
 
@@ -548,29 +543,6 @@ def _score_table(
     )
 
 
-def _score_test_rows(detector: Detector, name: str, data_dir: str | None, settings: list[str] | None) -> LabelledScores:
-    """Score the test rows of a data set, split as `tolfl fit` with the same seed splits it."""
-    from tolfl.datasets.catalog import unscaled
-    from tolfl.detect.quality import LabelledScores
-
-    given = {"data": name, "seed": detector.spec.seed} | ({} if data_dir is None else {"data_dir": data_dir})
-    found, _ = unscaled(spec_from_flags(RunSpec(), given, settings).check())
-    if found.test is None or found.is_anomalous is None:
-        raise DataError(f"{name} has no anomalous rows to test with; choose classes with --set dataset.anomalous")
-    scores = detector.scores_of(detector.features.check(found.test)).astype(float)
-    return LabelledScores(scores, scores > detector.thresholds.threshold, found.is_anomalous)
-
-
-def _draw(labelled: LabelledScores, threshold: float, result: dict[str, Any], out: Path) -> None:
-    from tolfl.detect.quality import plot_histogram, plot_roc, plot_timeline
-    from tolfl.runs.directory import write_file
-
-    write_file(out, "evaluation.json", indented_json(result))
-    save_figure(plot_roc(labelled), out / "roc.png")
-    save_figure(plot_histogram(labelled, threshold), out / "histogram.png")
-    save_figure(plot_timeline(labelled, threshold), out / "timeline.png")
-
-
 def _lines_of_evaluation(found: Evaluation, out: Path | None) -> Iterator[Line]:
     heads = ("rows", "anomalous", "AUROC", "avg. precision", "partial AUROC", "false alarms", "detected")
     times = ("events", "noticed", "median s", "longest s") if found.detections is not None else ()
@@ -602,10 +574,6 @@ def export(
         str, typer.Option(help="scorer: one file that Python runs; onnx: a graph for other languages.")
     ] = "scorer",
     out: Annotated[Path | None, typer.Option(help="The file to write. (default: MODEL.pyz or MODEL.onnx)")] = None,
-    data: Annotated[Path | None, typer.Option(help="onnx: a table to compare the graph with the detector on.")] = None,
-    label_column: flags.LabelColumn = None,
-    typical: flags.Typical = None,
-    fill_missing: FillMissing = False,
     format: flags.HowShown = "table",
 ) -> None:
     """Write a detector in a form that needs nothing of tolfl.
@@ -614,90 +582,36 @@ def export(
     tables and options, and needs the packages numpy, pyarrow, msgspec, safetensors and threadpoolctl.
 
     An ONNX graph is scaling, model and score, with thresholds and names inside. Its scores are compared with the
-    detector's at once; with --data and --label-column, so is their AUROC.
+    detector's at once.
 
     Example: tolfl export model --out device/score.pyz
 
-    Example: tolfl export model --to onnx --data november.csv --label-column state
+    Example: tolfl export model --to onnx
     """
     if to not in {"scorer", "onnx"}:
         raise UnknownNameError("kind of export", to, ["scorer", "onnx"])
-    if label_column is not None and data is None:
-        raise SpecError("--label-column is a column of --data; give both")
-    if to == "scorer" and data is not None:
-        raise SpecError("--data compares a graph with its detector; a scorer is the detector's own code")
     from tolfl.detect.detector import Detector
     from tolfl.runs.directory import write_file
 
     detector = Detector.load(model)
     target = Path(f"{model}.{'pyz' if to == 'scorer' else 'onnx'}") if out is None else out.expanduser()
+    found: dict[str, Any]
     if to == "scorer":
         from tolfl.detect.standalone import NEEDS, standalone_scorer
 
         content = standalone_scorer(detector)
-        write_file(target.parent, target.name, content)
-        result: dict[str, Any] = {"scorer": str(target), "bytes": len(content), "needs": NEEDS}
+        found = {"needs": NEEDS}
+        said = f"run it: python {target} DATA; it needs {', '.join(NEEDS)}"
     else:
         from tolfl.detect.onnx_export import largest_difference, to_onnx
 
         content = to_onnx(detector)
-        write_file(target.parent, target.name, content)
         difference = largest_difference(detector, content)
-        result = {"graph": str(target), "bytes": len(content), "largest_relative_difference": difference}
-    if data is not None:
-        result |= _compared(detector, content, data, label_column or "", tuple(typical or ()), fill_missing)
-    show(result, format, _lines_of_export(result))
-    if result.get("largest_relative_difference", 0.0) > _PARITY:
-        notify(f"scores differ by more than {_PARITY:g}; compare them on your own rows with --data")
-
-
-def _compared(
-    detector: Detector, content: bytes, path: Path, label_column: str, typical: tuple[str, ...], fill_missing: bool
-) -> dict[str, Any]:
-    """Return the differences between graph and detector on the rows of a table."""
-    import numpy as np
-
-    from tolfl.core.metrics import auroc
-    from tolfl.detect.onnx_export import largest_difference, onnx_scores
-    from tolfl.detect.quality import is_anomalous
-    from tolfl.detect.scoring import TableScorer
-    from tolfl.tables import Roles, blocks
-
-    scorer = TableScorer(detector, Roles(label=label_column), fill_missing=fill_missing)
-    ours, theirs, labels = [], [], []
-    difference = 0.0
-    for block in blocks(path, scorer.reading()):
-        batch = scorer.rows(block)
-        rows = batch.values[batch.is_good]
-        ours.append(detector.scores_of(rows))
-        theirs.append(onnx_scores(content, rows))
-        difference = max(difference, largest_difference(detector, content, rows))
-        if batch.labels is not None:
-            labels.append(batch.labels[batch.is_good])
-    if not sum(map(len, ours)):
-        raise SpecError(f"{path}: there is no row that could be scored")
-    before, after, threshold = np.concatenate(ours), np.concatenate(theirs), detector.thresholds.threshold
-    found: dict[str, Any] = {
-        "largest_relative_difference": difference,
-        "n_rows": len(before),
-        "same_verdict": float(((before > threshold) == (after > threshold)).mean()),
-    }
-    if labels:
-        truth = is_anomalous(np.concatenate(labels), typical)
-        found |= {"auroc": auroc(before, truth), "auroc_exported": auroc(after, truth)}
-        found["auroc_cost"] = found["auroc"] - found["auroc_exported"]
-    return found
-
-
-def _lines_of_export(result: dict[str, Any]) -> Iterator[str]:
-    if "scorer" in result:
-        yield f"scorer: {result['scorer']} ({result['bytes'] / 1024:.1f} KiB)"
-        yield f"run it: python {result['scorer']} DATA; it needs {', '.join(result['needs'])}"
-        return
-    yield f"graph: {result['graph']} ({result['bytes'] / 1024:.1f} KiB)"
-    yield f"scores differ from the detector's by {result['largest_relative_difference']:.1e} at most, relative"
-    if "n_rows" in result:
-        yield f"same verdict on {result['same_verdict']:.2%} of {result['n_rows']} rows"
-    if "auroc" in result:
-        before, after = result["auroc"], result["auroc_exported"]
-        yield f"AUROC {after:.4f} instead of {before:.4f}: it costs {result['auroc_cost']:+.4f}"
+        found = {"largest_relative_difference": difference}
+        said = f"scores differ from the detector's by {difference:.1e} at most, relative"
+        if difference > _PARITY:
+            notify(f"scores differ by more than {_PARITY:g}; compare them on your own rows")
+    write_file(target.parent, target.name, content)
+    what = "scorer" if to == "scorer" else "graph"
+    result = {what: str(target), "bytes": len(content), **found}
+    show(result, format, [f"{what}: {target} ({len(content) / 1024:.1f} KiB)", said])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.datasets.written import cifar_records, write_cifar_10, write_cifar_100
 from tolfl.core.errors import DataError, SpecError
-from tolfl.datasets.public_files import read_cifar, to_grey
+from tolfl.datasets.public_sets import read_cifar, to_grey
 
 
 def test_pictures_are_grey_and_the_last_file_is_the_test_set(tmp_path: Path) -> None:

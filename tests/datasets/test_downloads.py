@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.datasets.written import idx_files, write_cifar_100
-from tolfl.datasets.catalog import load_public
 from tolfl.datasets.downloads import DownloadError, DownloadProgress, download, unpack
-from tolfl.datasets.public_sets import PUBLIC_SETS, find
+from tolfl.datasets.public_sets import PUBLIC_SETS, find, load_public
 
 BIG = bytes(range(256)) * 4096  # one MiB
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.datasets.written import idx, idx_files, write_idx
 from tolfl.core.errors import DataError
-from tolfl.datasets.public_files import CLASS_NAMES, read_idx_pictures
+from tolfl.datasets.public_sets import PUBLIC_SETS, read_idx_pictures
 
 
 def test_pictures_stay_bytes_and_the_publishers_test_set_is_marked(tmp_path: Path) -> None:
@@ -92,10 +92,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_every_numbered_class_has_a_name() -> None:
-    assert {name: len(names) for name, names in CLASS_NAMES.items()} == {
+    class_names = {name: known.class_names for name, known in PUBLIC_SETS.items() if known.class_names}
+
+    assert {name: len(names) for name, names in class_names.items()} == {
         "mnist": 10,
         "fashion-mnist": 10,
         "cifar-10": 10,
         "cifar-100": 20,
     }
-    assert all(len(set(names)) == len(names) for names in CLASS_NAMES.values())
+    assert all(len(set(names)) == len(names) for names in class_names.values())

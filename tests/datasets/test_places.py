@@ -8,8 +8,7 @@ import pytest
 
 from tests.datasets.written import write_cifar_10, write_cifar_100, write_idx
 from tolfl.core.errors import DataError, UnknownNameError
-from tolfl.datasets.catalog import load_public
-from tolfl.datasets.public_sets import cache_dir, find, search_order
+from tolfl.datasets.public_sets import cache_dir, find, load_public, search_order
 
 
 @pytest.fixture(autouse=True)

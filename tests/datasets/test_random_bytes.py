@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.datasets.written import cifar_records, idx
 from tests.tables.reading import read_table
 from tolfl.core.errors import TolFLError
-from tolfl.datasets.public_files import read_idx, read_records
+from tolfl.datasets.public_sets import read_idx, read_records
 
 
 def npz() -> bytes:

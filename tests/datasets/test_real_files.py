@@ -11,9 +11,8 @@ from collections import Counter
 import pytest
 
 from tolfl.core.errors import MissingDataError
-from tolfl.datasets.catalog import load_public
 from tolfl.datasets.federated import RawData
-from tolfl.datasets.public_sets import PUBLIC_SETS, find
+from tolfl.datasets.public_sets import PUBLIC_SETS, find, load_public
 
 pytestmark = pytest.mark.skipif(not os.environ.get("TOLFL_DATA"), reason="TOLFL_DATA does not name a folder with data")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.datasets.written import csv
 from tolfl.core.errors import DataError
-from tolfl.datasets.public_files import read_wsn_ds
+from tolfl.datasets.public_sets import read_wsn_ds
 
 NAMES = (
     "id,Time,Is_CH,who_CH,Dist_To_CH,ADV_S,ADV_R,JOIN_S,JOIN_R,SCH_S,SCH_R,Rank,DATA_S,DATA_R,Data_Sent_To_BS,"

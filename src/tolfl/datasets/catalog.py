@@ -19,8 +19,7 @@ from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets.blobs import blobs
 from tolfl.datasets.federated import FederatedDataset, RawData, bounds_of, in_order
 from tolfl.datasets.own_table import agreed, read_table, roles_of
-from tolfl.datasets.public_files import read_cifar, read_idx_pictures, read_wsn_ds
-from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find
+from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find, load_public
 from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
 from tolfl.tables import Schema
 from tolfl.tables.block_reader import kind_of
@@ -85,16 +84,6 @@ def _load_raw(
     if name in PUBLIC_SETS:
         return load_public(name, spec.dir, spec.colour, spec.fine)
     return read_table(name, spec)
-
-
-def load_public(name: str, data_dir: str = "", colour: bool = False, fine: bool = False) -> RawData:
-    """Return a public data set from the folder where it is found; `colour` is for CIFAR, `fine` for CIFAR-100."""
-    folder = find(name, data_dir)
-    if name.startswith("cifar"):
-        return read_cifar(folder, name, colour, fine)
-    if name == "wsn-ds":
-        return read_wsn_ds(folder)
-    return read_idx_pictures(folder, name)
 
 
 def is_path(name: str) -> bool:

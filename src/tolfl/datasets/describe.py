@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tolfl.datasets.federated import FederatedDataset, Samples, in_order
-from tolfl.datasets.public_files import CLASS_NAMES
+from tolfl.datasets.public_sets import PUBLIC_SETS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +77,7 @@ def class_name(data_name: str, label: str) -> str:
     ('8 Bag', 'rate')
     """
     # A number of CIFAR-100 may be a coarse or a fine class, and MNIST's names are its numbers.
-    names = CLASS_NAMES[data_name] if data_name in ("fashion-mnist", "cifar-10") else ()
+    names = PUBLIC_SETS[data_name].class_names if data_name in ("fashion-mnist", "cifar-10") else ()
     return f"{label} {names[int(label)]}" if label.isdecimal() and int(label) < len(names) else label
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tolfl.core.plot_style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
 from tolfl.datasets import RawData, load_raw
-from tolfl.datasets.public_files import CLASS_NAMES
+from tolfl.datasets.public_sets import PUBLIC_SETS
 from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.datasets.split import choose
 from tolfl.experiments.experiment import Experiment, Options
@@ -74,7 +74,7 @@ def feature_rows(raw: RawData, spec: DatasetSpec) -> list[Row]:
 def picture_rows(raw: RawData, spec: DatasetSpec) -> list[Row]:
     """Return the mean picture of every class; three digits are more than the eye resolves."""
     typical, anomalous = choose(raw, spec)
-    names = () if spec.fine else CLASS_NAMES.get(raw.name, ())
+    names = () if spec.fine or raw.name not in PUBLIC_SETS else PUBLIC_SETS[raw.name].class_names
     rows: list[Row] = []
     for label in raw.classes:
         mean = _of(raw, raw.labels == label).mean(axis=0, dtype=np.float64)

@@ -95,6 +95,8 @@ def packed(files: dict[str, str]) -> bytes:
     [
         ("a,b\nü,1\n".encode("latin-1"), "not text in UTF-8 (byte 0xfc); save it in UTF-8, or name its encoding"),
         ("ü,b\n1,1\n".encode("latin-1"), "not text in UTF-8"),
+        ("ü,b\n1,1\n".encode("utf-16-le"), "this looks like UTF-16; name its encoding: --encoding utf-16-le"),
+        ("ü,b\n1,1\n".encode("utf-16-be"), "--encoding utf-16-be"),
         (b"a,b\n1,2\n\xff,2,3\n", "not text in UTF-8"),
         (gzip.compress(b"a,b\n1,2\n" * 9000, mtime=0)[:-20], "check that it is not damaged"),
         (b"\x1f\x8bnot a gzip", "check that it is not damaged"),

@@ -289,6 +289,8 @@ class Detector:
 
 def is_frame(X: object) -> bool:
     """Return whether rows come with names and types of their own: a frame of pandas, polars or Arrow."""
+    if hasattr(X, "collect") and not hasattr(X, "__arrow_c_stream__"):
+        raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
     return hasattr(X, "__arrow_c_stream__") and not isinstance(X, np.ndarray)
 
 

@@ -308,8 +308,6 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return features.check(rows), device_labels(devices, len(rows)), features, None
 
     def _array(self, X: object, devices: Devices, *, reset: bool) -> Rows:
-        if hasattr(X, "collect"):
-            raise DataError("X is a lazy frame, which has no rows yet; give X.collect()")
         if isinstance(devices, str):
             raise DataError(f"devices={devices!r} names a column, and an array has none; give a frame, or the names")
         kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}

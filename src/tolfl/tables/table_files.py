@@ -49,6 +49,8 @@ def table_of(X: object) -> pa.Table:
     if len(shape := getattr(X, "shape", (0, 0))) != 2:  # a column of a frame
         raise DataError(f"X has shape {shape}; give one row per sample, even for a single one")
     try:
+        if hasattr(X, "items"):  # of pandas, where a name may be anything, and be there twice
+            check_names([str(one) for one in X.columns], "X")  # type: ignore[attr-defined]
         return _without_index(_converted(X))
     except (pa.ArrowException, TypeError, ValueError) as problem:
         raise DataError(f"X cannot be read as a table: {said(problem)}") from None
@@ -137,6 +139,9 @@ def _text(stream: BinaryIO, name: str, encoding: str) -> tuple[Tables, bool]:
             return iter(()), False
         raise DataFileError(name, "the file is empty; remove it or fill it")
     if b"\0" in start[:4096]:
+        for first, which in ((1, "le"), (0, "be")):
+            if start[first:200:2].count(0) > len(start[:200]) // 4:
+                raise DataFileError(name, f"this looks like UTF-16; name its encoding: --encoding utf-16-{which}")
         raise DataFileError(name, "this is no table that can be read: CSV, JSON lines, Parquet, Arrow, NPZ or NPY")
     if start.startswith(b"["):
         raise DataFileError(name, "this is one JSON array; write one object per line (JSON lines)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -461,6 +462,26 @@ def test_links_can_be_closed_at_the_moment_at_which_something_happens(is_listeni
                 speaker.links.send(0, numbered(n_turns))
                 speaker.links.send(0, payload(report(), "report"))
         await until(lambda: asyncio.all_tasks() == before)
+
+    asyncio.run(live())
+
+
+def test_the_port_is_free_again_although_closing_was_cut_short() -> None:
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            await asyncio.sleep(0.05)
+
+    async def live() -> None:
+        async with pair_of(is_listening=False) as (speaker, _):
+            speaker.links._spawn(slow_to_end())
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(speaker.links.stop())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            socket.create_server(("127.0.0.1", int(speaker.place.rpartition(":")[2]))).close()
 
     asyncio.run(live())
 

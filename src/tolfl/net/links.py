@@ -242,11 +242,13 @@ class Links:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for accepted in self._unclaimed:
-            accepted.close()
-        if self._listener is not None:
-            self._listener.close()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:  # a task that fails meanwhile cancels this wait
+            for accepted in self._unclaimed:
+                accepted.close()
+            if self._listener is not None:
+                self._listener.close()
 
     # -- dialling -----------------------------------------------------------------------------------------------
 

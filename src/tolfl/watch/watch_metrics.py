@@ -75,8 +75,8 @@ def served(address: str, content: Callable[[], str]) -> Iterator[None]:
     try:
         asyncio.run_coroutine_threadsafe(metrics.start(address), loop).result(_START_S)
         yield
-        asyncio.run_coroutine_threadsafe(metrics.stop(), loop).result(_START_S)
     finally:
+        asyncio.run_coroutine_threadsafe(metrics.stop(), loop).result(_START_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(_START_S)
         loop.close()

@@ -197,8 +197,8 @@ def measured(path: Path, seed: int, attack: Attack | Change) -> tuple[float, flo
     is_attacked = (second + 1 > begin + 0.5) & (second < begin + ATTACK_S - 0.5)
     is_echo = (second >= begin - 1) & (second < begin + ATTACK_S + ECHO_S + 1) & ~is_attacked
     own_names, own, own_second = rows_of(path, heard.all)
-    echoes = own_second[bursts_in(own_names, own, own_second)[0]]
-    is_counted = (second >= COUNT_S[0]) & (second < COUNT_S[1]) & ~np.isin(second, echoes)
+    after_floods = own_second[bursts_in(own_names, own, own_second)[0]]
+    is_counted = (second >= COUNT_S[0]) & (second < COUNT_S[1]) & ~np.isin(second, after_floods)
     others = alarms[is_counted & ~is_attacked & ~is_echo]
     after_s = opened_after_s(detector, features, second, begin)
     return float(alarms[is_attacked].mean()), float(others.mean()) if len(others) else 0.0, int(others.sum()), after_s

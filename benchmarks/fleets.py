@@ -89,17 +89,17 @@ class Fleet:
         found = (line for line in self.lines if isinstance(line, FailureHappened) and line.time_s > since_s)
         return [line for line in found if line.by is not None]
 
-    def wait_until(self, is_so: Callable[[], bool], what: str, patience_s: float = 120.0) -> None:
-        deadline = time.monotonic() + patience_s
+    def wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
+        deadline = time.monotonic() + timeout_s
         while True:
             self.look()
             if is_so():
                 return
             if time.monotonic() > deadline:
-                raise SystemExit(f"waited {patience_s:g} s until {what}; the last lines: {self.lines[-5:]}")
+                raise SystemExit(f"waited {timeout_s:g} s until {what}; the last lines: {self.lines[-5:]}")
             time.sleep(_LOOK_S)
 
-    def wait_for_round_of(self, devices: Collection[int], since_s: float, patience_s: float = 120.0) -> RoundClosed:
+    def wait_for_round_of(self, devices: Collection[int], since_s: float, timeout_s: float = 120.0) -> RoundClosed:
         """Return the first round after a moment with the samples of exactly these devices."""
         included, found = tuple(sorted(devices)), list[RoundClosed]()
 
@@ -107,24 +107,24 @@ class Fleet:
             found[:] = [line for line in self.rounds(since_s) if line.included == included]
             return bool(found)
 
-        self.wait_until(is_closed, f"{len(included)} devices close a round", patience_s)
+        self.wait_until(is_closed, f"{len(included)} devices close a round", timeout_s)
         return found[0]
 
-    def wait_for_rounds(self, n: int, patience_s: float = 120.0) -> list[float]:
+    def wait_for_rounds(self, n: int, timeout_s: float = 120.0) -> list[float]:
         """Wait for n more rounds of everybody; return how long each took."""
         since_s = self.now_s
 
         def whole() -> list[RoundClosed]:
             return [line for line in self.rounds(since_s) if len(line.included) == len(self.devices)]
 
-        self.wait_until(lambda: len(whole()) > n, f"{n} quiet rounds", patience_s)
+        self.wait_until(lambda: len(whole()) > n, f"{n} quiet rounds", timeout_s)
         times = [line.time_s for line in whole()]
         return [later - earlier for earlier, later in itertools.pairwise(times)]
 
-    def wait_for_the_end(self, patience_s: float = 600.0) -> None:
+    def wait_for_the_end(self, timeout_s: float = 600.0) -> None:
         """Wait until every device has ended by itself."""
         processes = self.launcher.processes
-        self.wait_until(lambda: not any(one.is_running for one in processes), "the run is over", patience_s)
+        self.wait_until(lambda: not any(one.is_running for one in processes), "the run is over", timeout_s)
 
     # -- hurting ------------------------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ def _below(pid: int) -> list[int]:
     return []
 
 
-def flower(folder: Path, n_rounds: int, patience_s: float) -> list[str]:
+def flower(folder: Path, n_rounds: int, timeout_s: float) -> list[str]:
     side = FlowerSide(folder, n_rounds)
     try:
         side.start_superlink()
@@ -146,15 +146,15 @@ def flower(folder: Path, n_rounds: int, patience_s: float) -> list[str]:
             raise SystemExit(f"Flower came to round {side.rounds_done}; see {folder}/*.log")
         before = side.rounds_done
         side.kill("superlink")
-        waited(lambda: side.rounds_done > before, patience_s)
+        waited(lambda: side.rounds_done > before, timeout_s)
         without = side.rounds_done - before
         side.start_superlink()
-        waited(lambda: side.rounds_done > before + without, patience_s)
+        waited(lambda: side.rounds_done > before + without, timeout_s)
         again = side.rounds_done - before - without
         return [
             f"{took_s / 3:.1f} s per round before the kill",
-            f"{without} rounds in {patience_s:g} s after the SuperLink was killed",
-            f"{again} rounds in {patience_s:g} s after its restart from its database; status {side.status}",
+            f"{without} rounds in {timeout_s:g} s after the SuperLink was killed",
+            f"{again} rounds in {timeout_s:g} s after its restart from its database; status {side.status}",
             f"{len(list(folder.rglob('final_weights.npy')))} copies of the model saved",
         ]
     finally:
@@ -254,7 +254,9 @@ def cost(scratch: Path, n_rounds: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--patience", type=float, default=40.0, help="seconds to wait for Flower after each blow")
+    parser.add_argument(
+        "--timeout", type=float, default=40.0, help="seconds to wait for Flower after a kill or a restart"
+    )
     parser.add_argument("--cost", action="store_true", help="what a round of six devices costs, and takeovers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-flower-app-") as scratch:
@@ -263,7 +265,7 @@ def main() -> None:
             return
         for name, lines in (
             ("fleet", fleet(Path(scratch) / "fleet", arguments.rounds)),
-            ("Flower", flower(Path(scratch) / "flower", arguments.rounds, arguments.patience)),
+            ("Flower", flower(Path(scratch) / "flower", arguments.rounds, arguments.timeout)),
         ):
             for line in lines:
                 print(f"{name:<7} {line}")

@@ -7,7 +7,7 @@ wire    bytes on the wire in a network namespace of its own, against messages ti
 memory  resident memory of a device, and its share of it
 many    fifty devices: do they start, close rounds, survive the death of a head?
 start   fifty devices with TLS that learn a detector: time and CPU until the first round of all
-busy    minutes beside eight busy loops: is anybody held for dead who is not?
+busy    minutes beside eight busy loops: is a live device declared failed?
 
 Example: python -m benchmarks.network --only stall wire --repeats 20
 """
@@ -198,9 +198,9 @@ def many(arguments: argparse.Namespace) -> None:  # noqa: ARG001
     spec = spec_for(n_devices, 5, samples=50, timing="lan")
     began = time.monotonic()
     with Fleet(msgspec.structs.replace(spec, min_devices=26)) as fleet:
-        fleet.wait_for_round_of(fleet.devices, since_s=0.0, patience_s=600)
+        fleet.wait_for_round_of(fleet.devices, since_s=0.0, timeout_s=600)
         started_s = time.monotonic() - began
-        quiet_s = statistics.median(fleet.wait_for_rounds(5, patience_s=300))
+        quiet_s = statistics.median(fleet.wait_for_rounds(5, timeout_s=300))
         lost, at_s = 10, fleet.now_s
         fleet.launcher.kill(lost)
         survivors = [device for device in fleet.devices if device != lost]
@@ -215,7 +215,7 @@ def start(arguments: argparse.Namespace) -> None:
     spec = msgspec.structs.replace(spec_for(arguments.devices, 5, samples=50), learn={"what": "detector"})
     began = time.monotonic()
     with Fleet(msgspec.structs.replace(spec, timing="lan"), is_insecure=False) as fleet:
-        fleet.wait_for_round_of(fleet.devices, since_s=0.0, patience_s=600)
+        fleet.wait_for_round_of(fleet.devices, since_s=0.0, timeout_s=600)
         started_s, cpu_s = time.monotonic() - began, [fleet.cpu_s(device) for device in fleet.devices]
     row = f"{started_s:.0f} | {statistics.median(cpu_s):.2f} | {max(cpu_s):.2f} | {sum(cpu_s):.0f}"
     print(f"| {arguments.devices} | {row} |", flush=True)

@@ -156,22 +156,22 @@ class FlowerFleet:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [Round(line["time"], line["clients"], line["round"]) for line in lines]
 
-    def wait_until(self, is_so: Callable[[], bool], what: str, patience_s: float) -> None:
-        deadline = time.monotonic() + patience_s
+    def wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
         while not is_so():
             if time.monotonic() > deadline:
                 logs = self.log("superlink")[-2000:] + self.log("node-0")[-1000:]
-                raise SystemExit(f"waited {patience_s:g} s until {what}\n{self.rounds()[-3:]}\n{logs}")
+                raise SystemExit(f"waited {timeout_s:g} s until {what}\n{self.rounds()[-3:]}\n{logs}")
             time.sleep(_LOOK_S)
 
-    def wait_for_rounds(self, n: int, clients: int, patience_s: float = 300) -> list[Round]:
+    def wait_for_rounds(self, n: int, clients: int, timeout_s: float = 300) -> list[Round]:
         """Wait for n more rounds with so many clients; return what was noted meanwhile, and the line before."""
         first = max(len(self.rounds()) - 1, 0)
 
         def whole() -> list[Round]:
             return [one for one in self.rounds()[first + 1 :] if one.n_devices == clients and one.number]
 
-        self.wait_until(lambda: len(whole()) >= n, f"{n} rounds of {clients} clients", patience_s)
+        self.wait_until(lambda: len(whole()) >= n, f"{n} rounds of {clients} clients", timeout_s)
         return self.rounds()[first:]
 
 

@@ -24,8 +24,8 @@ def lengths(rounds: Sequence[Round]) -> list[float]:
 def disturbed_s(rounds: Sequence[Round], killed_s: float, n_left: int) -> float:
     """Return the longest round among those that end after a kill, up to the first one with those who are left.
 
-    >>> story = [Round(1, 3, 1), Round(2, 3, 2), Round(9, 3, 3), Round(10, 2, 4), Round(30, 2, 5)]
-    >>> disturbed_s(story, killed_s=2.5, n_left=2)
+    >>> rounds = [Round(1, 3, 1), Round(2, 3, 2), Round(9, 3, 3), Round(10, 2, 4), Round(30, 2, 5)]
+    >>> disturbed_s(rounds, killed_s=2.5, n_left=2)
     7
     """
     taken = []

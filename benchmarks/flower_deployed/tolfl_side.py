@@ -37,8 +37,8 @@ class SecureFleet(Fleet):
     def __exit__(self, *_: object) -> None:
         self.launcher.stop()
 
-    def story(self, since_s: float = 0.0) -> list[Round]:
-        """Return the rounds after a moment, as both sides tell of them."""
+    def comparable_rounds(self, since_s: float = 0.0) -> list[Round]:
+        """Return the rounds after a moment, as the side of Flower returns them."""
         return [Round(line.time_s, len(line.included), _number(line)) for line in self.rounds(since_s)]
 
 
@@ -52,7 +52,7 @@ def measure(
     """Return the seconds to the first round of all, those of quiet rounds, and of the rounds that kills disturbed."""
     began = time.monotonic()
     with SecureFleet(spec, folder) as fleet:
-        fleet.wait_for_round_of(fleet.devices, since_s=0.0, patience_s=300)
+        fleet.wait_for_round_of(fleet.devices, since_s=0.0, timeout_s=300)
         startup_s = time.monotonic() - began
         quiet = fleet.wait_for_rounds(quiet_rounds)
         disturbed: dict[str, list[float]] = {}
@@ -61,7 +61,7 @@ def measure(
                 disturbed.setdefault(role, []).append(_kill(fleet, device, rng))
                 fleet.wait_until(lambda d=device: not fleet.launcher.processes[d].is_running, "it is gone")  # type: ignore[misc]
                 fleet.launcher.revive(device)
-                fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s, patience_s=300)
+                fleet.wait_for_round_of(fleet.devices, since_s=fleet.now_s, timeout_s=300)
     return startup_s, quiet, disturbed
 
 
@@ -71,4 +71,4 @@ def _kill(fleet: SecureFleet, device: int, rng: np.random.Generator) -> float:
     fleet.launcher.kill(device)
     others = [one for one in fleet.devices if one != device]
     fleet.wait_for_round_of(others, since_s=at_s)
-    return disturbed_s(fleet.story(since_s=at_s - 30), at_s, len(others))
+    return disturbed_s(fleet.comparable_rounds(since_s=at_s - 30), at_s, len(others))

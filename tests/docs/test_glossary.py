@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate.glossary import OPEN, ROOT, came_back, glossary
+from docs.generate.glossary import OPEN, ROOT, came_back, found_in, glossary, places
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
@@ -30,6 +30,28 @@ def test_the_checker_finds_the_words_that_are_still_there() -> None:
     assert rooms.keys() <= OPEN.keys()
     assert all(rooms[room] <= OPEN[room] for room in rooms)
     assert came_back(["device"])[0]  # a word that every room has
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# The diary of a device.",
+        'raise SpecError(f"device {device} is buried")',
+        "def next_life(self) -> None:",
+        "class VictimList:",
+        "const n_parcels = 1; // in the page",
+    ],
+)
+def test_a_word_is_found_in_comments_messages_names_and_scripts(line: str) -> None:
+    assert found_in(line, glossary(CONTRIBUTING)) != []
+
+
+def test_every_kind_of_text_that_a_user_or_developer_reads_is_looked_through() -> None:
+    paths = [path for room in places().values() for path in room]
+    suffixes = {path.suffix for path in paths}
+
+    assert suffixes >= {".py", ".js", ".html", ".c", ".md", ".service"}
+    assert {"docs/generate", "benchmarks", "deploy", "dashboard"} <= places().keys()
 
 
 PAGES = [path for path in sorted((ROOT / "docs").glob("*/*.md")) if path.parent.name != "decisions"]
@@ -70,6 +92,15 @@ def test_a_page_says_whom_it_is_for(page: Path) -> None:
         ("pcap", "reference/captures.md"),
         ("sigmf", "reference/recordings.md"),
         ("mqtt", "reference/alarms.md"),
+        ("backpressure", "reference/network.md"),
+        ("gossip", "explanation/peers.md"),
+        ("differential privacy", "explanation/threat-model.md"),
+        ("mutual tls", "explanation/threat-model.md"),
+        ("dirichlet", "reference/data.md"),
+        ("checkpoint", "reference/run-directory.md"),
+        ("threshold", "reference/detector.md"),
+        ("explanation", "reference/detector.md"),
+        ("onnx", "reference/detector.md"),
     ],
 )
 def test_a_word_of_the_field_stands_where_a_search_looks_first(word: str, page: str) -> None:

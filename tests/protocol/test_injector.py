@@ -24,7 +24,7 @@ from tests.protocol.fleets import (
 from tolfl.core.failures import Failure, Phase
 from tolfl.core.topology import Topology
 from tolfl.protocol.events import Announce, Apply, Event, PeerFailed, Started, Stop, Ticked, Train
-from tolfl.protocol.injector import RETURN_WITHIN_S, Die, GiveUp, Injector, PlannedEffect
+from tolfl.protocol.injector import RETURN_WITHIN_S, Die, Injector, PlannedEffect, ReportAbsence
 
 STAR = clusters([0, 1, 2])
 TWO = clusters([0, 1], [2, 3])
@@ -180,7 +180,7 @@ def test_an_acknowledgement_before_its_death_is_still_sent() -> None:
     head.handle(report(1))
     head.handle(trained(0))
 
-    assert sent([e for e in head.handle(report(2)) if not isinstance(e, Die | GiveUp)]) == [(2, "Ack")]
+    assert sent([e for e in head.handle(report(2)) if not isinstance(e, Die | ReportAbsence)]) == [(2, "Ack")]
 
 
 # -- returns ----------------------------------------------------------------------------------------------------------
@@ -256,9 +256,9 @@ def test_a_device_that_never_returns_is_given_up_and_that_is_said() -> None:
     waited = [closer.handle(Ticked()) for _ in range(9)]
     effects = closer.handle(Ticked())
 
-    assert not any(closes(before) or any(isinstance(one, GiveUp) for one in before) for before in waited)
-    assert [one for one in effects if isinstance(one, GiveUp)] == [GiveUp(2, 0)]
-    assert GiveUp(2, 0).what == "did not come back in time (30 s)"
+    assert not any(closes(before) or any(isinstance(one, ReportAbsence) for one in before) for before in waited)
+    assert [one for one in effects if isinstance(one, ReportAbsence)] == [ReportAbsence(2, 0)]
+    assert ReportAbsence(2, 0).what == "did not come back in time (30 s)"
     assert closes(effects)
 
 

@@ -153,21 +153,21 @@ class FedGroup(Clustered):
         features = cosine_features(updates, n_groups, seed)
         return k_means(features, n_groups, seed, self.settings.kmeans_iterations)
 
-    # -- newcomers ----------------------------------------------------------------------------------------------
+    # -- devices without a group ---------------------------------------------------------------------------------------
 
     def _groups(self, turns: Sequence[Turn]) -> dict[int, int]:
-        """Return the group of each turn, by its id: its own, the nearest for newcomers, none for who is out."""
-        newcomers: list[tuple[Turn, Clusters]] = []
+        """Return the group of each turn, by its id: its own, the nearest where it has none, none for who is out."""
+        unassigned: list[tuple[Turn, Clusters]] = []
         known: dict[int, int] = {}
         for turn, clusters in clusters_of(turns):
             if self.is_out(clusters, turn.device):
                 known[id(turn)] = NOBODYS
             elif clusters.members[turn.device] == NOBODYS or clusters.is_orphan(turn.device):
-                newcomers.append((turn, clusters))
+                unassigned.append((turn, clusters))
             else:
                 known[id(turn)] = int(clusters.members[turn.device])
-        updates = self._pretrained([turn for turn, _ in newcomers])
-        for turn, clusters in newcomers:
+        updates = self._pretrained([turn for turn, _ in unassigned])
+        for turn, clusters in unassigned:
             distances = dissimilarities(updates[id(turn)].delta, _directions(turn.state, self.m))
             known[id(turn)] = int(clusters.hosted[np.argmin(distances[clusters.hosted])])
         return known

@@ -71,7 +71,7 @@ from tolfl.protocol.events import (
     Trained,
 )
 from tolfl.protocol.history import ClosedRound, Roster, State, Version
-from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
+from tolfl.protocol.injector import Die, Injector, PlannedEffect, ReportAbsence
 from tolfl.protocol.messages import AnyMessage, Closed, Heartbeat, Mean, Report
 from tolfl.runs.ledger import Kind
 
@@ -437,7 +437,7 @@ class Node:
             case Die():
                 self._is_dying = True
                 self._spawn(self._die(effect))
-            case GiveUp():
+            case ReportAbsence():
                 self.log.disturbed()
                 self.log.failed(self.now_s, effect.device, effect.round_index, effect.what)
 

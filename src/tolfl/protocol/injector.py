@@ -31,7 +31,7 @@ class Die(msgspec.Struct, frozen=True):
     record: ClosedRound  #: what it leaves on its disk: a round that it closed and never announced did not happen
 
 
-class GiveUp(msgspec.Struct, frozen=True):
+class ReportAbsence(msgspec.Struct, frozen=True):
     """Write down that a device did not come back as planned, and that the round goes on without it."""
 
     device: int
@@ -40,7 +40,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 #: What a device under a plan wants done: what any device does, and what the plan does to it.
-PlannedEffect = Effect | Die | GiveUp
+PlannedEffect = Effect | Die | ReportAbsence
 
 
 class Injector:
@@ -72,11 +72,11 @@ class Injector:
                 return [*self._wait_no_longer(), *self._die_or_live(event)]
         return [*self._die_or_live(event)]
 
-    def _wait_no_longer(self) -> list[GiveUp]:
+    def _wait_no_longer(self) -> list[ReportAbsence]:
         device, round_index = self.device, self.device.version.round
         missed = sorted(device.missed)
         device.awaited = {at: devices for at, devices in device.awaited.items() if at != round_index}
-        return [GiveUp(one, round_index) for one in missed]
+        return [ReportAbsence(one, round_index) for one in missed]
 
     def _die_or_live(self, event: Event) -> list[PlannedEffect]:
         if not self._failures:

@@ -36,7 +36,7 @@ from tolfl.protocol.events import (
     Trained,
 )
 from tolfl.protocol.history import ClosedRound, Incarnation, Roster, Version
-from tolfl.protocol.injector import Die, GiveUp, Injector, PlannedEffect
+from tolfl.protocol.injector import Die, Injector, PlannedEffect, ReportAbsence
 from tolfl.protocol.messages import Ack, AnyMessage, Closed, Mean, Report
 from tolfl.protocol.record_lines import joined_lines, roster_line, round_line, takeover_line
 from tolfl.runs.ledger import Kind, Ledger, QuietRound, SentMessage, closed_rounds, reports_and_means
@@ -262,7 +262,7 @@ class Timeline:
                 self._out.append(takeover_line(effect, version, self.now, device))
             case Die():
                 self._die(device, effect.failure, effect.record)
-            case GiveUp():
+            case ReportAbsence():
                 self._note(effect.device, effect.round_index, effect.what)
             case Apply() | KeepIncarnation() | Stop():
                 pass

@@ -134,7 +134,7 @@ $(FLOWER_STAMP): pyproject.toml $(FLOWER_PINS)
 	$(FLOWER_INSTALL) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(FLOWER_INSTALL) -c $(FLOWER_PINS) hatchling
 	@# Flower pins versions of its own, and torch came alone: what both need, without tolfl's own list.
-	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' cryptography filelock fsspec jinja2 matplotlib msgspec networkx packaging pyarrow rich safetensors scikit-learn scipy sympy threadpoolctl tomli-w typer
+	$(FLOWER_INSTALL) -c $(FLOWER_PINS) 'flwr[simulation]' cryptography filelock fsspec jinja2 matplotlib msgspec networkx pyarrow rich safetensors scikit-learn scipy sympy threadpoolctl tomli-w typer
 	$(FLOWER_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -16,9 +16,9 @@ from tolfl.cli.doctor import (
     check_certificate,
     check_fleet,
     free_memory,
-    unmet,
     why_not_bound,
 )
+from tolfl.core.errors import EXTRAS
 from tolfl.core.spec import RunSpec
 from tolfl.kernel import chosen_kernel
 from tolfl.net.enrolment import KEY, REVOCATIONS, Authority
@@ -253,9 +253,14 @@ def test_free_memory_is_some_and_no_more_than_the_machine_has() -> None:
     assert 0 < free <= total
 
 
-def test_packages_are_those_that_the_project_asks_for() -> None:
-    assert unmet("") == []
-    assert unmet("dashboard") == []
+def test_an_extra_that_is_not_installed_is_a_note(tolfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "nobody_has_this", ("dashboard", "the page of a run"))
+    _, found = examined(tolfl)
+
+    assert found["versions", "dashboard"].state is Level.NOTE
+    assert found["versions", "dashboard"].sentence == (
+        "without nobody_has_this; for the page of a run, run: pip install 'tolfl[dashboard]'"
+    )
 
 
 def test_data_that_are_there_are_found(tolfl: Command, tmp_path: Path) -> None:

@@ -176,7 +176,6 @@ MISTAKES = [
     ("report folder", 1, "holds no run"),
     ("report x/spec.toml", 1, "is a file; name the folder that it is in"),
     ("report x --failure-free x", 2, "run x had failures of its own"),
-    ("report x --failure-free x --simulate-failure-free", 2, "use one of them"),
     ("report x --out x", 1, "is a folder; name a file with --out"),
     ("dashboard nowhere", 1, "run directory nowhere: does not exist"),
     ("dashboard typical.csv", 1, "typical.csv has no record that can be read (JSON is malformed"),

@@ -71,13 +71,18 @@ def demo(
         f" After {_DETECTOR_HALF} rounds the server, device 0, is killed."
     )
     samples = data_for(chosen)
-    is_real = not simulated and _has_real_run(chosen, folder, samples)
-    told = folder / (_REAL if is_real else _SIMULATED)
+    if not simulated:
+        try:
+            run_network(chosen, folder / _REAL, samples)
+        except OSError as error:
+            notify(f"no real network here: {error.strerror or error}; the same in the simulator")
+            simulated = True
+    told = folder / (_SIMULATED if simulated else _REAL)
     specs = {_SIMULATED: (_TAKEN_OVER, chosen), **_alternatives(base)}
     for name, (what, spec) in specs.items():
         _simulate(what, spec, folder / name, samples)
     runs = {what: read_run(folder / name) for name, (what, _) in specs.items()}
-    if is_real:
+    if not simulated:
         runs = {f"{_TAKEN_OVER} (real processes)": read_run(told)} | runs
         del runs[_TAKEN_OVER]
     print_lines("", _table(runs), "")
@@ -89,19 +94,6 @@ def demo(
 
 
 # -- runs -------------------------------------------------------------------------------------------------------
-
-
-def _has_real_run(spec: RunSpec, folder: Path, samples: FederatedDataset) -> bool:
-    """Train the detector with real processes; False where this machine does not allow them."""
-    try:
-        run_network(spec, folder / _REAL, samples)
-    except NoNetworkError as error:
-        notify(f"no real network here: {error}; the same in the simulator")
-        return False
-    except KeyboardInterrupt:
-        notify("stopped; all devices have ended")
-        raise typer.Exit(130) from None
-    return True
 
 
 def _alternatives(base: RunSpec) -> dict[str, tuple[str, RunSpec]]:
@@ -139,15 +131,8 @@ def run_network(spec: RunSpec, out: Path, data: FederatedDataset) -> None:
 
     check_memory(spec.devices, free_memory())
     launcher = Launcher(spec, out, data=data, is_insecure=False)
-    try:
-        is_complete = watch_fleet(launcher, lambda: _check_nobody_else_died(launcher))
-    except OSError as error:
-        if isinstance(error, TolFLError):
-            raise
-        # A limit on processes (ulimit -u) shows as "Resource temporarily unavailable".
-        what = f"{spec.devices} processes cannot be started ({error.strerror})"
-        raise NoNetworkError(f"{what}: a limit on processes (ulimit -u), or too little memory") from None
-    if not is_complete:
+    # A limit on processes (ulimit -u) shows as "Resource temporarily unavailable".
+    if not watch_fleet(launcher, lambda: _check_nobody_else_died(launcher)):
         raise KeyboardInterrupt
     collect(launcher.directory, spec, data, launcher.survivors)
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 import typer
 
 from tolfl.cli import flags
@@ -21,7 +20,6 @@ from tolfl.core.spec import RunSpec
 if TYPE_CHECKING:
     from tolfl.dashboard import AlarmsOfDevice, Page
     from tolfl.net.client import LastAnswer
-    from tolfl.runs.run_folder import RunFolder
     from tolfl.runs.run_reader import RunReader
 
 Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
@@ -261,9 +259,6 @@ def report(
     failure_free: Annotated[
         Path | None, typer.Option(help="The run directory of the same run without failures: what did they cost?")
     ] = None,
-    simulate_failure_free: Annotated[
-        bool, typer.Option("--simulate-failure-free", help="Compute that run now, in the simulator.")
-    ] = False,
 ) -> None:
     """Write a report of a run: what failed when, who took over, what it cost; curves, fleet, result, specification.
 
@@ -276,37 +271,15 @@ def report(
 
     Example: tolfl report runs/real --failure-free runs/clean --out report.html
 
-    Example: tolfl report runs/real --simulate-failure-free --format markdown --out docs/report.md
+    Example: tolfl report runs/real --format markdown --out docs/report.md
     """
     from tolfl.runs.run_folder import read_run
     from tolfl.runs.run_report import report_context
 
-    if failure_free is not None and simulate_failure_free:
-        raise SpecError("--failure-free names a run and --simulate-failure-free computes one; use one of them")
-    found = read_run(run)
     other = None if failure_free is None else read_run(failure_free)
-    if simulate_failure_free:
-        other = _simulate_failure_free(found)
     target = out or run / ("report.html" if format == "html" else "report.md")
-    write_report(report_context(found, other), target, format)
+    write_report(report_context(read_run(run), other), target, format)
     typer.echo(f"report: {target}")
-
-
-def _simulate_failure_free(run: RunFolder) -> RunFolder:
-    """Compute the same run without its failures."""
-    from tolfl.cli.progress import follow
-    from tolfl.runs.run_folder import RunFolder
-    from tolfl.sim.simulation import Runs
-
-    if not run.has_spec:
-        raise SpecError(
-            f"run {run.name} has no specification in its folder; name a failure-free run with --failure-free"
-        )
-    spec = msgspec.structs.replace(run.spec, fail="").check()
-    runs = Runs(spec)
-    follow(runs, "without failures")
-    told = [RunFolder("simulated", one.spec, one.records, one.summary, is_over=True) for one in runs.results]
-    return told[0] if spec.repetitions == 1 else RunFolder("simulated", spec, repetitions=told)
 
 
 def write_report(context: dict[str, Any], target: Path, format: str) -> None:

@@ -219,6 +219,17 @@ def test_of_several_classes_those_that_are_typical_by_their_names_train() -> Non
     assert FederatedDetector().fit(rows, classes).detector_.trainings[0].n_samples == 48
 
 
+@pytest.mark.parametrize("unknown", [None, np.nan])
+def test_rows_without_a_label_do_not_train(unknown: object) -> None:
+    rows = np.random.default_rng(0).normal(size=(90, 3))
+    labels = [0, 1, unknown] * 30
+    floats = np.array([0.0, 1.0, np.nan] * 30)
+
+    alone = FederatedDetector().fit(rows[::3]).threshold_
+    assert FederatedDetector().fit(rows, labels).threshold_ == alone
+    assert FederatedDetector().fit(rows, floats[:, None]).threshold_ == alone
+
+
 @pytest.mark.parametrize("labels", [(2, 5), ("leak", "burst"), (1.5, 2.5), (0, "leak"), ("normal", "ok")])
 def test_what_y_says_of_nothing_typical_is_not_used_and_the_log_says_so(
     labels: tuple[object, object], caplog: pytest.LogCaptureFixture

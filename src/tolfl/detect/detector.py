@@ -315,8 +315,6 @@ def device_labels(devices: Devices, n_rows: int) -> Names | None:
     if labels.shape != (n_rows,):
         raise DataError(f"devices has shape {labels.shape} for {n_rows} rows; give one device per row")
     names, is_missing = values.names(labels)
-    if labels.dtype.kind == "O":
-        is_missing |= np.isin(names, ("None", "nan", "<NA>"))
     if is_missing.any():
         raise DataError(f"devices has no name for row {int(np.argmax(is_missing))}; name the device of each row")
     return names

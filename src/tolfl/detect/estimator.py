@@ -23,7 +23,7 @@ from tolfl.detect.detector_spec import DetectorSpec
 from tolfl.detect.features import Explanation, Features
 from tolfl.detect.fitting import fit_detector, fit_more
 from tolfl.detect.thresholds import Drift, Thresholds, drift_of
-from tolfl.tables import Block, Roles, Schema, blocks_of, settle
+from tolfl.tables import Block, Roles, Schema, blocks_of, settle, values
 from tolfl.tables.schema import note_of
 
 _LOG = logging.getLogger(__name__)
@@ -147,8 +147,8 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and logged.
         y
             1 and -1 as `predict` gives them, 0 and 1, true and false, or words of which some are typical (normal,
-            benign): only the typical rows train. With anything else all rows do, as is scikit-learn's way. The log
-            says which.
+            benign): only the typical rows train, none without a label. With anything else all rows do, as is
+            scikit-learn's way. The log says which.
         devices
             Whose row each is (any names or numbers), or the name of their column.
         """
@@ -337,12 +337,12 @@ def _typical(y: object) -> NDArray[np.bool_] | None:
     if y is None:
         return None
     labels = np.asarray(y)
-    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.floor(labels)).all():
-        labels = labels.astype(np.int64)
-    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuUO":
+    if labels.ndim == 2 and labels.shape[1] == 1:  # a frame of one column
+        labels = labels[:, 0]
+    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biufUO":
         return None
-    texts = labels.astype(str)
-    classes = {str(value) for value in np.unique(texts).tolist()}
+    texts, is_missing = values.names(labels)
+    classes = {str(value) for value in np.unique(texts[~is_missing]).tolist()}
     if classes == {"-1", "1"}:
         return np.asarray(texts == "1")
     are_words = not any(name.removeprefix("-").replace(".", "").isdigit() for name in classes)

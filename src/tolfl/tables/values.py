@@ -58,6 +58,8 @@ def names(values: Values) -> tuple[NDArray[np.str_], Flags]:
         texts = np.where(values, "true", "false")
     else:
         texts = np.char.strip(values.astype(str))
+        if values.dtype.kind == "O":
+            texts[np.isin(texts, ("None", "nan", "<NA>"))] = ""
     return texts, texts == ""
 
 

@@ -26,7 +26,7 @@ from sklearn.ensemble import IsolationForest
 
 from tolfl.detect import Detector, DetectorSpec, fit_detector
 from tolfl.detect.features import Features
-from tolfl.detect.score_stream import ScoreRequest, score_stream
+from tolfl.detect.scoring import ScoreRequest, score_stream
 from tolfl.tables import blocks, settle
 
 _SPAWN = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.detectors import lines_of_buildings, run, small_detector, write_lines
-from tolfl.detect.standalone import NEEDS
+from tolfl.detect.export import NEEDS
 
 ROLES = ("--device-column", "building")
 

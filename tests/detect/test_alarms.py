@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tolfl.detect.score_stream import Alarm, AlarmGroup, AlarmGroups
+from tolfl.detect.scoring import Alarm, AlarmGroup, AlarmGroups
 
 GAP = 10.0
 

@@ -5,7 +5,7 @@ import sys
 
 _LOADED = """
 import sys
-import tolfl.detect.detector, tolfl.detect.scoring, tolfl.detect.score_stream, tolfl.detect.thresholds
+import tolfl.detect.detector, tolfl.detect.scoring, tolfl.detect.thresholds
 heavy = ("torch", "scipy", "sklearn", "matplotlib", "tolfl.learners", "tolfl.protocol", "tolfl.runs", "tolfl.sim")
 print(",".join(name for name in heavy if name in sys.modules))
 """

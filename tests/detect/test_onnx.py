@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.detect.rows import fleet, near_a_plane, off_the_plane
 from tolfl.detect import Detector, DetectorSpec, Features, fit_detector
-from tolfl.detect.onnx_export import largest_difference, to_onnx
+from tolfl.detect.export import largest_difference, to_onnx
 from tolfl.detect.reconstruction import Dense, Reconstruction
 
 ROWS = np.concatenate([near_a_plane(300, seed=5), off_the_plane(300, seed=6)])

@@ -253,7 +253,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         piped, interface, "name what to score: a file, - (or --follow) for standard input, or --interface"
     )
     from tolfl.detect.detector import Detector
-    from tolfl.detect.score_stream import ScoreRequest, score_stream
+    from tolfl.detect.scoring import ScoreRequest, score_stream
 
     request = ScoreRequest(
         source,
@@ -274,7 +274,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         from tolfl.signals.known_networks import networks_file, networks_known
 
         known = networks_known(networks_file(model))
-    if score_stream(detector, request.check(), sys.stdout.buffer, sys.stderr, known):
+    if score_stream(detector, request, sys.stdout.buffer, sys.stderr, known):
         raise typer.Exit(1)
 
 
@@ -597,13 +597,13 @@ def export(
     target = Path(f"{model}.{'pyz' if to == 'scorer' else 'onnx'}") if out is None else out.expanduser()
     found: dict[str, Any]
     if to == "scorer":
-        from tolfl.detect.standalone import NEEDS, standalone_scorer
+        from tolfl.detect.export import NEEDS, standalone_scorer
 
         content = standalone_scorer(detector)
         found = {"needs": NEEDS}
         said = f"run it: python {target} DATA; it needs {', '.join(NEEDS)}"
     else:
-        from tolfl.detect.onnx_export import largest_difference, to_onnx
+        from tolfl.detect.export import largest_difference, to_onnx
 
         content = to_onnx(detector)
         difference = largest_difference(detector, content)

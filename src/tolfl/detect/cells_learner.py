@@ -8,7 +8,7 @@ Of more than `MOST_SAMPLED` rows of a fleet, each device takes some, drawn at ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -82,10 +82,6 @@ class CellStage(DetectorStage):
         counts = np.zeros(len(self.words) * N_COUNTS, np.int64)
         return self.with_part(state, {"words/columns": self.words, "words/counts": counts})
 
-    def rows_of(self, turn: Turn) -> Rows:
-        """Return the rows of a device that train in this pass."""
-        return flat(turn.rows)[self.places_of(turn)]
-
     def places_of(self, turn: Turn) -> NDArray[np.int64]:
         """Return the places of the rows that train in this pass: the pass before may leave some out."""
         places: NDArray[np.int64] = self.training_places(turn).astype(np.int64)
@@ -109,33 +105,30 @@ class CellStage(DetectorStage):
             places = places[np.sort(rng.permutation(len(places))[: len(places) // often])]
         return np.append(often, places)
 
-    def weights(self, turns: Sequence[Turn]) -> NDArray[np.int64]:
-        """Return how often each device's rows count."""
-        return np.array([self.sampled(turn)[1] for turn in turns])
-
     def _cut_arrays(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
         key = f"{self.cut}cut"
         return [turn.state[key] for turn in turns if key in turn.state]
 
     def pool(
-        self, turns: Sequence[Turn], what: str, number: Callable[[Rows], NDArray[Any]], *keys: str
-    ) -> list[NDArray[Any]]:
-        """Return what `number` makes of the sampled rows of each device; the arrays of the state it takes are named."""
-        places = [self.sampled(turn)[0] for turn in turns]
-        bounds = np.cumsum([0, *map(len, places)]).tolist()
-        arrays = [turns[0].state[self.prefix + key] for key in keys] + self._cut_arrays(turns)
+        self, turns: Sequence[Turn], what: str, number: Callable[[Rows], NDArray[Any]], key: str
+    ) -> Iterator[tuple[Turn, NDArray[Any], int]]:
+        """Yield what `number` makes of each device's sampled rows and the state's `key`, and how often each counts."""
+        samples = [self.sampled(turn) for turn in turns]
+        bounds = np.cumsum([0, *(len(places) for places, _ in samples)]).tolist()
+        arrays = [turns[0].state[self.prefix + key], *self._cut_arrays(turns)]
 
         def make() -> NDArray[Any]:
             rows = np.empty((bounds[-1], self.fleet.n_features), turns[0].rows.dtype)
-            for turn, own, (first, last) in zip(turns, places, pairwise(bounds), strict=True):
+            for turn, (own, _), (first, last) in zip(turns, samples, pairwise(bounds), strict=True):
                 np.take(flat(turn.rows), own, axis=0, out=rows[first:last], mode="clip")  # "raise" would copy twice
             return number(rows)
 
         found = self.recall(what, turns, arrays, make)
-        return [found[first:last] for first, last in pairwise(bounds)]
+        for turn, (_, weight), (first, last) in zip(turns, samples, pairwise(bounds), strict=True):
+            yield turn, found[first:last], weight
 
-    def scaled(self, turns: Sequence[Turn]) -> list[NDArray[Any]]:
-        """Return the scaled rows of devices."""
+    def scaled(self, turns: Sequence[Turn]) -> Iterator[tuple[Turn, NDArray[Any], int]]:
+        """Yield the scaled rows of each device, and how often each of them counts."""
         scaling = CellScaling.from_arrays(self.part_of(turns[0].state))
         return self.pool(turns, "scaled", lambda rows: scaling(flat(rows)), "scaling/spread")
 
@@ -162,7 +155,7 @@ class WordCounts(CellStage):
 
     def part(self, turn: Turn) -> dict[str, Part]:
         """Return the counts of a device."""
-        hashes = self.rows_of(turn)[:, self.words]
+        hashes = flat(turn.rows)[self.places_of(turn)][:, self.words]
         counts = [
             np.bincount(one[np.isfinite(one)].astype(np.int64).clip(0, N_COUNTS - 1), minlength=N_COUNTS)
             for one in hashes.T
@@ -216,12 +209,11 @@ class CellScalingRounds(CellStage):
     def _median_parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         part = self.part_of(turns[0].state)
         prepare = self._prepared(part)
-        pool = self.pool(turns, "keys", lambda rows: _sortable(rows, prepare), "words/counts")
         shift = _BITS - _BITS_PER_ROUND * (turns[0].round + 1)
         prefixes, statistics = part["prefixes"].astype(np.uint32), kernel().statistics
         return [
-            {"medians": turn.total(statistics.counts(own, prefixes, shift).ravel() * weight)}
-            for turn, own, weight in zip(turns, pool, self.weights(turns).tolist(), strict=True)
+            {"medians": turn.total(statistics.counts(keys, prefixes, shift).ravel() * weight)}
+            for turn, keys, weight in self.pool(turns, "keys", lambda rows: _sortable(rows, prepare), "words/counts")
         ]
 
     def _spread_parts(self, turn: Turn) -> dict[str, Part]:
@@ -344,17 +336,19 @@ class CellRounds(CellStage):
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return sums of each device's rows by their nearest cell; of a cell with few of them, the number alone."""
-        pool, weights = self.scaled(turns), self.weights(turns)
         centres, has_squares = self.centres_of(self.part_of(turns[0].state)), self.splits(turns[0].round)
-        sums = _sums_by_cell(pool, centres, has_squares)
         found = []
-        for turn, weight, own in zip(turns, weights.tolist(), sums, strict=True):
-            parts = {
-                "counts": turn.total(np.concatenate([own.n_all, own.n]) * weight),
-                "sums": turn.total(own.sums.ravel() * weight),
-            }
-            if own.squares is not None:
-                parts["squares"] = turn.total(own.squares.ravel() * weight)
+        for turn, z, weight in self.scaled(turns):
+            # Rows lie on a grid, so sums are exact in any order.
+            nearest, sums, squares = kernel().statistics.sums_by_cell(z, centres, has_squares)
+            n_all = np.bincount(nearest, minlength=len(centres))
+            is_few = n_all < LEAST_ROWS
+            sums[is_few] = 0.0
+            counts = np.concatenate([n_all, np.where(is_few, 0, n_all)])
+            parts = {"counts": turn.total(counts * weight), "sums": turn.total(sums.ravel() * weight)}
+            if squares is not None:
+                squares[is_few] = 0.0
+                parts["squares"] = turn.total(squares.ravel() * weight)
             found.append(parts)
         return found
 
@@ -407,11 +401,10 @@ class ScatterRound(CellStage):
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return the scatter of each device's rows about their cells."""
-        pool, weights = self.scaled(turns), self.weights(turns)
         part = self.part_of(turns[0].state)
         centres, kept = self.centres_of(part), _heavy_enough(part["cells/counts"])
         found = []
-        for turn, weight, z in zip(turns, weights.tolist(), pool, strict=True):
+        for turn, z, weight in self.scaled(turns):
             nearest = kernel().statistics.nearest(z, centres)
             is_in = kept[nearest]
             own = (z, nearest) if is_in.all() else (z[is_in], nearest[is_in])
@@ -543,20 +536,6 @@ def fleet_scores(model: Cells, rows: Rows) -> Floats32:
         turned = statistics.product(z, model.root)
         scores[first : first + _SCORED_ROWS] = statistics.least_distances(turned, centres, model.penalty)
     return scores
-
-
-def _sums_by_cell(pool: Sequence[NDArray[Any]], centres: NDArray[np.float64], has_squares: bool) -> list[CellSums]:
-    """Return the sums of each device's rows by cell. Rows lie on a grid, so sums are exact in any order."""
-    found = []
-    for z in pool:
-        nearest, sums, squares = kernel().statistics.sums_by_cell(z, centres, has_squares)
-        n_all = np.bincount(nearest, minlength=len(centres))
-        is_enough = n_all >= LEAST_ROWS
-        sums[~is_enough] = 0.0
-        if squares is not None:
-            squares[~is_enough] = 0.0
-        found.append(CellSums(n_all, np.where(is_enough, n_all, 0), sums, squares))
-    return found
 
 
 def _heavy_enough(counts: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -72,17 +72,17 @@ class DetectorStages(Stages):
         self._training: AutoencoderTraining | None = None
         stages: dict[str, Learner]
         if spec.model in OF_CELLS:
-            stages, arrays = cell_stages(fleet, spec, prior is not None), ["root"]
+            stages, model = cell_stages(fleet, spec, prior is not None), "root"
         elif spec.model == "pca":
             stages = {"scaling": Scaling(fleet, spec), "statistics": StatisticsRound(fleet, spec)}
-            arrays = ["pca/directions"]
+            model = "pca/directions"
         else:
             self._training = AutoencoderTraining(fleet, spec)
             stages = {"scaling": Scaling(fleet, spec), "autoencoder": self._training}
-            arrays = ["autoencoder"]
+            model = "autoencoder"
         found = stages.get("novelty")
         self._novelty = found if isinstance(found, NoveltyRounds) else None
-        self._thresholds = ThresholdRounds(fleet, spec, self._scorer, arrays)
+        self._thresholds = ThresholdRounds(fleet, spec, self._scorer, model)
         super().__init__({**stages, "thresholds": self._thresholds})
 
     def start(self, state: State) -> State:
@@ -113,21 +113,20 @@ class DetectorStages(Stages):
 
     def detector(self, state: State) -> Detector | None:
         """Return the detector that a state holds; None: there are no thresholds yet."""
+        fleet, prior = self.fleet, self.prior
         model, thresholds = self.model(state), self._thresholds.thresholds(state, self._names)
         if model is None or thresholds is None:
             return None
-        trainings = () if self.prior is None else self.prior.trainings
-        training = self._provenance(state, model)
-        novelty = None if self.prior is None else self.prior.novelty
+        novelty = None if prior is None else prior.novelty
         if self._novelty is not None:
             novelty = self._novelty.novelty(state, self._names)
         return Detector(
             self.spec,
-            self._features,
+            Features.named(fleet.columns or [f"x{place}" for place in range(fleet.n_features)]),
             model,
             thresholds,
-            (*trainings, training),
-            schema=self._schema,
+            (*(() if prior is None else prior.trainings), self._training_of(state, model)),
+            schema=None if fleet.form is None else Schema.of_fleet(fleet.columns, fleet.form),
             novelty=novelty,
         )
 
@@ -155,13 +154,11 @@ class DetectorStages(Stages):
             return partial(fleet_scores, model)
         return None if model is None else model.scores
 
-    def _n_samples(self, state: State) -> int:
-        key = "scaling/n" if self.spec.model in OF_CELLS else f"{self.spec.model}/n"
-        if self.prior is not None:
-            return self.prior.trainings[-1].n_samples + int(state["sizes"][::2].sum())
-        return int(state[key][0])
-
-    def _provenance(self, state: State, model: Cells | Reconstruction) -> Training:
+    def _training_of(self, state: State, model: Cells | Reconstruction) -> Training:
+        if self.prior is None:
+            n_samples = int(state["scaling/n" if self.spec.model in OF_CELLS else f"{self.spec.model}/n"][0])
+        else:
+            n_samples = self.prior.trainings[-1].n_samples + int(state["sizes"][::2].sum())
         sizes = [(int(trained), int(held_back)) for trained, held_back in state["sizes"].reshape(-1, 2)]
         rounds, last = (state[f"provenance/{what}"].tolist() for what in ("rounds", "last"))
         last_round = max(last)
@@ -169,7 +166,7 @@ class DetectorStages(Stages):
             scheme=self.spec.scheme,
             model=model.name,
             rounds=last_round + 1,
-            n_samples=self._n_samples(state),
+            n_samples=n_samples,
             devices=tuple(
                 DeviceShare(name, *size, n_rounds, seen == last_round)
                 for name, size, n_rounds, seen in zip(self._names, sizes, rounds, last, strict=True)
@@ -182,14 +179,6 @@ class DetectorStages(Stages):
     @property
     def _names(self) -> tuple[str, ...]:
         return self.fleet.names or tuple(map(str, range(self.fleet.n_devices)))
-
-    @property
-    def _schema(self) -> Schema | None:
-        return None if self.fleet.form is None else Schema.of_fleet(self.fleet.columns, self.fleet.form)
-
-    @property
-    def _features(self) -> Features:
-        return Features.named(self.fleet.columns or [f"x{place}" for place in range(self.fleet.n_features)])
 
 
 def prior_state(detector: Detector) -> State:

@@ -47,10 +47,11 @@ class ThresholdRounds(DetectorStage):
     rounds = 2
 
     def __init__(
-        self, fleet: Fleet, spec: DetectorSpec, scorer: Callable[[State], ScoreRows | None], arrays: Sequence[str]
+        self, fleet: Fleet, spec: DetectorSpec, scorer: Callable[[State], ScoreRows | None], model: str
     ) -> None:
+        """Take what makes a scorer of a state, and the array of the state that changes with it."""
         super().__init__(fleet, spec)
-        self._scorer, self._arrays = scorer, tuple(arrays)
+        self._scorer, self._model = scorer, model
         self._recall = Recall()
 
     # -- a device -----------------------------------------------------------------------------------------------
@@ -65,26 +66,18 @@ class ThresholdRounds(DetectorStage):
         return [{} if scorer is None else self._parts(turn, scorer) for turn in turns]
 
     def _parts(self, turn: Turn, scorer: ScoreRows) -> dict[str, Part]:
-        key, counts = self._counts(turn, scorer)
-        if turn.round == _COUNT_ROUND:
-            return {key: turn.total(counts)} if counts.any() else {}
-        return {
-            f"own/{turn.device}": turn.total(_packed(self._own(turn.state, counts))),
-            "sizes": turn.total(self.sizes(turn)),
-        }
-
-    def _counts(self, turn: Turn, scorer: ScoreRows) -> tuple[str, Counts]:
         """Return counts of held-back scores; without such rows, or where all have too few, of those it trained on."""
-        knows_size = "sizes" in turn.state and "prior/bins" not in turn.state
-        is_too_few = knows_size and turn.state["sizes"][1::2].sum() < FEWEST_SCORES
-        is_held_back = self.sizes(turn)[2 * turn.device + 1] > 0 and not is_too_few
+        state, sizes = turn.state, self.sizes(turn)
+        knows_size = "sizes" in state and "prior/bins" not in state
+        is_too_few = knows_size and state["sizes"][1::2].sum() < FEWEST_SCORES
+        is_held_back = sizes[2 * turn.device + 1] > 0 and not is_too_few
         rows_of = self.calibration_rows if is_held_back else self.training_rows
-        arrays = [turn.state[key] for key in self._arrays]
-        scores = self._recall("scores", [turn], arrays, lambda: scorer(rows_of(turn)))
-        return ("held-back" if is_held_back else "training"), count_bins(scores)
-
-    def _own(self, state: State, counts: Counts) -> DeviceLimit:
-        return device_limit(counts, self._fleet_limit(state), bool(state["threshold/is-held-back"][0]))
+        scores = self._recall("scores", [turn], [state[self._model]], lambda: scorer(rows_of(turn)))
+        counts = count_bins(scores)
+        if turn.round == _COUNT_ROUND:
+            return {"held-back" if is_held_back else "training": turn.total(counts)} if counts.any() else {}
+        own = device_limit(counts, self._fleet_limit(state), bool(state["threshold/is-held-back"][0]))
+        return {f"own/{turn.device}": turn.total(_packed(own)), "sizes": turn.total(sizes)}
 
     # -- the fleet ----------------------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ import pyarrow.csv as pacsv
 
 from tests.detect.test_frames import frame
 from tolfl.detect import FederatedDetector
-from tolfl.detect.score_stream import ScoreRequest, score_stream
-from tolfl.detect.scoring import TableScorer
+from tolfl.detect.scoring import ScoreRequest, TableScorer, score_stream
 from tolfl.tables import blocks_of
 
 

@@ -414,6 +414,15 @@ def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
         RunReader(write(tmp_path, [*lost_head()[:3], second])).read()
 
 
+def test_two_runs_of_one_device_in_one_file_are_refused(tmp_path: Path) -> None:
+    again = [(1, 0, 95), *SECOND[1:]]  # it began as what it had been before, among others
+    with pytest.raises(TolFLError, match=r"two runs \(records.jsonl; further on in it\): device 1 was not the same"):
+        RunReader(write(tmp_path / "a", [*of_run(1, *FIRST), *of_run(1, *again)]) / "records.jsonl").read()
+    restarted = [*of_run(1, *FIRST), *of_run(1, (1, 1, 95), *FIRST[:1])]
+
+    assert read_run(write(tmp_path / "b", restarted)).rounds_done == 3
+
+
 def test_two_runs_that_are_called_the_same_are_told_apart(tmp_path: Path) -> None:
     write(tmp_path / "a", own_lines(1))
     write(tmp_path / "b", [started([[0, 1], [2]], 0.0, 2), *own_lines(2)[1:]])

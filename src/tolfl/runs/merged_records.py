@@ -48,13 +48,14 @@ def check_one_run(files: Iterable[tuple[str, Sequence[AnyRecord]]]) -> None:
 
     Runs of one specification differ in which processes were connected. Files that know one process in common are of one
     run, and so are those between which others make a chain. Two that are not, and know one incarnation of a device as
-    different processes, are of two runs.
+    different processes, are of two runs; so is a file whose own device was the same incarnation twice.
     """
     runs: list[tuple[str, RunStarted, set[tuple[int, int, int]]]] = []  #: first place and line, processes known there
     for place, lines in files:
         starts = [line for line in lines if isinstance(line, RunStarted)]
         if not starts:
             continue
+        _check_incarnations(place, starts)
         run = place, starts[0], {process for line in starts for process in line.processes}
         for other in runs:
             if _identity(other[1]) != _identity(run[1]):
@@ -67,6 +68,15 @@ def check_one_run(files: Iterable[tuple[str, Sequence[AnyRecord]]]) -> None:
     for (here, _, known), (there, _, also_known) in combinations(runs, 2):
         if both := {process[:2] for process in known} & {process[:2] for process in also_known}:
             raise TwoRunsError(here, there, f": device {min(both)[0]} was not the same process")
+
+
+def _check_incarnations(place: str, starts: Sequence[RunStarted]) -> None:
+    """Refuse a file whose own device began twice as the same incarnation: it kept its records, and not what it was."""
+    own = [{process for process in line.processes if process[0] == line.device} for line in starts]
+    for before, after in combinations(own, 2):
+        both = {process[:2] for process in before} & {process[:2] for process in after}
+        if both and not before & after:
+            raise TwoRunsError(place, "further on in it", f": device {min(both)[0]} was not the same process")
 
 
 def _numbers(processes: set[tuple[int, int, int]]) -> set[int]:

@@ -34,6 +34,18 @@ def test_a_table_becomes_a_detector_of_its_devices(folder: Path) -> None:
     assert detector.features.units == ("C", "%", "ppm", "", "kW")
 
 
+def test_many_devices_and_losses_fit_on_a_screen() -> None:
+    values = readings(1200).tolist()
+    rows = [f"site{row % 60},{row},{temp:.4f},{power:.4f}" for row, (temp, *_, power) in enumerate(values)]
+    write_lines(Path("sites.csv"), ["site,serial,a,b", *rows])
+    fail = ";".join(f"device:{device}@5" for device in range(20))
+    done = run("fit", "sites.csv", "--device-column", "site", "--fail", fail, "--out", "m")
+
+    assert (done.code, len(done.out.splitlines()) + len(done.err.splitlines()) <= 25) == (0, True)
+    assert "  ... 15 more\n" in done.out
+    assert "... 50 more" in done.out
+
+
 def test_json_is_all_that_standard_output_gets() -> None:
     done = run("fit", "typical.csv", *ROLES, *PCA, "--format", "json")
     found = json.loads(done.out)

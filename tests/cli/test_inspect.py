@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.detectors import run, small_detector
 
 
@@ -19,6 +21,16 @@ def test_a_detector_says_what_it_is(tmp_path: Path) -> None:
     assert "round 1: west lost; last heard of in scaling 0" in done.out
     assert "lost during training" in done.out
     assert "of typical rows expected to raise an alarm; at most 1.00% guaranteed, on average" in done.out
+
+
+def test_a_column_of_words_is_one_of_the_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(
+        "a [C],mode\n" + "".join(f"{row % 7}.5,{'eco' if row % 3 else 'off'}\n" for row in range(40))
+    )
+    assert run("fit", "t.csv", "--out", "m").code == 0
+
+    assert "features: a [C], mode (words)\n" in run("inspect", "m").out
 
 
 def test_who_never_contributed_is_not_counted(tmp_path: Path) -> None:

@@ -410,6 +410,10 @@ def _limits(detector: Detector) -> list[Limit]:
     return [detector.thresholds.fleet, *(one.own for one in detector.thresholds.devices.values() if one.own)]
 
 
+#: Lines of a description: a detector of thousands of devices fits on a screen. All of it is in --format json.
+_SHOWN_DEVICES, _SHOWN_LOSSES = 10, 5
+
+
 def lines_of_description(found: Mapping[str, Any], is_complete: bool = False) -> Iterator[Line]:
     """Yield a description as people read it."""
     last = found["trainings"][-1]
@@ -417,20 +421,31 @@ def lines_of_description(found: Mapping[str, Any], is_complete: bool = False) ->
     trained = f"{last['n_samples']} rows of {n_devices} device(s), {last['rounds']} round(s) of {last['scheme']}"
     yield f"{found['name']}: {len(found['features'])} features; {trained}"
     if is_complete:
-        names = [one["name"] + (f" [{one['unit']}]" if one["unit"] else "") for one in found["features"]]
+        names = list(dict.fromkeys(_name_of(one["name"], one["unit"]) for one in found["features"]))
         rest = f", ... ({len(names) - 20} more)" if len(names) > 20 else ""
         yield f"features: {', '.join(names[:20])}{rest}"
     for place, training in enumerate(found["trainings"]):
         of_training = f"training {place}, " if len(found["trainings"]) > 1 else ""
-        for event in training["events"]:
+        events = training["events"]
+        for event in events[:_SHOWN_LOSSES]:
             yield f"  {of_training}round {event['round']}: {event['device'] or ''} {event['what']}".rstrip()
+        yield from [f"  {of_training}... {len(events) - _SHOWN_LOSSES} more"] * (len(events) > _SHOWN_LOSSES)
         yield from (f"  {note}" for note in training["notes"])
-    more = len(last["devices"]) - 20
-    rows = [_device_row(found, device) for device in last["devices"][:20]] + [[f"... {more} more"]] * (more > 0)
+    more = len(last["devices"]) - _SHOWN_DEVICES
+    rows = [_device_row(found, device) for device in last["devices"][:_SHOWN_DEVICES]]
+    rows += [[f"... {more} more"]] * (more > 0)
     yield table_of(["device", "rows trained", "held back", "rounds", "threshold", ""], rows)
     yield _promise(found["thresholds"])
     if is_complete and len(found["trainings"]) > 1:
         yield f"trained {len(found['trainings'])} times, each an update of the last"
+
+
+def _name_of(feature: str, unit: str) -> str:
+    """Return the name of a feature with its unit; of the many of a column of words, that of the column."""
+    from tolfl.tables.schema import word_column
+
+    column = word_column(feature)
+    return f"{column} (words)" if column else f"{feature} [{unit}]" if unit else feature
 
 
 def _device_row(found: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
@@ -449,8 +464,9 @@ def _promise(thresholds: Mapping[str, Any]) -> str:
     found = f"threshold {fleet['value']:.4g}, from {fleet['n_scores']} {thresholds['calibrated_on']}"
     if thresholds["calibrated_on"] == "all rows":
         return f"{found}: {fleet['budget']:.3g} of the training rows are above it"
-    odd = ", ".join(f"{name}: {one['n_odd']}" for name, one in thresholds["devices"].items() if one["n_odd"])
-    return f"{found}: {fleet['promise']}" + (f" (odd rows by device: {odd})" if odd else "")
+    odd = [f"{name}: {one['n_odd']}" for name, one in thresholds["devices"].items() if one["n_odd"]]
+    shown = ", ".join(odd[:_SHOWN_DEVICES]) + ", ..." * (len(odd) > _SHOWN_DEVICES)
+    return f"{found}: {fleet['promise']}" + (f" (odd rows by device: {shown})" if odd else "")
 
 
 # -- evaluate ---------------------------------------------------------------------------------------------------

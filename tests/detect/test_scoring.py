@@ -33,6 +33,17 @@ def test_devices_of_training_are_taken_where_a_table_has_their_column() -> None:
     assert lost in without.notes
 
 
+def test_a_stream_with_ever_new_devices_keeps_the_names_that_it_will_show() -> None:
+    scorer = TableScorer(FederatedDetector().fit(frame(), devices="site").detector_)
+    new = frame(seed=1).slice(0, 3).drop_columns("site")
+    for number in range(100):
+        names = [f"{number}-{row}" for row in range(3)]
+        next(scorer.score(blocks_of(new.append_column("site", pa.array(names)))))
+
+    assert len(scorer._unknown) == 6
+    assert "the fleet's is used: 0-0, 0-1, 0-2, 1-0, 1-1, ..." in scorer.notes[-1]
+
+
 def test_alarms_of_a_device_that_follow_each_other_are_one_group(tmp_path: Path) -> None:
     detector = FederatedDetector().fit(frame(), devices="site").detector_
     table = frame(seed=2).slice(0, 30)

@@ -47,6 +47,9 @@ class ScoredRows:
         return ~np.isnan(self.scores)
 
 
+_SHOWN_DEVICES = 5  #: in a note
+
+
 class TableScorer:
     """Scores blocks with one detector; collects notes for the end.
 
@@ -116,9 +119,8 @@ class TableScorer:
             what = ": each row is compared with the fleet's threshold" if role == "device" else ""
             notes.append(f"there is no column {name!r}, which was the {role} in training{what}")
         if self._unknown:
-            notes.append(
-                f"devices without a threshold of their own, the fleet's is used: {_some(list(self._unknown), 5)}"
-            )
+            shown = _some(list(self._unknown), _SHOWN_DEVICES)
+            notes.append(f"devices without a threshold of their own, the fleet's is used: {shown}")
         if self._n_missing:
             notes.append(f"{self._n_missing} missing values are taken as the usual value of their column")
         return notes
@@ -171,7 +173,8 @@ class TableScorer:
         """Return devices by the names they had in training; as a number, 07 and 7.0 are 7."""
         names, which = np.unique(devices, return_inverse=True)
         known = [self._name_in_training(name) for name in names.tolist()]
-        self._unknown |= dict.fromkeys(name for name in known if name and name not in self._known)
+        if len(self._unknown) <= _SHOWN_DEVICES:  # a stream of weeks may name any number
+            self._unknown |= dict.fromkeys(name for name in known if name and name not in self._known)
         return np.array(known, dtype=str)[which]
 
     def _name_in_training(self, name: str) -> str:

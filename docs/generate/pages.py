@@ -54,6 +54,22 @@ def interface() -> str:
     )
 
 
+# -- functions of frames --------------------------------------------------------------------------------------------
+
+_WIFI = ("wifi.legacy_frame", "wifi_vht.vht_frame", "wifi.data_mpdu", "wifi_vht.ampdu", "wifi.with_check_sequence")
+_BLUETOOTH = ("br_packet", "hop", "hops", "br_frequency_hz", "gfsk_glimpses")
+
+
+def wifi() -> str:
+    """Return the functions for frames of Wi-Fi."""
+    return "\n\n".join(f"::: tolfl.signals.{name}" for name in _WIFI)
+
+
+def bluetooth() -> str:
+    """Return the functions for packets of Bluetooth."""
+    return "\n\n".join(f"::: tolfl.signals.bluetooth.{name}" for name in _BLUETOOTH)
+
+
 # -- every part ---------------------------------------------------------------------------------------------------
 
 _RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -84,7 +100,9 @@ def _title(file: Path) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "alarm": wire.alarm,
     "api": interface,
+    "bluetooth": bluetooth,
     "cli": commands.page,
     "decisions": decisions,
     "device": settings.device,
@@ -93,5 +111,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "records": wire.kinds_of_records,
     "specification": settings.settings,
     "watch": settings.watch,
+    "wifi": wifi,
     "wire": wire.page,
 }

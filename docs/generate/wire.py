@@ -1,4 +1,4 @@
-"""A table of fields for each frame and message of the wire contract, and for each kind of record, from the structs."""
+"""A table of fields for each frame and message on the wire, each kind of record and an alarm, from the structs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tolfl.core import records
 from tolfl.net import wire
 from tolfl.protocol import messages
 from tolfl.protocol.history import Version
+from tolfl.watch.alarm_events import AlarmEvent
 
 Kind = type[msgspec.Struct]
 #: What is said of the fields of protocol messages here: in the code, the classes say it together.
@@ -36,6 +37,7 @@ _TYPES = {
     r"None": "nil",
     r"How": "str: mean, sum, min, max",
     r"Payload": "str",
+    r"FeatureShare": "object",
 }
 _HEAD = ["field", "type", "what"]
 
@@ -74,6 +76,11 @@ def kinds_of_records() -> str:
     """Return a table of what every record has, then one per kind."""
     own = records.Record.__struct_fields__
     return "\n\n".join([_fields(records.Record), *_sections(get_args(records.AnyRecord), without=own)])
+
+
+def alarm() -> str:
+    """Return a table of what an alarm has."""
+    return _fields(AlarmEvent)
 
 
 def name_of(kind: Kind) -> str:

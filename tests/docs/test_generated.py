@@ -19,6 +19,7 @@ from tolfl.core.records import AnyRecord, Record
 from tolfl.core.spec import RunSpec
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.protocol.messages import Message
+from tolfl.watch.alarm_events import AlarmEvent
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -104,6 +105,12 @@ def test_the_page_of_the_files_of_a_run_has_every_kind_of_record_and_field() -> 
 
     assert re.findall(r"^\| `(\w+)` \|", parts[0], re.MULTILINE) == [*own]
     assert found == {wire.name_of(kind): [*kind.__struct_fields__[len(own) :]] for kind in kinds}
+
+
+def test_the_table_of_an_alarm_has_every_field() -> None:
+    found = re.findall(r"^\| `(\w+)` \| .* \| .+ \|$", wire.alarm(), re.MULTILINE)
+
+    assert found == [*AlarmEvent.__struct_fields__]
 
 
 def test_every_mark_of_a_page_has_its_generator() -> None:

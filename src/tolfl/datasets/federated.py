@@ -37,18 +37,20 @@ class RawData:
     samples: Samples | NDArray[np.uint8]
     """Shape `(n_samples, *sample_shape)`; bytes stay bytes until they are needed."""
     labels: NDArray[np.str_]
-    """The class of each sample, by name."""
+    """The class of each sample, by name: `normal`, `ok`, `0`, `false`, `benign` and `typical` are typical, everything
+    else is anomalous, unless `dataset.typical` says which are."""
     is_test: NDArray[np.bool_] | None = None
-    """Which samples their publisher set aside for testing."""
+    """Which samples their publisher set aside for testing; without it a fifth of the typical ones is."""
     owners: NDArray[np.str_] | None = None
-    """Whose sample it is, where the data say so: a node, a site, a file."""
+    """Whose sample it is, where the data say so: a node, a site, a file. Each owner becomes a device; without it,
+    classes are shared out (`dataset.partition`)."""
     times: NDArray[np.float64] | None = None
-    """When it was taken, in any unit."""
+    """When it was taken, in any unit: with `dataset.split = "chronological"`, the last samples are tested."""
     feature_names: tuple[str, ...] = ()
     scale: float = 1.0
     """What samples are multiplied with first: 1/255 for bytes of pictures."""
     missing: NDArray[np.bool_] | None = None
-    """Where a value is missing, shape of `samples`; such values are 0 until they are imputed."""
+    """Where a value is missing, shape of `samples`: 0 until it becomes the mean of the typical training samples."""
     schema: Schema | None = None
     """How a table of one's own was read."""
     networks: NDArray[np.uint64] | None = None

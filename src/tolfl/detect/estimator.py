@@ -143,14 +143,15 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         Parameters
         ----------
         X
-            An array, or a frame (pandas, polars, Arrow): words, categories, true and false and missing values are
-            taken as `tolfl fit` takes them; dates, identifiers, counters and clocks are left out, and logged.
+            An array, whose columns go by place, or a frame (pandas, polars, Arrow), whose columns are found by name, in
+            any order: words, categories, true and false are taken as `tolfl fit` takes them, missing values as with its
+            `--fill-missing`; dates, identifiers, counters and clocks are left out, and logged.
         y
             1 and -1 as `predict` gives them, 0 and 1, true and false, or words of which some are typical (normal,
             benign): only the typical rows train, none without a label. With anything else all rows do, as is
             scikit-learn's way. The log says which.
         devices
-            Whose row each is (any names or numbers), or the name of their column.
+            Whose row each is (any names or numbers), or the name of their column; without it all rows are one device's.
         """
         is_typical = _typical(y)
         rows, names, features, schema = self._training_rows(X, devices)
@@ -222,7 +223,10 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return detector.thresholds.p_values(detector.scores_of(rows, names), names)
 
     def explain(self, x: object, device: str | None = None) -> Explanation:
-        """Return which features make one row's score; with its device, by the limit of its verdict."""
+        """Return which features make one row's score; with its device, by the limit of its verdict.
+
+        The row is a list, an array, a frame of one row, or a row of pandas (`readings.iloc[5]`).
+        """
         return self._fitted().explain(x, device)
 
     # -- fitted values ------------------------------------------------------------------------------------------

@@ -477,13 +477,16 @@ def legacy_frame(
     Parameters
     ----------
     psdu
-        What is sent, its check sequence included: what `data_mpdu` returns.
+        What is sent, its check sequence included: what `data_mpdu` returns. 1 to 4095 bytes.
     rate_mbps
         6, 9, 12, 18, 24, 36, 48 or 54.
     seed
-        Of the scrambler, 1 to 127; see `scrambling_sequence` for the order of its bits.
+        Of the scrambler, 1 to 127; its highest bit is x7, as in MATLAB's WLAN Toolbox and GNU Radio's transmitters.
+    oversampling
+        Any whole number, and others (1.5) where the guard interval stays a whole number of samples.
     window_s
-        How long symbols fade into one another: the standard's own example has 100 ns. Without it they are cut.
+        How long symbols fade into one another, up to 400 ns: the standard's own example has 100 ns. Without it they are
+        cut.
 
     >>> len(legacy_frame(bytes(100), 36))  # 20 us, and six symbols of 4 us
     880

@@ -315,6 +315,8 @@ def vht_frame(
 ) -> Samples:
     """Return a frame at `oversampling` times the bandwidth, with mean power 1.
 
+    One stream and antenna, convolutional code, up to 5.484 ms.
+
     Parameters
     ----------
     psdu
@@ -326,7 +328,9 @@ def vht_frame(
     short_gi
         Whether data symbols have a guard interval of 0.4 us, not 0.8.
     seed
-        Of the scrambler, 1 to 127; see `scrambling_sequence` for the order of its bits.
+        Of the scrambler; this and the next two as in `legacy_frame`.
+    oversampling
+        Samples per second over the bandwidth.
     window_s
         How long symbols fade into one another; without it they are cut.
 

@@ -46,19 +46,20 @@ class AlarmEvent(msgspec.Struct, frozen=True):
 
     id: str  #: the group's name and the number of the event in it; the same event again has the same id
     event: str  #: open, update, close
-    severity: str  #: notice (a limit from few rows), warning, high (twice the limit): the worst so far
-    device: str
-    source: str
-    key: str
-    model: str  #: the first digits of the detector's SHA-256
-    start: str  #: of the first window that counts
+    severity: str  #: notice (the limit rests on too few rows), warning, high (twice the limit); the worst so far
+    device: str  #: as named by `--device`
+    source: str  #: what is watched
+    key: str  #: whose rows, with `--device-column`
+    model: str  #: the first 12 digits of the SHA-256 of the detector's file
+    start: str  #: of the first window: UTC of a capture, as written in a table, `row 12` where there is no time
     end: str  #: of the last window above the limit
     n_alarms: int  #: windows above the limit so far
-    by: str  #: score or novelty: which of them is above its limit in the worst window
-    score: float  #: of the worst window
+    by: str  #: score (the joint score) or novelty: which is further above its limit in the worst window
+    score: float  #: of the worst window, as `by` says
     limit: float  #: that it was compared with
-    p_value: float
-    features: tuple[FeatureShare, ...]  #: of the worst window
+    p_value: float  #: of the joint score of the worst window
+    #: of the worst window: name, unit, share of the score, value, expected; with novelty low and high, the usual range
+    features: tuple[FeatureShare, ...]
 
     @property
     def level(self) -> int:

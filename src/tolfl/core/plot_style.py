@@ -73,14 +73,12 @@ def draw_band(
     colour: str,
     label: str,
     line: str = "-",
-    width: float = 1.6,
-    has_band: bool = True,
 ) -> None:
     """Draw the mean of curves (one per seed, all as long as `x`) and a band of one standard deviation around it."""
     values = np.array(curves, dtype=float)
     mean = values.mean(axis=0)
-    axes.plot(x, mean, color=colour, label=label, linestyle=line, linewidth=width)
-    if has_band and len(values) > 1:
+    axes.plot(x, mean, color=colour, label=label, linestyle=line, linewidth=1.6)
+    if len(values) > 1:
         spread = values.std(axis=0, ddof=1)
         axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
 

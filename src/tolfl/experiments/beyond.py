@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tolfl.core.plot_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, bare, new_figure
+from tolfl.core.plot_style import BLUE, GREEN, ORANGE, SKY, VERMILION, bare, new_figure
 from tolfl.core.spec import RunSpec
 from tolfl.experiments.comparison import COMPARED_POLICIES, alone_job, scheme_jobs
 from tolfl.experiments.experiment import Experiment, Options
@@ -51,7 +51,6 @@ class Variation:
     ]  #: the specification of each value, made from that of the paper's tables
     schemes: tuple[str, ...] = ("tol-fl", "fl")
     data: str = "comms-ml"
-    is_scale: bool = True  #: its values have an order, so that a line may join them
     #: For values that are not a choice (which device fails): the rows behind one verdict on all of them.
     as_a_whole: Callable[[Sequence[Row]], list[Row]] | None = None
 
@@ -146,14 +145,11 @@ VARIATIONS = (
         "Which device fails",
         "device that fails",
         _failed_devices,
-        is_scale=False,
         as_a_whole=_mean_over_devices,
     ),
     Variation("several", "One, two or three heads fail", "heads lost", _several),
     Variation("random", "Devices fail at random", "probability per device and round", _random),
-    Variation(
-        "newcomer", "A new typical class appears after the failure", "a new class appears", _new_class, is_scale=False
-    ),
+    Variation("newcomer", "A new typical class appears after the failure", "a new class appears", _new_class),
     Variation(
         "dirichlet", "How unequal the devices' data are", "one class each, Dirichlet alpha, or at random", _dirichlet
     ),
@@ -174,7 +170,6 @@ VARIATIONS = (
         "anomalous class",
         _rotated,
         data="fashion-mnist",
-        is_scale=False,
         as_a_whole=_class_as_split,
     ),
     Variation(
@@ -183,7 +178,6 @@ VARIATIONS = (
         "anomalous class",
         _rotated,
         data="cifar-10",
-        is_scale=False,
         as_a_whole=_class_as_split,
     ),
 )
@@ -317,24 +311,22 @@ def _ahead(name: str, rows: Sequence[Row]) -> list[Verdict]:
 
 
 _STYLES = {
-    ("tol-fl", "elect"): (BLUE, "o", "-"),
-    ("tol-fl", "drop"): (SKY, "s", "--"),
-    ("fl", "freeze"): (VERMILION, "^", "-"),
-    ("fl", "isolate"): (ORANGE, "v", "--"),
-    ("fl", "alone"): (GREEN, "D", "--"),
+    ("tol-fl", "elect"): (BLUE, "o"),
+    ("tol-fl", "drop"): (SKY, "s"),
+    ("fl", "freeze"): (VERMILION, "^"),
+    ("fl", "isolate"): (ORANGE, "v"),
+    ("fl", "alone"): (GREEN, "D"),
 }
-_OTHERS = ((GREEN, "D", "-"), (PURPLE, "P", "-"), (BLACK, "X", "-"))
 
 
 def _figure(variation: Variation, rows: Sequence[Row]) -> Figure:
-    """Return a figure: means and their 95 % intervals over splits, at each value; joined on a scale."""
+    """Return a figure: means and their 95 % intervals over splits, at each value."""
     values, methods = distinct_values(rows, "varied"), shown_methods(rows)
     figure = new_figure(max(5.0, 1.8 + 0.6 * len(values)), 3.4)
     axes = figure.subplots()
     for index, method in enumerate(methods):
-        colour, marker, line = _STYLES.get((method.scheme, method.policy), _OTHERS[index % len(_OTHERS)])
-        is_hollow = method.score == "auroc_all_models"
-        shift = (0.05 if variation.is_scale else 0.1) * (index - (len(methods) - 1) / 2)
+        colour, marker = _STYLES[method.scheme, method.policy]
+        shift = 0.1 * (index - (len(methods) - 1) / 2)
         by_value = [by_split(rows_where(rows, varied=value), method) for value in values]
         points = [(place + shift, interval(units)) for place, units in enumerate(by_value) if units]
         axes.errorbar(
@@ -342,9 +334,8 @@ def _figure(variation: Variation, rows: Sequence[Row]) -> Figure:
             [found.mean for _, found in points],
             yerr=[found.high - found.mean if found.n_splits > 1 else 0.0 for _, found in points],
             color=colour,
-            marker=marker,
-            markerfacecolor="white" if is_hollow else colour,
-            linestyle=("-." if is_hollow else line) if variation.is_scale else "none",
+            fmt=marker,
+            markerfacecolor="white" if method.score == "auroc_all_models" else colour,
             markersize=4.5,
             linewidth=1.2,
             label=method.label,

@@ -102,15 +102,6 @@ def alone_job(spec: RunSpec) -> Job:
     return Job("fl (alone)", alone, folder="fl-alone")
 
 
-def _with_devices_alone(jobs: Sequence[Job]) -> list[Job]:
-    """Return jobs, and behind those of FL devices alone, where FL loses its server: what training together gains."""
-    of_fl = [job for job in jobs if job.spec.scheme == "fl" and job.spec.on_head_failure]
-    found: list[Job] = []
-    for job in jobs:
-        found += [job, alone_job(job.spec)] if of_fl and job is of_fl[-1] else [job]
-    return found
-
-
 def _plan_of_devices(spec: RunSpec, clusters: Topology) -> str:
     """Return the plan in terms of devices; random failures stay as they are, every seed draws its own."""
     texts = [text.strip() for text in spec.fail.split(";") if text.strip()]
@@ -156,7 +147,10 @@ def comparison_sweep(
     >>> [row["label"] for row in comparison_of(spec, sweep).rows][:4]
     ['tol-fl (elect)', 'tol-fl (drop)', 'fl (isolate)', 'fl (freeze)']
     """
-    jobs, datasets = _with_devices_alone(scheme_jobs(spec.check(), schemes)), datasets_of(spec, data)
+    jobs, datasets = scheme_jobs(spec.check(), schemes), datasets_of(spec, data)
+    of_fl = [job for job in jobs if job.spec.scheme == "fl" and job.spec.on_head_failure]
+    if of_fl:  # it loses its server: what does training together gain?
+        jobs.insert(jobs.index(of_fl[-1]) + 1, alone_job(of_fl[-1].spec))
     if out is not None:
         _prepare(out, spec, tuple(schemes), resume)
     return Sweep(jobs, out, datasets, model)
@@ -271,18 +265,10 @@ class Comparison(msgspec.Struct, frozen=True):
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        axes.set_title("\n".join(filter(None, [self._finding, self.title])), fontsize=10, loc="left")
+        axes.set_title(self.title, fontsize=10, loc="left")
         if axes.containers:  # else there is no test set, and no score to show
             figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         return figure
-
-    @property
-    def _finding(self) -> str:
-        """The result of Tol-FL and FL in one line; empty where one of them is not compared."""
-        shown = [row for row in self.rows if row["label"] == self.reference]
-        shown += [row for row in self.rows if row["scheme"] == "fl" and row["label"] != "fl (alone)"]
-        ends = [f"{row['label']}: {row['auroc']['mean']:.3f}" for row in shown if row["auroc"]["mean"] is not None]
-        return ", ".join(ends) if len(shown) > 1 else ""
 
 
 def comparison_of(spec: RunSpec, sweep: Sweep) -> Comparison:

@@ -131,26 +131,16 @@ def test_generated_captures_go_straight_in(tolfl: Command, tmp_path: Path) -> No
     assert "has captures already; choose another --out" in err
 
 
-def test_traffic_of_a_configuration_is_captured_too(tolfl: Command, tmp_path: Path) -> None:
+def test_a_configuration_of_the_original_project_gives_its_samples(tolfl: Command, tmp_path: Path) -> None:
     sim = written(tmp_path, sim_file(7200), "sim.json")
     sampling = written(tmp_path, sampling_file(), "sampling.json")
-    code, out, _ = tolfl(
-        "data",
-        "generate",
-        "comms-ml",
-        "--sim-config",
-        str(sim),
-        "--sampling-config",
-        str(sampling),
-        "--pcap",
-        "--out",
-        "d",
-    )
-    described, shown, _ = tolfl("data", "describe", "d/captures/typical/region-0.pcap", "-n", "1")
+    files = ("--sim-config", str(sim), "--sampling-config", str(sampling), "--out", "d")
+    code, out, _ = tolfl("data", "generate", "comms-ml", *files)
+    refused, _, err = tolfl("data", "generate", "comms-ml", *files, "--pcap")
 
-    assert (code, described) == (0, 0)
-    assert "d/captures/typical/region-0.pcap: " in out
-    assert "18 features" in shown
+    assert (code, refused) == (0, 2)
+    assert out.startswith("d/samples.npz: ")
+    assert "leave out --sim-config" in err
 
 
 def test_what_was_not_understood_is_said_on_standard_error(

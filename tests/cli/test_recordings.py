@@ -128,13 +128,9 @@ def test_a_detector_for_recordings_of_ones_own_finds_a_tone(tolfl: Command, tmp_
 def test_a_spectrogram_is_drawn(tolfl: Command, tmp_path: Path) -> None:
     noise_recording(tmp_path / "today", 7, tone_from=10)
     code, out, _ = tolfl("data", "spectrogram", "today.sigmf-meta", "--out", "pictures/all.png")
-    _, as_json, _ = tolfl(
-        "data", "spectrogram", "today.sigmf-meta", "--from", "0.01", "--seconds", "0.001", "--out", "part.svg",
-        "--format", "json",
-    )  # fmt: skip
+    tolfl("data", "spectrogram", "today.sigmf-meta", "--from", "0.01", "--seconds", "0.001", "--out", "part.svg")
 
     assert code == 0
     assert out == "picture: pictures/all.png\n"
     assert (tmp_path / "pictures" / "all.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads(as_json)["duration_s"] == pytest.approx(0.06144)
     assert (tmp_path / "part.svg").is_file()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from tolfl.cli.output import Line
     from tolfl.datasets.describe import Description
     from tolfl.signals.comms_ml_generator import TrafficPart
-    from tolfl.signals.published_configs import SimConfig
 
 app = typer.Typer(help="Data sets: list, describe, download, generate, draw.", no_args_is_help=True)
 
@@ -226,24 +224,22 @@ def generate(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     if sim_config is not None and sampling_config is not None:
         from tolfl.signals.published_configs import read_sampling_config, read_sim_config, sample_configs
 
-        sim = read_sim_config(sim_config)
-        found = sample_configs(sim, read_sampling_config(sampling_config), seed)
-        arrays = {"X": found.features, "time": found.start_s, "names": np.array(found.names)}
-        traffic = partial(_traffic_of_config, sim, seed)
-    else:
-        given = {} if seed is None else {"comms_ml": {**msgspec.to_builtins(RunSpec().comms_ml), "seed": seed}}
-        spec = spec_from_flags(RunSpec(data=name), given, settings).check()
-        from tolfl.datasets import load_raw
+        if pcap or iq:
+            raise SpecError("--pcap and --iq write the traffic of comms-ml; leave out --sim-config")
+        found = sample_configs(read_sim_config(sim_config), read_sampling_config(sampling_config), seed)
+        _write(out, {"X": found.features, "time": found.start_s, "names": np.array(found.names)})
+        return
+    given = {} if seed is None else {"comms_ml": {**msgspec.to_builtins(RunSpec().comms_ml), "seed": seed}}
+    spec = spec_from_flags(RunSpec(data=name), given, settings).check()
+    from tolfl.datasets import load_raw
 
-        raw = load_raw(spec)
-        times = np.arange(raw.n_samples) if raw.times is None else raw.times
-        arrays = {"X": raw.samples, "y": raw.labels, "time": times, "names": np.array(raw.feature_names)}
-        traffic = partial(_traffic_of, spec)
+    raw = load_raw(spec)
+    times = np.arange(raw.n_samples) if raw.times is None else raw.times
     if pcap:
-        _write_captures(out / "captures", traffic())
+        _write_captures(out / "captures", _traffic_of(spec))
     if iq:
-        _write_recordings(out / "recordings", traffic(), seconds)
-    _write(out, {key: np.asarray(value) for key, value in arrays.items()})
+        _write_recordings(out / "recordings", _traffic_of(spec), seconds)
+    _write(out, {"X": raw.samples, "y": raw.labels, "time": times, "names": np.array(raw.feature_names)})
 
 
 def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
@@ -254,14 +250,6 @@ def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
     if spec.data == "comms-ml-published":
         settings = msgspec.structs.replace(settings, variant="published")
     return traffic_parts(comms_ml(settings.seed, settings), settings.seed, settings)
-
-
-def _traffic_of_config(sim: SimConfig, seed: int | None) -> list[TrafficPart]:
-    from tolfl.signals.comms_ml_generator import TrafficPart
-    from tolfl.signals.traffic import Scenario
-
-    own = sim.seed if seed is None else seed
-    return [TrafficPart("typical", sim.region, own, Scenario.TYPICAL, sim.duration_s)]
 
 
 def _write_captures(folder: Path, parts: list[TrafficPart]) -> None:
@@ -306,7 +294,6 @@ def spectrogram(
         float, typer.Option("--from", help="Begin so many seconds after the recording's beginning.")
     ] = 0.0,
     seconds: Annotated[float | None, typer.Option(help="Draw so many seconds. (default: all)")] = None,
-    format: flags.HowShown = "table",
 ) -> None:
     """Draw frequency over time, with a box around each annotation (up to 400 of them).
 
@@ -321,13 +308,5 @@ def spectrogram(
     from tolfl.signals.sigmf import open_recording
     from tolfl.signals.spectrograms import plot_spectrogram
 
-    found = open_recording(recording)
-    figure = plot_spectrogram(found, from_s, seconds)
-    save_figure(figure, out, dpi=100)
-    shown = {
-        "picture": str(out),
-        "duration_s": found.duration_s,
-        "rate_hz": found.rate_hz,
-        "n_annotations": len(found.annotations),
-    }
-    show(shown, format, [f"picture: {out}"])
+    save_figure(plot_spectrogram(open_recording(recording), from_s, seconds), out, dpi=100)
+    typer.echo(f"picture: {out}")

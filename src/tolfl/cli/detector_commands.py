@@ -24,7 +24,7 @@ from tolfl.detect.detector_spec import DetectorSpec
 if TYPE_CHECKING:
     from tolfl.cli.output import Line
     from tolfl.datasets import FederatedDataset
-    from tolfl.detect import Detector, Limit
+    from tolfl.detect import Detector
     from tolfl.detect.quality import Evaluation, LabelledScores
     from tolfl.signals.wlan import Networks
     from tolfl.sim.simulation import Simulation
@@ -379,14 +379,15 @@ def inspect(model: Model, format: flags.HowShown = "table") -> None:
     from tolfl.detect import Detector
 
     found = {"file": str(model), **description_of(Detector.load(model))}
-    show(found, format, lines_of_description(found, is_complete=True))
+    show(found, format, lines_of_description(found))
 
 
 def description_of(detector: Detector) -> dict[str, Any]:
     """Return the description of a detector, as plain values."""
     thresholds: dict[str, Any] = msgspec.to_builtins(detector.thresholds)
     own = [one["own"] for one in thresholds["devices"].values() if one["own"] is not None]
-    for limit, found in zip([thresholds["fleet"], *own], _limits(detector), strict=True):
+    limits = [detector.thresholds.fleet, *(one.own for one in detector.thresholds.devices.values() if one.own)]
+    for limit, found in zip([thresholds["fleet"], *own], limits, strict=True):
         for name in ("levels", "n_at_least"):  # hundreds of numbers that p-values are read from
             del limit[name]
         limit |= {"expected_rate": found.expected_rate, "promise": found.promise}
@@ -406,24 +407,19 @@ def description_of(detector: Detector) -> dict[str, Any]:
     }
 
 
-def _limits(detector: Detector) -> list[Limit]:
-    return [detector.thresholds.fleet, *(one.own for one in detector.thresholds.devices.values() if one.own)]
-
-
 #: Lines of a description: a detector of thousands of devices fits on a screen. All of it is in --format json.
 _SHOWN_DEVICES, _SHOWN_LOSSES = 10, 5
 
 
-def lines_of_description(found: Mapping[str, Any], is_complete: bool = False) -> Iterator[Line]:
+def lines_of_description(found: Mapping[str, Any]) -> Iterator[Line]:
     """Yield a description as people read it."""
     last = found["trainings"][-1]
     n_devices = sum(device["rounds"] > 0 for device in last["devices"])
     trained = f"{last['n_samples']} rows of {n_devices} device(s), {last['rounds']} round(s) of {last['scheme']}"
     yield f"{found['name']}: {len(found['features'])} features; {trained}"
-    if is_complete:
-        names = list(dict.fromkeys(_name_of(one["name"], one["unit"]) for one in found["features"]))
-        rest = f", ... ({len(names) - 20} more)" if len(names) > 20 else ""
-        yield f"features: {', '.join(names[:20])}{rest}"
+    names = list(dict.fromkeys(_name_of(one["name"], one["unit"]) for one in found["features"]))
+    rest = f", ... ({len(names) - 20} more)" if len(names) > 20 else ""
+    yield f"features: {', '.join(names[:20])}{rest}"
     for place, training in enumerate(found["trainings"]):
         of_training = f"training {place}, " if len(found["trainings"]) > 1 else ""
         events = training["events"]
@@ -436,7 +432,7 @@ def lines_of_description(found: Mapping[str, Any], is_complete: bool = False) ->
     rows += [[f"... {more} more"]] * (more > 0)
     yield table_of(["device", "rows trained", "held back", "rounds", "threshold", ""], rows)
     yield _promise(found["thresholds"])
-    if is_complete and len(found["trainings"]) > 1:
+    if len(found["trainings"]) > 1:
         yield f"trained {len(found['trainings'])} times, each an update of the last"
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tolfl.cli.output import Line
     from tolfl.datasets.federated import Samples
     from tolfl.net.client import Answer
-    from tolfl.net.enrolment import Entry
     from tolfl.net.node import Node
     from tolfl.net.node_config import NodeConfig
     from tolfl.net.wire import StatusReply, WatchStatus
@@ -41,10 +40,7 @@ def node(
     use: Annotated[
         str, typer.Option(help="previous: watch with the detector of the run before, whatever the fleet learns.")
     ] = "",
-    verbose: Annotated[
-        bool | None,
-        typer.Option("--verbose/--quiet", "-v/-q", help="Print a line for every round; quiet: only how it ended."),
-    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every round.")] = False,
 ) -> None:
     """Run one device of a fleet on this machine until the run is over; Ctrl-C or SIGTERM leaves in good order.
 
@@ -81,18 +77,15 @@ def node(
         return time.strftime("%H:%M:%S")
 
     def print_line(words: str) -> None:
-        if verbose is not False:
-            typer.echo(f"{clock()} device {settings.device} {words}", err=True)
+        typer.echo(f"{clock()} device {settings.device} {words}", err=True)
 
     async def run_device(watching: FleetWatch | None, kept: Kept | None) -> tuple[list[str], int]:
         device = prepare(settings, learn=learn, kept=kept)
         if watching is not None:
             device.watching, watching.on_alarm = watching, device.alarmed
-        if verbose is False:
-            return await run_to_the_end(device)
         n_others = len(device.limits.topology.cluster_of) - 1
         print_line(f"listens on {settings.listen}, {n_others} others")
-        lines = EventLines(lambda _: clock(), is_verbose=bool(verbose))
+        lines = EventLines(lambda _: clock(), is_verbose=verbose)
         device.log.on_record = lines.print_event
         waiting = asyncio.create_task(print_while_waiting(device, n_others, lines))
         try:
@@ -377,12 +370,9 @@ def list_(fleet: Folder = _DEFAULT, format: flags.HowShown = "table") -> None:
 
     authority = Authority(fleet)
     entries = authority.entries()
-    show({"fleet": authority.fleet, "devices": entries}, format, _lines_of_entries(entries))
-
-
-def _lines_of_entries(entries: Mapping[str, Entry]) -> Iterator[Line]:
     rows = []
     for name, entry in entries.items():
         who = "operator" if entry.device is None else str(entry.device)
         rows.append((name, who, str(entry.generation), entry.expires, "revoked" if entry.is_revoked else ""))
-    yield table_of(["name", "device", "generation", "good until", ""], rows)
+    lines = [table_of(["name", "device", "generation", "good until", ""], rows)]
+    show({"fleet": authority.fleet, "devices": entries}, format, lines)

@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,13 @@ class RunningExperiment:
         self.seconds = time.perf_counter() - started
 
     def _jobs(self) -> list[Job]:
+        def in_data_dir(spec: RunSpec) -> RunSpec:
+            return msgspec.structs.replace(
+                spec, dataset=msgspec.structs.replace(spec.dataset, dir=self.options.data_dir)
+            )
+
         jobs = self.experiment.jobs(self.options, self.rows)
-        return [Job(job.label, with_data_dir(job.spec, self.options.data_dir), job.tags, job.folder) for job in jobs]
+        return [replace(job, spec=in_data_dir(job.spec)) for job in jobs]
 
     def _add(self, job: Job, sweep: Sweep, is_stored: bool) -> None:
         repetitions = sweep.results[job.key]
@@ -121,11 +126,6 @@ class RunningExperiment:
             | {name: version(name) for name in ("tolfl", "numpy", "scikit-learn")},
             "specs": {key: spec_fields(spec) for key, spec in self.specs.items()},
         }
-
-
-def with_data_dir(spec: RunSpec, data_dir: str) -> RunSpec:
-    """Return a specification with the folder of the data sets."""
-    return msgspec.structs.replace(spec, dataset=msgspec.structs.replace(spec.dataset, dir=data_dir))
 
 
 def stored_reports(folder: Path) -> dict[str, tuple[ExperimentReport, dict[str, Any]]]:

@@ -40,6 +40,16 @@ class ScoredWindow(msgspec.Struct, frozen=True):
         """The score in units of its limit."""
         return self.score / self.limit if self.limit > 0 else (0.0 if self.score <= 0 else _OPENS_AT)
 
+    @property
+    def severity(self) -> int:
+        """How severe it is, if it is above its limit; by its place in `SEVERITIES`."""
+        return 0 if self.is_extrapolated else 2 if self.ratio >= _OPENS_AT else 1
+
+    @property
+    def name(self) -> str:
+        """When it starts, or which row it is, as text."""
+        return self.when or f"row {self.start_s:.0f}"
+
 
 class AlarmEvent(msgspec.Struct, frozen=True):
     """The event that is sent: a group of alarms has opened, was updated or closed."""
@@ -130,9 +140,9 @@ class EventGroups:
                 events.append(self._event(known, window, "open"))
             return events
         group = known.group
-        severity = max(group.severity, severity_of(window)) if window.ratio > 1 else group.severity
+        severity = max(group.severity, window.severity) if window.ratio > 1 else group.severity
         if window.ratio > 1:
-            group.n_alarms, group.end = group.n_alarms + 1, named(window)
+            group.n_alarms, group.end = group.n_alarms + 1, window.name
             group.worst = max(group.worst, window, key=lambda one: one.ratio)
         group.n_quiet = group.n_quiet + 1 if window.ratio < _QUIET_BELOW else 0
         is_worse, group.severity = severity > group.severity, severity
@@ -166,10 +176,10 @@ class EventGroups:
 
     def _opened(self, reached: list[ScoredWindow]) -> _Group:
         first, worst = reached[0], max(reached, key=lambda one: one.ratio)
-        who = (self.device, self.model, self.source, first.key, named(first))
+        who = (self.device, self.model, self.source, first.key, first.name)
         name = hashlib.sha256(msgspec.json.encode(who)).hexdigest()[:16]
-        severity = max(map(severity_of, reached))
-        return _Group(name, named(first), named(reached[-1]), worst, severity, len(reached))
+        severity = max(one.severity for one in reached)
+        return _Group(name, first.name, reached[-1].name, worst, severity, len(reached))
 
     def _event(self, known: _Key, window: ScoredWindow, event: str) -> AlarmEvent:
         group = known.group
@@ -195,15 +205,3 @@ class EventGroups:
             worst.p_value,
             worst.features,
         )
-
-
-def severity_of(window: ScoredWindow) -> int:
-    """Return how severe a window above its limit is."""
-    if window.is_extrapolated:
-        return 0
-    return 2 if window.ratio >= _OPENS_AT else 1
-
-
-def named(window: ScoredWindow) -> str:
-    """Return when a window starts, or which row it is, as text."""
-    return window.when or f"row {window.start_s:.0f}"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tolfl.net.status import Metrics
+from tolfl.signals.pcap import CaptureSummary
 
 if TYPE_CHECKING:
     from tolfl.watch.watcher import Watcher
@@ -19,44 +20,30 @@ _START_S = 10.0
 
 def watch_page(watcher: Watcher, labels: Mapping[str, str]) -> str:
     """Return the numbers of a watcher in Prometheus' text format."""
-    return "".join(_lines(watcher, labels))
-
-
-def _lines(watcher: Watcher, labels: Mapping[str, str]) -> Iterator[str]:
-    counts = watcher.counts
+    counts, queue = watcher.counts or CaptureSummary(), watcher.queue
     lag_s = time.time() - watcher.last_s if watcher.last_s else 0.0
-    numbers: list[tuple[str, str, str, str, Mapping[str, float]]] = [
-        ("rows_total", "counter", "Windows scored.", "", {"": watcher.n_rows}),
-        ("packets_total", "counter", "Packets of the source.", "", {"": 0 if counts is None else counts.n_packets}),
-        ("alarms_total", "counter", "Windows above the limit.", "", {"": watcher.n_alarms}),
-        ("events_total", "counter", "Events of groups of alarms.", "", {"": watcher.n_events}),
-        (
-            "lost_packets_total",
-            "counter",
-            "Packets that are in no window.",
-            "reason",
-            counts.left_out if counts else {},
-        ),
-        ("dropped_events_total", "counter", "Events that a sink never gets.", "sink", watcher.queue.n_dropped()),
-        ("queue", "gauge", "Events that wait for a sink.", "sink", watcher.queue.n_waiting()),
-        (
-            "clock_steps_total",
-            "counter",
-            "Steps of the clock.",
-            "",
-            {"": 0 if counts is None else counts.n_clock_steps},
-        ),
-        ("model_age_seconds", "gauge", "Since the detector was saved.", "", {"": round(watcher.model_age_s, 1)}),
-        ("lag_seconds", "gauge", "Since the end of the last window.", "", {"": round(lag_s, 3)}),
-        ("source_up", "gauge", "1: the source gives rows.", "", {"": int(watcher.is_up)}),
-        ("trouble", "gauge", "1: there is a problem, see the log.", "", {"": int(bool(watcher.trouble))}),
+    numbers: list[tuple[str, str, str, str, float | Mapping[str, int]]] = [
+        ("rows_total", "counter", "Windows scored.", "", watcher.n_rows),
+        ("packets_total", "counter", "Packets of the source.", "", counts.n_packets),
+        ("alarms_total", "counter", "Windows above the limit.", "", watcher.n_alarms),
+        ("events_total", "counter", "Events of groups of alarms.", "", watcher.n_events),
+        ("lost_packets_total", "counter", "Packets that are in no window.", "reason", counts.left_out),
+        ("dropped_events_total", "counter", "Events that a sink never gets.", "sink", queue.n_dropped()),
+        ("queue", "gauge", "Events that wait for a sink.", "sink", queue.n_waiting()),
+        ("clock_steps_total", "counter", "Steps of the clock.", "", counts.n_clock_steps),
+        ("model_age_seconds", "gauge", "Since the detector was saved.", "", round(watcher.model_age_s, 1)),
+        ("lag_seconds", "gauge", "Since the end of the last window.", "", round(lag_s, 3)),
+        ("source_up", "gauge", "1: the source gives rows.", "", int(watcher.is_up)),
+        ("trouble", "gauge", "1: there is a problem, see the log.", "", int(bool(watcher.trouble))),
     ]
+    lines = []
     for name, kind, what, label, values in numbers:
-        yield f"# HELP tolfl_watch_{name} {what}\n# TYPE tolfl_watch_{name} {kind}\n"
-        for key, value in values.items():
-            pairs = {**labels, **({label: key} if label else {})}
+        lines += [f"# HELP tolfl_watch_{name} {what}", f"# TYPE tolfl_watch_{name} {kind}"]
+        for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
+            pairs = {**labels, label: key} if label else labels
             texts = ",".join(f'{one}="{_escaped(text)}"' for one, text in pairs.items())
-            yield f"tolfl_watch_{name}{{{texts}}} {value}\n"
+            lines.append(f"tolfl_watch_{name}{{{texts}}} {value}")
+    return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:

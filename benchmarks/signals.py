@@ -25,7 +25,8 @@ from benchmarks.common import spread
 from tolfl.signals.bluetooth import br_packet
 from tolfl.signals.capture_rows import window_rows
 from tolfl.signals.comms_ml_generator import comms_ml
-from tolfl.signals.pcap_writer import Written, write_pcap
+from tolfl.signals.pcap import CaptureSummary
+from tolfl.signals.pcap_writer import write_pcap
 from tolfl.signals.traffic import PUBLISHED_DURATION_S, PUBLISHED_SEEDS, published_regions, simulate
 from tolfl.signals.wifi import legacy_frame
 from tolfl.signals.wifi_vht import vht_frame
@@ -72,7 +73,7 @@ def week(arguments: argparse.Namespace) -> None:
     print(f"the default data set: {n_samples:,} samples in {clock.read()[0]:.1f} s")
 
 
-def written(folder: Path, days: float) -> list[Written]:
+def written(folder: Path, days: float) -> list[Path]:
     """Simulate and write all four regions."""
     return [
         write_pcap(folder / str(region.number), "region", simulate(region, days * 86_400, seed), region)
@@ -101,18 +102,18 @@ def captures(arguments: argparse.Namespace) -> None:
         clock = Clock()
         parts = written(Path(folder), arguments.days)
         wall, cpu = clock.read()
-        n_packets, n_bytes = sum(part.n_packets for part in parts), sum(part.n_bytes for part in parts)
-        print(f"{arguments.days:g} days, four regions: {n_packets:,} packets, {n_bytes / 1e9:.2f} GB")
+        print(f"{arguments.days:g} days, four regions: {sum(part.stat().st_size for part in parts) / 1e9:.2f} GB")
         print(
             f"written in {wall:.1f} s ({cpu:.1f} s of the processor), goal {CAPTURES_GOAL_S * arguments.days / 7:.1f} s"
         )
         print(f"peak memory {peak_mb():.0f} MB")
-        clock = Clock()
-        n_rows = sum(len(rows.start_s) for part in parts for rows in window_rows([part.path]))
+        clock, summary = Clock(), CaptureSummary()
+        n_rows = sum(len(rows.start_s) for part in parts for rows in window_rows([part], summary=summary))
         wall, cpu = clock.read()
+        n_packets = summary.n_packets
         print(f"read in {wall:.1f} s ({cpu:.1f} s of the processor): {n_rows:,} windows of 1 s")
         print(f"{n_packets / wall:,.0f} packets/s; peak memory {peak_mb():.0f} MB")
-        ours, theirs = 1e6 * cpu / n_packets, cpu_of_dpkt(parts[0].path)
+        ours, theirs = 1e6 * cpu / n_packets, cpu_of_dpkt(parts[0])
         print(
             f"{ours:.1f} microseconds per packet with statistics; dpkt {theirs:.0f} without: {theirs / ours:.0f} times"
         )

@@ -57,7 +57,7 @@ def interface() -> str:
 # -- functions of frames --------------------------------------------------------------------------------------------
 
 _WIFI = ("wifi.legacy_frame", "wifi_vht.vht_frame", "wifi.data_mpdu", "wifi_vht.ampdu", "wifi.with_check_sequence")
-_BLUETOOTH = ("br_packet", "hop", "hops", "br_frequency_hz", "gfsk_glimpses")
+_BLUETOOTH = ("br_packet", "hops", "br_frequency_hz", "gfsk_glimpses")
 
 
 def wifi() -> str:

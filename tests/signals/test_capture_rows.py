@@ -85,7 +85,7 @@ def test_a_capture_of_a_region_has_the_statistics_of_its_simulation(
     region = default_regions()[number]
     packets = simulate(region, 4 * 3600.0, seed=11)
     summary = CaptureSummary()
-    found = all_rows([write_pcap(tmp_path, "x", packets, region).path], grid, summary)
+    found = all_rows([write_pcap(tmp_path, "x", packets, region)], grid, summary)
     windows = simulated_windows(packets, grid)
     expected = window_statistics(windows)
 
@@ -111,7 +111,7 @@ def test_any_packets_in_any_windows_have_the_statistics_of_their_simulation(
     expected = simulated_windows(packets, grid)
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PACKETS_AT_ONCE", at_once)
-        paths = [write_pcap(Path(folder), "x", packets, REGION).path]
+        paths = [write_pcap(Path(folder), "x", packets, REGION)]
         found = all_rows(paths, grid)
 
     assert np.array_equal(found.features[:, :12], window_statistics(expected))
@@ -232,9 +232,9 @@ def test_the_last_window_counts_if_the_capture_goes_on_to_its_end(tmp_path: Path
 def test_files_that_follow_one_another_are_one_capture(tmp_path: Path) -> None:
     region = default_regions()[0]
     packets = simulate(region, 3600.0, seed=1)
-    whole = all_rows([write_pcap(tmp_path, "whole", packets, region).path])
+    whole = all_rows([write_pcap(tmp_path, "whole", packets, region)])
     rotated = [
-        write_pcap(tmp_path, f"x_{number:05d}", packets[places], region).path
+        write_pcap(tmp_path, f"x_{number:05d}", packets[places], region)
         for number, places in enumerate(np.array_split(np.arange(len(packets)), 7))
     ]
 
@@ -316,15 +316,15 @@ def test_captures_of_comms_ml_hold_the_statistics_of_its_samples(tmp_path: Path,
     parts = traffic_parts(samples, 3, settings)
     if variant == "published":  # a week of the smallest region is enough
         parts = parts[3:]
-    for part, written in zip(parts, write_parts(tmp_path, parts), strict=True):
+    for part, (path, _) in zip(parts, write_parts(tmp_path, parts), strict=True):
         is_own = (samples.kind == part.kind) & (samples.region == part.region.number)
-        found = all_rows([written.path], WindowGrid(1, 60))
+        found = all_rows([path], WindowGrid(1, 60))
         # Samples are the windows that have a packet of the router; the last one ends where the capture does.
         starts = samples.start_s[is_own][:-1] + MONDAY_S
         places = np.abs(found.start_s[:, None] - starts).argmin(axis=0)
         assert np.abs(found.start_s[places] - starts).max() < 1e-6
         assert np.allclose(found.features[places, :12], samples.features[is_own, :12][:-1], rtol=1e-6, atol=2e-9)
-        assert written.path.parent.name == part.kind
+        assert path.parent.name == part.kind
 
     with pytest.raises(RunDirectoryError, match="has captures already"):
         list(write_parts(tmp_path, parts))
@@ -343,7 +343,7 @@ def test_memory_does_not_grow_with_the_capture(tmp_path: Path, monkeypatch: pyte
     peaks = []
     for hours in (1, 6):
         packets = simulate(region, hours * 3600.0, seed=1)
-        paths = [write_pcap(tmp_path / str(hours), "x", packets, region).path]
+        paths = [write_pcap(tmp_path / str(hours), "x", packets, region)]
         tracemalloc.start()
         n_rows = sum(len(rows.start_s) for rows in window_rows(paths))
         peaks.append(tracemalloc.get_traced_memory()[1])

@@ -31,14 +31,18 @@ def bursts(seed: int) -> NDArray[np.complex64]:
 
 
 def features(samples: NDArray[np.complex64]) -> dict[str, float]:
-    return dict(zip(NAMES, window_features([samples], RATE_HZ)[0].tolist(), strict=True))
+    return dict(zip(NAMES, window_features(samples, RATE_HZ).tolist(), strict=True))
+
+
+def of_windows(*windows: NDArray[np.complex64]) -> NDArray[np.float64]:
+    return np.array([window_features(window, RATE_HZ) for window in windows])
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.floats(-60.0, 20.0))
 def test_a_louder_signal_moves_the_powers_and_nothing_else(seed: int, gain_db: float) -> None:
     samples = bursts(seed)
-    before, after = window_features([samples, np.asarray(samples * 10 ** (gain_db / 20), np.complex64)], RATE_HZ)
+    before, after = of_windows(samples, np.asarray(samples * 10 ** (gain_db / 20), np.complex64))
 
     assert np.allclose((after - before)[IS_POWER], gain_db, atol=1e-3)
     assert np.allclose(after[~IS_POWER], before[~IS_POWER], rtol=1e-3, atol=1e-3)
@@ -48,7 +52,7 @@ def test_a_louder_signal_moves_the_powers_and_nothing_else(seed: int, gain_db: f
 @given(st.integers(0, 1000), st.floats(0.0, 6.28))
 def test_the_phase_of_the_oscillator_does_not_matter(seed: int, phase: float) -> None:
     samples = bursts(seed)
-    before, after = window_features([samples, (samples * np.exp(1j * phase)).astype(np.complex64)], RATE_HZ)
+    before, after = of_windows(samples, (samples * np.exp(1j * phase)).astype(np.complex64))
 
     assert np.allclose(after, before, rtol=1e-3, atol=1e-3)
 
@@ -57,7 +61,7 @@ def test_the_phase_of_the_oscillator_does_not_matter(seed: int, phase: float) ->
 @given(st.integers(0, 1000), st.integers(0, 31))
 def test_what_happens_later_in_a_window_is_the_same(seed: int, n_pieces: int) -> None:
     samples = bursts(seed)
-    before, after = window_features([samples, np.roll(samples, n_pieces * N_FFT)], RATE_HZ)
+    before, after = of_windows(samples, np.roll(samples, n_pieces * N_FFT))
 
     assert np.allclose(after, before, rtol=1e-4, atol=1e-4)
 
@@ -67,7 +71,7 @@ def test_what_happens_later_in_a_window_is_the_same(seed: int, n_pieces: int) ->
 def test_a_shift_by_whole_bands_moves_the_bands_round(seed: int, n_bands: int) -> None:
     samples = bursts(seed)
     shifted = (samples * np.exp(2j * np.pi * n_bands / N_BANDS * np.arange(N_SAMPLES))).astype(np.complex64)
-    before, after = window_features([samples, shifted], RATE_HZ)
+    before, after = of_windows(samples, shifted)
 
     for first in (POWERS, LEVELS):
         own = slice(first, first + N_BANDS)
@@ -79,7 +83,7 @@ def test_a_shift_by_whole_bands_moves_the_bands_round(seed: int, n_bands: int) -
 @given(st.integers(0, 1000))
 def test_bands_add_up_to_the_power(seed: int) -> None:
     samples = noise(rng_for(seed, Purpose.DATA), 100 * N_FFT, 0.01)
-    found = window_features([samples], RATE_HZ)[0]
+    found = window_features(samples, RATE_HZ)
 
     assert 10 * np.log10((10 ** (found[POWERS:LEVELS] / 10)).sum()) == pytest.approx(found[0], abs=0.15)
     assert piece_spectra(samples).mean(axis=0).sum() == pytest.approx((10 ** (found[POWERS:LEVELS] / 10)).sum())
@@ -122,7 +126,7 @@ def test_a_weak_signal_beside_a_loud_frame_shows_in_the_levels_and_not_in_the_po
     quiet[:5000] += noise(rng_for(2, Purpose.DATA), 5000, 1e-2)
     weak = quiet.copy()
     weak[10_000:] += (1e-3 * np.exp(2j * np.pi * 0.1 * np.arange(10_000))).astype(np.complex64)
-    change = np.diff(window_features([quiet, weak], RATE_HZ), axis=0)[0]
+    change = np.diff(of_windows(quiet, weak), axis=0)[0]
 
     assert np.abs(change[POWERS:LEVELS]).max() < 0.5
     assert change[LEVELS:].max() > 10
@@ -133,7 +137,7 @@ def test_silence_has_numbers_and_what_is_no_number_has_none() -> None:
     silent, broken = np.zeros(N_SAMPLES, np.complex64), np.zeros(N_SAMPLES, np.complex64)
     broken[7] = np.nan
     huge = np.full(N_SAMPLES, 3e38, np.complex64)
-    found = window_features([silent, broken, huge], RATE_HZ)
+    found = of_windows(silent, broken, huge)
 
     assert np.isfinite(found[0]).all()
     assert not np.isfinite(found[1]).all()

@@ -98,7 +98,6 @@ def test_a_layout_has_the_standards_number_of_tones(width: int, counts: tuple[in
     assert (len(shape.tones), len(shape.data)) == counts
     assert np.array_equal(shape.tones, -shape.tones[::-1])
     assert np.array_equal(np.sort(np.concatenate([shape.data, shape.pilots])), shape.tones)
-    assert shape.n_fft == 3.2 * width
 
 
 def test_pilots_move_on_by_one_with_every_symbol_and_share_a_sign() -> None:

@@ -255,8 +255,8 @@ def _traffic_of(spec: RunSpec) -> list[TrafficPart]:
 def _write_captures(folder: Path, parts: list[TrafficPart]) -> None:
     from tolfl.signals.comms_ml_generator import write_parts
 
-    for written in write_parts(folder, parts):
-        typer.echo(f"{written.path}: {written.n_packets} packets, {written.n_bytes / 1e6:.1f} MB")
+    for path, n_packets in write_parts(folder, parts):
+        typer.echo(f"{path}: {n_packets} packets, {path.stat().st_size / 1e6:.1f} MB")
 
 
 def _write_recordings(folder: Path, parts: list[TrafficPart], seconds: float) -> None:
@@ -268,7 +268,7 @@ def _write_recordings(folder: Path, parts: list[TrafficPart], seconds: float) ->
         for kind, (scene,) in scenes(seconds, part.seed, [part.region]).items():
             path = write_scene(folder / kind / f"region-{part.region.number}", scene)
             found = open_recording(path)
-            size = found.n_samples * found.datatype.bytes_per_sample / 1e6
+            size = found.file.stat().st_size / 1e6
             typer.echo(f"{path}: {found.duration_s:g} s, {len(found.annotations)} emissions, {size:.1f} MB")
 
 

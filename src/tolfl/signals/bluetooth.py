@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import SpecError, UnknownNameError
 from tolfl.signals.wifi import Bits, bits_of, check_bits, number_bits
@@ -238,19 +238,14 @@ _EXCHANGES = (
 )  # fmt: skip
 
 
-def hop(clock: int, address: int) -> int:
-    """Return the channel, 0 to 78, of a connection at a tick of the central device's clock (28 bits).
+def hops(clocks: ArrayLike, address: int) -> NDArray[np.int64]:
+    """Return the channel, 0 to 78, of a connection at each tick of the central device's clock (28 bits).
 
     Only the address's lowest 28 bits count. All channels are in use: adaptive hopping is not modelled.
 
-    >>> [hop(clock, 0x2A96EF25) for clock in range(0x10, 0x20, 2)]
+    >>> hops(range(0x10, 0x20, 2), 0x2A96EF25).tolist()
     [55, 26, 19, 20, 23, 22, 53, 40]
     """
-    return int(hops(np.array([clock]), address)[0])
-
-
-def hops(clocks: NDArray[np.integer], address: int) -> NDArray[np.int64]:
-    """Return the channel of every tick."""
     clock = np.asarray(clocks, np.int64)
     second = clock >> 1 & 1  # of the two slots: the answer's
     a = (address >> 23 ^ clock >> 21) & 0x1F

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +35,37 @@ from numpy.typing import NDArray
 from tolfl.core.errors import DataFileError, SpecError
 from tolfl.signals.link_layers import ADVICE, PacketRows, link_name
 from tolfl.signals.pcap import NS, CaptureSummary, Int64, RecordBlock, records_in, records_of
-from tolfl.signals.windows import CaptureFeature, SignalRows, WindowGrid
+from tolfl.signals.windows import CaptureFeature, Float, SignalRows, WindowGrid
 from tolfl.signals.wlan import Networks, WlanRows
 
 Captured = NDArray[np.void]  #: packets, as their family has them
 
-_FAMILIES: tuple[type[PacketRows | WlanRows], ...] = (PacketRows, WlanRows)
+
+class Family(Protocol):
+    """What the packets of a capture are, and how windows of them become rows."""
+
+    links: tuple[int, ...]  #: link types, as tcpdump.org numbers them
+    packet: np.dtype[np.void]  #: with a field `time_ns`
+    features: tuple[CaptureFeature, ...]
+    is_row_without_packets: bool  #: else a window without packets is none
+    per: str  #: what rows are of beside the window; nothing: of all its packets
+
+    def __init__(self, grid: WindowGrid, per: str, known: Networks | None) -> None: ...
+
+    def read(self, records: RecordBlock, summary: CaptureSummary, /) -> Captured:
+        """Return the packets of a block; what cannot be read is counted."""
+
+    def rows(self, packets: Captured, window: Int64, starts_ns: Int64) -> tuple[Float, Int64, list[str]]:
+        """Return features of packets in order of time, the window of each row, and its key where rows have one.
+
+        `window` is the place of each packet's window in `starts_ns`.
+        """
+
+    def forget(self) -> None:
+        """Begin anew after a step of the clock."""
+
+
+_FAMILIES: tuple[type[Family], ...] = (PacketRows, WlanRows)
 _LINKS = tuple(chain.from_iterable(family.links for family in _FAMILIES))
 
 #: Every packet counts. The simulation looks at one second of each minute: `WindowGrid(1, 60)`.
@@ -136,7 +162,7 @@ def _rows_of(
         yield from windows.close()
 
 
-def _family_of(records: RecordBlock) -> type[PacketRows | WlanRows] | None:
+def _family_of(records: RecordBlock) -> type[Family] | None:
     """Return the family of the first packet that is understood; None: there is none yet."""
     links = records.rows["link"]
     known = links[np.isin(links, _LINKS)]
@@ -196,7 +222,7 @@ def per_of(names: Iterable[str]) -> str:
 class CaptureWindows:
     """Packets of one family go in as they come, windows come out when they are over."""
 
-    def __init__(self, grid: WindowGrid, summary: CaptureSummary, family: PacketRows | WlanRows) -> None:
+    def __init__(self, grid: WindowGrid, summary: CaptureSummary, family: Family) -> None:
         self._summary, self.family = summary, family
         self._window_ns, self._step_ns = round(grid.duration_s * NS), round(grid.interval_s * NS)
         self._names = feature_names(family.features, grid, family.per)

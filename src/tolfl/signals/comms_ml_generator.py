@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tolfl.core.errors import RunDirectoryError, SpecError
 from tolfl.core.spec import ChannelSettings, CommsMLSettings, checked
 from tolfl.signals.bluetooth import gfsk_glimpses
-from tolfl.signals.pcap_writer import Written, write_pcap
+from tolfl.signals.pcap_writer import write_pcap
 from tolfl.signals.traffic import (
     PUBLISHED_DURATION_S,
     PUBLISHED_SEEDS,
@@ -256,19 +256,14 @@ def traffic_parts(samples: CommsMLSamples, seed: int, settings: CommsMLSettings)
     return found
 
 
-def write_parts(folder: Path, parts: list[TrafficPart]) -> Iterator[Written]:
-    """Write each part as `folder/kind/region-N.pcap`, and yield what was written.
+def write_parts(folder: Path, parts: list[TrafficPart]) -> Iterator[tuple[Path, int]]:
+    """Write each part as `folder/kind/region-N.pcap`, and yield its path and how many packets it has.
 
     A folder of a kind is what a fleet trains on or is scored with: one capture per device, the devices by region.
     """
     for part in parts:
-        check_new(folder / part.kind)
+        if any((folder / part.kind).glob("*.pcap")):  # old and new ones would be read as one series
+            raise RunDirectoryError(folder / part.kind, "has captures already; choose another --out, or remove them")
     for part in parts:
         packets = simulate(part.region, part.duration_s, part.seed, part.scenario)
-        yield write_pcap(folder / part.kind, f"region-{part.region.number}", packets, part.region)
-
-
-def check_new(folder: Path) -> None:
-    """Raise an error for a folder with captures: old and new ones would be read as one series."""
-    if folder.is_dir() and any(folder.glob("*.pcap")):
-        raise RunDirectoryError(folder, "has captures already; choose another --out, or remove them")
+        yield write_pcap(folder / part.kind, f"region-{part.region.number}", packets, part.region), len(packets)

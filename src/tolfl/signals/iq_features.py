@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import DataFileError, SpecError
+from tolfl.core.errors import DataFileError
 from tolfl.signals.sigmf import Annotation, Recording
 from tolfl.signals.windows import SignalRows
 
@@ -59,18 +59,20 @@ def feature_names(rate_hz: float) -> tuple[str, ...]:
     return (*_OVERALL, *(f"power at {band}" for band in bands), *(f"level at {band}" for band in bands))
 
 
-def window_features(windows: Sequence[Complex] | NDArray[np.complex64], rate_hz: float) -> Float:
-    """Return the features of windows of the same length (`LEAST_SAMPLES` or more), shape `(n_windows, 75)`.
+def window_features(samples: Complex, rate_hz: float) -> Float:
+    """Return the 75 features of a window of `LEAST_SAMPLES` or more.
 
     A spectrum is the mean over pieces of 128 samples under a sine window; what is left at the end of a window after
     the last whole piece counts for its power and envelope only. A window with a sample that is no finite number has
     features that are none either.
     """
-    found = np.empty((len(windows), len(_OVERALL) + 2 * N_BANDS))
     with np.errstate(over="ignore", invalid="ignore"):
-        for row, window in enumerate(windows):
-            found[row] = _features(np.asarray(window, np.complex64), rate_hz)
-    return found
+        power = samples.real**2 + samples.imag**2
+        spectra = piece_spectra(samples)
+        bins = np.maximum(spectra.mean(axis=0, dtype=np.float64), _SILENCE / N_FFT)
+        powers = decibels(_in_bands(bins))
+        levels = decibels(_in_bands(spectra)).mean(axis=0)
+        return np.concatenate([_envelope(power), _shape(bins, rate_hz), powers, levels])
 
 
 def tapered_pieces(samples: Complex) -> Complex:
@@ -89,15 +91,6 @@ def piece_spectra(samples: Complex) -> NDArray[np.float32]:
 def decibels(power: NDArray[np.floating] | float) -> Float:
     """Return powers in decibels; nothing is less than -200."""
     return np.asarray(10 * np.log10(np.maximum(np.asarray(power, np.float64), _SILENCE)))
-
-
-def _features(samples: Complex, rate_hz: float) -> Float:
-    power = samples.real**2 + samples.imag**2
-    spectra = piece_spectra(samples)
-    bins = np.maximum(spectra.mean(axis=0, dtype=np.float64), _SILENCE / N_FFT)
-    powers = decibels(_in_bands(bins))
-    levels = decibels(_in_bands(spectra)).mean(axis=0)
-    return np.concatenate([_envelope(power), _shape(bins, rate_hz), powers, levels])
 
 
 def _in_bands(bins: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -134,24 +127,17 @@ def _bin_hz(rate_hz: float) -> Float:
     return np.asarray((np.arange(N_FFT) - N_FFT // 2) * (rate_hz / N_FFT), np.float64)
 
 
-WINDOW_S = 1e-3  #: two slots of Bluetooth, the longest frames of Wi-Fi
+WINDOW_S = 1e-3  #: at least: two slots of Bluetooth, the longest frames of Wi-Fi
 NOTHING = "none"  #: the label of a window in which no annotation lies
 _ROWS_AT_ONCE = 256
 
 
-def window_samples(recording: Recording, window_s: float = WINDOW_S) -> int:
-    """Return how many samples a window has: so many seconds, but never less than a spectrum needs."""
-    if not 0 < window_s < np.inf:
-        raise SpecError(f"windows of {window_s:g} s; use a number above 0")
-    return max(round(window_s * recording.rate_hz), LEAST_SAMPLES)
-
-
-def recording_rows(recording: Recording, window_s: float = WINDOW_S) -> Iterator[SignalRows]:
+def recording_rows(recording: Recording) -> Iterator[SignalRows]:
     """Yield the windows of a recording, a few hundred at a time, whatever its length.
 
     Windows follow each other without a gap; what is left at the end, or before a retuning, is too short for one.
     """
-    n_samples = window_samples(recording, window_s)
+    n_samples = max(round(WINDOW_S * recording.rate_hz), LEAST_SAMPLES)
     if not any(segment.n_samples >= n_samples for segment in recording.segments):
         raise DataFileError(
             recording.path,
@@ -161,7 +147,7 @@ def recording_rows(recording: Recording, window_s: float = WINDOW_S) -> Iterator
     rows: list[tuple[Float, float, str]] = []
     for segment, start, samples in recording.windows(n_samples):
         first = segment.start + start
-        features = window_features([samples], recording.rate_hz)[0]
+        features = window_features(samples, recording.rate_hz)
         time_s = round(segment.time_s + start / recording.rate_hz, 9)  # no 0.30000000000000004
         rows.append((features, time_s, labels.between(first, first + n_samples)))
         if len(rows) == _ROWS_AT_ONCE:

@@ -101,5 +101,7 @@ def networks_in(paths: Sequence[Path], grid: WindowGrid) -> CaptureNetworks | No
             first, last = np.full(len(found), np.iinfo(np.int64).max), np.full(len(found), np.iinfo(np.int64).min)
             np.minimum.at(first, which, begins)
             np.maximum.at(last, which, ends)
+    if not has_frames:
+        return None
     kept = np.sort(np.argsort(first - last, kind="stable")[:MAX_NETWORKS])
     return CaptureNetworks(found[kept], found[kept][last[kept] > first[kept]])

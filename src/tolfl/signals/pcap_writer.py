@@ -17,10 +17,9 @@ The simulation has the length of a payload, not its content, so payloads are zer
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,32 +134,18 @@ _RECORD = np.dtype(
 )
 
 
-class Written(NamedTuple):
-    """What was written."""
-
-    path: Path
-    n_packets: int
-    n_bytes: int
-
-
-def write_pcap(folder: Path, name: str, packets: Packets, region: Region) -> Written:
-    """Write the packets of a region as `name.pcap`."""
+def write_pcap(folder: Path, name: str, packets: Packets, region: Region) -> Path:
+    """Write the packets of a region as `name.pcap`, some thousand at a time, and return its path."""
     hosts, path = Hosts.of(region), folder / f"{name}.pcap"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.write(_FILE_HEADER)
-            for block in pcap_blocks(packets, hosts):
-                file.write(block.data)
-            return Written(path, len(packets), file.tell())
+            for first in range(0, len(packets), _PACKETS_AT_ONCE):
+                file.write(_block(packets[first : first + _PACKETS_AT_ONCE], hosts).data)
     except OSError as error:
         raise RunDirectoryError(folder, f"cannot be written ({error.strerror}); choose another folder") from None
-
-
-def pcap_blocks(packets: Packets, hosts: Hosts) -> Iterator[NDArray[np.uint8]]:
-    """Yield the packets as they stand in a pcap file, behind its header, some thousand at a time."""
-    for first in range(0, len(packets), _PACKETS_AT_ONCE):
-        yield _block(packets[first : first + _PACKETS_AT_ONCE], hosts)
+    return path
 
 
 def time_ns(packets: Packets) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -69,15 +69,51 @@ class SimConfig:
     """One per address of the region."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampledFeature:
+class SampledFeature(msgspec.Struct, frozen=True):
     """One feature of a sampling file: what is looked at, of which packets, and what remains of it."""
 
-    what: str  #: one of `PROPERTIES`
-    aggregate: str  #: a name of `_AGGREGATES`, or `head`
-    is_of_gaps: bool = False
-    sender: str | None = None  #: readings are of its first packet in a window; None: of the first packet
-    n_readings: int = 0
+    what: str = msgspec.field(name="property")  #: one of `PROPERTIES`
+    agg_function: str
+    map_function: str | None = None
+
+    def __post_init__(self) -> None:
+        mapping, aggregate = _compact(self.map_function or ""), _compact(self.agg_function)
+        has_sender, has_readings = _FIRST_FROM.fullmatch(mapping) is not None, self.n_readings > 0
+        if self.what not in PROPERTIES:
+            raise ValueError(f"property {self.what!r} is not known; known are: {', '.join(PROPERTIES)}")
+        if mapping not in ("", _GAPS) and not has_sender:
+            raise ValueError(f"map_function {self.map_function!r} is not known; known are: {_KNOWN_MAPS}")
+        if aggregate not in _AGGREGATES and not has_readings:
+            raise ValueError(f"agg_function {self.agg_function!r} is not known; known are: {_KNOWN_AGGREGATES}")
+        properties = ("~phy",) if has_readings else _AGGREGATES[aggregate][1]
+        if self.what not in properties:
+            known = " or ".join(properties)
+            raise ValueError(f"agg_function {self.agg_function!r} goes with {known}, not with {self.what}")
+        if (self.is_of_gaps and self.what != "time") or (has_sender and not has_readings):
+            known = "time" if self.is_of_gaps else "~phy"
+            raise ValueError(f"map_function {self.map_function!r} goes with {known}, not with {self.what}")
+
+    @property
+    def aggregate(self) -> str:
+        """What the aggregation is called: a name of `_AGGREGATES`, or `head`."""
+        return "head" if self.n_readings else _AGGREGATES[_compact(self.agg_function)][0]
+
+    @property
+    def n_readings(self) -> int:
+        """How many first readings of a frame; 0: these are no readings."""
+        found = _READINGS.fullmatch(_compact(self.agg_function))
+        return int(found[1]) if found else 0
+
+    @property
+    def sender(self) -> str | None:
+        """Whose first packet in a window readings are of; None: the first packet of all."""
+        found = _FIRST_FROM.fullmatch(_compact(self.map_function or ""))
+        return found[2] if found else None
+
+    @property
+    def is_of_gaps(self) -> bool:
+        """Whether it is of the times between packets."""
+        return _compact(self.map_function or "") == _GAPS
 
     @property
     def name(self) -> str:
@@ -101,22 +137,47 @@ class _NodeConfig(msgspec.Struct, frozen=True):
     tx_config: TxConfig = TxConfig()
 
 
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_PayloadBytes = Annotated[int, msgspec.Meta(ge=1, le=65_507)]  #: the longest payload of UDP
+
+
 class _TrafficModel(msgspec.Struct, frozen=True):
     # Defaults of the original again.
     traffic_type: Literal["bursty", "hawkes", "hawkes_periodic"]
-    tx_len_min_bytes: int = 1
-    tx_len_max_bytes: int = 1500
-    arg_bursty_n: int = 5
+    tx_len_min_bytes: _PayloadBytes = 1
+    tx_len_max_bytes: _PayloadBytes = 1500
+    arg_bursty_n: Annotated[int, msgspec.Meta(ge=1)] = 5
     arg_bursty_intra: tuple[float, float] = (0.01, 0.07)
     arg_bursty_inter: tuple[float, float] = (0.1, 60.0)
-    arg_hawkes: float = 0.05
-    weekend_mult: float = 0.5
+    arg_hawkes: _Positive = 0.05
+    weekend_mult: Annotated[float, msgspec.Meta(ge=0)] = 0.5
+
+    def __post_init__(self) -> None:
+        if self.tx_len_min_bytes > self.tx_len_max_bytes:
+            raise ValueError("tx_len_min_bytes must be at most tx_len_max_bytes")
+        if not all(0 <= low <= high for low, high in (self.arg_bursty_intra, self.arg_bursty_inter)):
+            raise ValueError("arg_bursty_intra and arg_bursty_inter must be gaps [low, high] from 0 on")
+
+    @property
+    def traffic(self) -> Traffic:
+        payload = (self.tx_len_min_bytes, self.tx_len_max_bytes)
+        match self.traffic_type:
+            case "bursty":
+                return Bursty(self.arg_bursty_inter, self.arg_bursty_intra, self.arg_bursty_n, payload)
+            case "hawkes":
+                return Hawkes(self.arg_hawkes, payload)
+            case "hawkes_periodic":
+                return PeriodicHawkes(self.weekend_mult, payload_bytes=payload)
 
 
 class _TrafficConfig(msgspec.Struct, frozen=True):
     dst: list[str | float]
     model: _TrafficModel
-    packet_source: str = "get_udp_packet"
+    packet_source: Literal["get_udp_packet"] = "get_udp_packet"
+
+    def __post_init__(self) -> None:
+        if not (self.dst and isinstance(self.dst[0], str)):
+            raise ValueError("dst must start with a hardware address")
 
 
 class _NodeFile(msgspec.Struct, frozen=True):
@@ -125,30 +186,24 @@ class _NodeFile(msgspec.Struct, frozen=True):
 
 
 class _SimGeneral(msgspec.Struct, frozen=True):
-    rng_seed: int
-    sim_time_s: float
+    rng_seed: Annotated[int, msgspec.Meta(ge=0)]
+    sim_time_s: _Positive
 
 
 class _SimFile(msgspec.Struct, frozen=True):
     general: _SimGeneral
-    nodes: list[_NodeFile]
+    nodes: Annotated[list[_NodeFile], msgspec.Meta(min_length=1)]
 
 
 class _SamplingGeneral(msgspec.Struct, frozen=True):
-    sample_duration_s: float
-    sample_interval_s: float | None = None
+    sample_duration_s: _Positive
+    sample_interval_s: _Positive | None = None
     use_phy: bool = False
-
-
-class _FeatureFile(msgspec.Struct, frozen=True):
-    property: str
-    agg_function: str
-    map_function: str | None = None
 
 
 class _SamplingFile(msgspec.Struct, frozen=True):
     general: _SamplingGeneral
-    features: list[_FeatureFile]
+    features: Annotated[list[SampledFeature], msgspec.Meta(min_length=1)]
 
 
 def read_sim_config(path: Path | str) -> SimConfig:
@@ -159,19 +214,19 @@ def read_sim_config(path: Path | str) -> SimConfig:
     """
     path = Path(path)
     file = _decoded(path, _SimFile)
-    if file.general.rng_seed < 0 or not 0 < file.general.sim_time_s < math.inf:
-        raise DataFileError(path, "general: rng_seed must be at least 0 and sim_time_s above 0")
-    if not file.nodes:
-        raise DataFileError(path, "nodes: the list is empty")
     tx_configs: dict[str, TxConfig] = {}
     for node in file.nodes:
         tx_configs.setdefault(node.config.hw_addr, node.config.tx_config)
-    for index, node in enumerate(file.nodes):
+    for node in file.nodes:
         if node.traffic:  # an address that no node has only ever receives
-            tx_configs.setdefault(_destination(path, index, node.traffic[0]), TxConfig())
+            tx_configs.setdefault(str(node.traffic[0].dst[0]), TxConfig())
     numbers = {address: number for number, address in enumerate(tx_configs)}
-    nodes = tuple(_node(path, index, node, numbers) for index, node in enumerate(file.nodes))
-    region = Region(0, tuple(numbers), nodes, router=nodes[-1].address)
+    nodes = []
+    for node in file.nodes:
+        own, first = numbers[node.config.hw_addr], node.traffic[0] if node.traffic else None
+        to = own if first is None else numbers[str(first.dst[0])]
+        nodes.append(RegionNode(own, to, None if first is None else first.model.traffic))
+    region = Region(0, tuple(numbers), tuple(nodes), router=nodes[-1].address)
     return SimConfig(path, file.general.rng_seed, file.general.sim_time_s, region, tuple(tx_configs.values()))
 
 
@@ -179,16 +234,11 @@ def read_sampling_config(path: Path | str) -> SamplingConfig:
     """Read when samples are taken and what is in them; an expression that is not known is an error."""
     path = Path(path)
     file = _decoded(path, _SamplingFile)
+    for index, feature in enumerate(file.features):
+        if feature.n_readings and not file.general.use_phy:
+            raise DataFileError(path, f"features[{index}]: asks for readings ('~phy'), but general.use_phy is false")
     window_s = file.general.sample_duration_s
-    interval_s = window_s if file.general.sample_interval_s is None else file.general.sample_interval_s
-    if not (0 < window_s < math.inf and 0 < interval_s < math.inf):
-        raise DataFileError(path, "general: sample_duration_s and sample_interval_s must be above 0")
-    if not file.features:
-        raise DataFileError(path, "features: the list is empty")
-    features = tuple(
-        _feature(path, index, feature, file.general.use_phy) for index, feature in enumerate(file.features)
-    )
-    return SamplingConfig(path, window_s, interval_s, features)
+    return SamplingConfig(path, window_s, file.general.sample_interval_s or window_s, tuple(file.features))
 
 
 _File = TypeVar("_File", bound=msgspec.Struct)
@@ -200,79 +250,14 @@ def _decoded(path: Path, kind: type[_File]) -> _File:
     except OSError as error:
         raise DataFileError(path, f"cannot be read ({error.strerror})") from None
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
+        what, _, where = str(error).rpartition(" - at `$")
+        if not what:
+            what, where = where, ""
         where = where.rstrip("`").lstrip(".")
         what = what[:1].lower() + what[1:]
         raise DataFileError(path, f"{where}: {what}" if where else what) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataFileError(path, f"is not a JSON file ({error})") from None
-
-
-def _destination(path: Path, index: int, traffic: _TrafficConfig) -> str:
-    address = traffic.dst[0] if traffic.dst else None
-    if not isinstance(address, str):
-        raise DataFileError(path, f"nodes[{index}].traffic[0].dst: must start with a hardware address")
-    return address
-
-
-def _node(path: Path, index: int, node: _NodeFile, numbers: dict[str, int]) -> RegionNode:
-    address = numbers[node.config.hw_addr]
-    if not node.traffic:
-        return RegionNode(address, address, None)
-    traffic = node.traffic[0]
-    where = f"nodes[{index}].traffic[0]"
-    if traffic.packet_source != "get_udp_packet":
-        raise DataFileError(
-            path, f"{where}.packet_source: {traffic.packet_source!r} is not known; known is 'get_udp_packet'"
-        )
-    return RegionNode(address, numbers[_destination(path, index, traffic)], _traffic(path, where, traffic.model))
-
-
-def _traffic(path: Path, where: str, model: _TrafficModel) -> Traffic:
-    payload = (model.tx_len_min_bytes, model.tx_len_max_bytes)
-    if not 1 <= payload[0] <= payload[1] <= 65_507:  # the longest payload of UDP
-        raise DataFileError(path, f"{where}.model: tx_len_min_bytes to tx_len_max_bytes must lie in 1 to 65507")
-    if model.traffic_type == "bursty":
-        gaps = (model.arg_bursty_intra, model.arg_bursty_inter)
-        if model.arg_bursty_n < 1 or not all(0 <= low <= high < math.inf for low, high in gaps):
-            raise DataFileError(path, f"{where}.model: arg_bursty_n must be at least 1, and gaps [low, high] from 0 on")
-        return Bursty(model.arg_bursty_inter, model.arg_bursty_intra, model.arg_bursty_n, payload)
-    if model.traffic_type == "hawkes":
-        if not 0 < model.arg_hawkes < math.inf:
-            raise DataFileError(path, f"{where}.model: arg_hawkes must be above 0")
-        return Hawkes(model.arg_hawkes, payload)
-    if not 0 <= model.weekend_mult < math.inf:
-        raise DataFileError(path, f"{where}.model: weekend_mult must be at least 0")
-    return PeriodicHawkes(model.weekend_mult, payload_bytes=payload)
-
-
-def _feature(path: Path, index: int, feature: _FeatureFile, has_readings: bool) -> SampledFeature:
-    def refused(problem: str) -> DataFileError:
-        return DataFileError(path, f"features[{index}]: {problem}")
-
-    what, of_map, of_aggregate = feature.property, feature.map_function, feature.agg_function
-    if what not in PROPERTIES:
-        raise refused(f"property {what!r} is not known; known are: {', '.join(PROPERTIES)}")
-    mapping, aggregate = _compact(of_map or ""), _compact(of_aggregate)
-    first, readings = _FIRST_FROM.fullmatch(mapping), _READINGS.fullmatch(aggregate)
-    if mapping not in ("", _GAPS) and first is None:
-        raise refused(f"map_function {of_map!r} is not known; known are: {_KNOWN_MAPS}")
-    if aggregate not in _AGGREGATES and readings is None:
-        raise refused(f"agg_function {of_aggregate!r} is not known; known are: {_KNOWN_AGGREGATES}")
-    name, properties = ("head", ("~phy",)) if readings else _AGGREGATES[aggregate]
-    if what not in properties:
-        raise refused(f"agg_function {of_aggregate!r} goes with {' or '.join(properties)}, not with {what}")
-    if readings and not has_readings:
-        raise refused("asks for readings ('~phy'), but general.use_phy is false")
-    if (mapping == _GAPS and what != "time") or (first and not readings):
-        raise refused(f"map_function {of_map!r} goes with {'time' if mapping == _GAPS else '~phy'}, not with {what}")
-    return SampledFeature(
-        what,
-        name,
-        is_of_gaps=mapping == _GAPS,
-        sender=first.group(2) if first else None,
-        n_readings=int(readings.group(1)) if readings else 0,
-    )
 
 
 def _compact(expression: str) -> str:

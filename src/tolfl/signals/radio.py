@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tolfl.core.errors import SpecError
 from tolfl.signals.traffic import Use, stream
+from tolfl.signals.wifi import check_bandwidth
 
 Complex = NDArray[np.complex64]
 Float = NDArray[np.float64]
@@ -24,19 +25,17 @@ _THERMAL_DBM_PER_HZ = -173.975  #: Boltzmann's constant times 290 K
 _KERNEL = 8  #: samples on each side of a path's sinc; below -50 dB up to 0.85 of the band's edge
 
 
-def path_loss_db(
-    distance_m: ArrayLike, carrier_hz: float, exponent: float = 3.0, reference_m: float = 1.0
-) -> NDArray[np.float64]:
-    """Return the loss by distance: free space up to `reference_m`, from there `exponent` (log-distance model).
+def path_loss_db(distance_m: ArrayLike, carrier_hz: float, exponent: float = 3.0) -> NDArray[np.float64]:
+    """Return the loss by distance: free space up to a metre, from there `exponent` (log-distance model).
 
-    Two in free space, about three in a house. Nearer than `reference_m` the loss does not fall any more: the antennas
-    would touch.
+    Two in free space, about three in a house. Nearer than a metre the loss does not fall any more: the antennas would
+    touch.
 
     >>> path_loss_db([1.0, 10.0], 2.437e9).round(1).tolist()
     [40.2, 70.2]
     """
-    reference_db = 20 * math.log10(4 * math.pi * reference_m * carrier_hz / LIGHT_M_PER_S)
-    decades = np.log10(np.maximum(np.asarray(distance_m, np.float64) / reference_m, 1.0))
+    reference_db = 20 * math.log10(4 * math.pi * carrier_hz / LIGHT_M_PER_S)
+    decades = np.log10(np.maximum(np.asarray(distance_m, np.float64), 1.0))
     return np.asarray(reference_db + 10 * exponent * decades)
 
 
@@ -71,13 +70,11 @@ class Multipath:
         The Rician factor is the power that stays over the power that changes; minus infinity is Rayleigh fading, plus
         infinity none. The mean power is 1 either way.
         """
-        return Multipath(
-            self.delay_s, self.gain * _stays(rician_k_db) + np.abs(self.gain) * self._changes(rician_k_db, rng)
-        )
-
-    def _changes(self, rician_k_db: float, rng: np.random.Generator) -> NDArray[np.complex128]:
+        k = 10 ** (rician_k_db / 10)
+        stays = 1.0 if rician_k_db == math.inf else math.sqrt(k / (k + 1))
         parts = rng.standard_normal((2, len(self.gain)))
-        return np.asarray(math.sqrt((1 - _stays(rician_k_db) ** 2) / 2) * (parts[0] + 1j * parts[1]))
+        changes = math.sqrt((1 - stays**2) / 2) * (parts[0] + 1j * parts[1])
+        return Multipath(self.delay_s, self.gain * stays + np.abs(self.gain) * changes)
 
     def response(self, rate_hz: float) -> tuple[Complex, int]:
         """Return the impulse response at a sample rate, and how many of its samples lie before time 0.
@@ -108,14 +105,6 @@ def noise(rng: np.random.Generator, n_samples: int, power: float) -> Complex:
     return parts.view(np.complex64)
 
 
-def _stays(rician_k_db: float) -> float:
-    """Return the amplitude of what does not change; its square and that of the rest add up to 1."""
-    if rician_k_db == math.inf:
-        return 1.0
-    k = 10 ** (rician_k_db / 10)
-    return math.sqrt(k / (k + 1))
-
-
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """The imperfections of one transmitter. The default has none.
@@ -142,27 +131,17 @@ class Fingerprint:
         )
 
     def distort(self, samples: Complex) -> Complex:
-        """Return samples of mean power 1 as they leave the antenna; the carrier's offset is the receiver's business."""
-        return self._amplify(self._mix_branches(samples))
+        """Return samples of mean power 1 as they leave the antenna; the carrier's offset is the receiver's business.
 
-    def _mix_branches(self, samples: Complex) -> Complex:
-        """Mix with branches of unequal gain and angle: a mirror image of the signal appears."""
+        A mixer with branches of unequal gain and angle adds a mirror image of the signal. The amplifier saturates the
+        amplitude and keeps the phase (Rapp, 1991).
+        """
         branch = 10 ** (self.gain_imbalance_db / 20) * cmath.exp(1j * math.radians(self.phase_imbalance_deg))
-        straight, mirrored = (1 + branch) / 2, (1 - branch) / 2
-        if not mirrored:
-            return samples
-        return np.asarray(np.complex64(straight) * samples + np.complex64(mirrored) * samples.conj())
-
-    def _amplify(self, samples: Complex) -> Complex:
-        """Saturate the amplitude and keep the phase (Rapp, 1991)."""
-        if self.saturation_db == math.inf:
-            return samples
+        straight, mirrored = np.complex64((1 + branch) / 2), np.complex64((1 - branch) / 2)
+        samples = np.asarray(straight * samples + mirrored * samples.conj())
         ratio = np.abs(samples) * np.float32(10 ** (-self.saturation_db / 20))
         knee = (1 + ratio ** np.float32(2 * self.smoothness)) ** np.float32(-1 / (2 * self.smoothness))
         return np.asarray(samples * knee)
-
-
-BANDWIDTHS_MHZ = (20, 40, 80, 160)
 
 
 class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,8 +179,7 @@ class RadioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> RadioSettings:
         """Return the settings themselves, or raise SpecError."""
-        if self.bandwidth_mhz not in BANDWIDTHS_MHZ:
-            raise SpecError(f"bandwidth {self.bandwidth_mhz} MHz; use one of {', '.join(map(str, BANDWIDTHS_MHZ))}")
+        check_bandwidth(self.bandwidth_mhz)
         if not 1 <= self.oversampling < math.inf or self.n_paths < 1:
             raise SpecError(f"oversampling {self.oversampling:g} and {self.n_paths} paths; use at least 1 of each")
         if not 0 < self.time_lapse < math.inf:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, SpecError
 from tolfl.signals.iq_features import N_FFT, tapered_pieces
-from tolfl.signals.sigmf import Datatype
+from tolfl.signals.sigmf import full_scale
 from tolfl.signals.windows import SignalRows
 
 Complex = NDArray[np.complex64]
@@ -205,8 +205,8 @@ def _frequency(samples: Complex, rate_hz: float, starts: NDArray[np.intp], ends:
     return {"deviation": float(high - low), "envelope variation": float(size.std() / max(float(size.mean()), _TINY))}
 
 
-#: Endings, and how SigMF calls the same.
-RAW = {".cu8": "cu8", ".cs8": "ci8", ".cs16": "ci16_le", ".cf32": "cf32_le"}
+#: Numbers by the ending of files with them.
+RAW = {ending: np.dtype(kind) for ending, kind in ((".cu8", "u1"), (".cs8", "i1"), (".cs16", "<i2"), (".cf32", "<f4"))}
 _TUNED = re.compile(r"_(?P<centre>\d+(\.\d+)?)M(hz)?_(?P<rate>\d+(\.\d+)?)k(?![a-z0-9])", re.IGNORECASE)
 _ROWS_AT_ONCE = 64
 _CLIPPED_SHARE = 0.001  #: of the samples of a window that clips
@@ -251,10 +251,10 @@ def tuned(path: Path, tuning: Tuning) -> tuple[float, float]:
 
 def raw_rows(path: Path, tuning: Tuning, notes: list[str]) -> Iterator[SignalRows]:
     """Yield the windows of a file; their times count from its beginning. What a person should know goes to `notes`."""
-    datatype = Datatype.named(RAW[path.suffix.lower()])
+    kind = RAW[path.suffix.lower()]
     rate_hz, tuned_hz = tuned(path, tuning)
     try:
-        numbers = np.memmap(path, datatype.numbers, "r")
+        numbers = np.memmap(path, kind, "r")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is empty"
         raise DataFileError(path, f"cannot be read ({why}); check the path") from None
@@ -263,16 +263,16 @@ def raw_rows(path: Path, tuning: Tuning, notes: list[str]) -> Iterator[SignalRow
         raise DataFileError(path, f"{n_samples} samples are less than one window of {size}; give a longer recording")
 
     def samples(first: int, n: int) -> Complex:
-        return amplitudes(numbers[2 * first : 2 * (first + n)], datatype)
+        return amplitudes(numbers[2 * first : 2 * (first + n)])
 
-    estimate = FloorEstimate(_rounding(datatype))
+    estimate = FloorEstimate(_rounding(kind))
     n_groups = n_samples // GROUP
     for place in np.unique(np.linspace(0, n_groups - 1, min(n_groups, MOST_GROUPS)).astype(int)).tolist():
         estimate.add(samples(place * GROUP, GROUP))
     off_hz = tuned_hz - tuning.centre_hz if tuned_hz and tuning.centre_hz else 0.0
     floor = estimate.floor()
     windows = ((samples(number * size, size), floor) for number in range(n_samples // size))
-    yield from _rows(windows, rate_hz, tuning.centre_hz, off_hz, datatype, _ROWS_AT_ONCE, notes)
+    yield from _rows(windows, rate_hz, tuning.centre_hz, off_hz, kind, _ROWS_AT_ONCE, notes)
 
 
 def stream_rows(chunks: Iterator[bytes], tuning: Tuning, notes: list[str]) -> Iterator[SignalRows]:
@@ -281,21 +281,21 @@ def stream_rows(chunks: Iterator[bytes], tuning: Tuning, notes: list[str]) -> It
     if ending not in RAW or not tuning.rate_hz:
         kinds = ", ".join(one[1:] for one in RAW)
         raise SpecError(f"samples on standard input: {tuning.datatype!r} is none of {kinds}; name one with --raw")
-    datatype, rate_hz = Datatype.named(RAW[ending]), tuning.rate_hz
+    kind, rate_hz = RAW[ending], tuning.rate_hz
     per_second = max(1, round(1 / WINDOW_S))
-    windows = _stream_windows(chunks, datatype, rate_hz, per_second)
-    yield from _rows(windows, rate_hz, tuning.centre_hz, 0.0, datatype, per_second, notes)
+    windows = _stream_windows(chunks, kind, rate_hz, per_second)
+    yield from _rows(windows, rate_hz, tuning.centre_hz, 0.0, kind, per_second, notes)
 
 
 def _stream_windows(
-    chunks: Iterator[bytes], datatype: Datatype, rate_hz: float, per_second: int
+    chunks: Iterator[bytes], kind: np.dtype[np.generic], rate_hz: float, per_second: int
 ) -> Iterator[tuple[Complex, Floor]]:
-    n_bytes = window_size(rate_hz) * datatype.bytes_per_sample
+    n_bytes = window_size(rate_hz) * 2 * kind.itemsize
     n_groups = max(1, round(FLOOR_S * rate_hz / GROUP))
     step = -(-n_groups // MOST_GROUPS)  # of a fast receiver, every so many-th group
-    estimate, floor = FloorEstimate(_rounding(datatype), n_groups // step + 1), None
+    estimate, floor = FloorEstimate(_rounding(kind), n_groups // step + 1), None
     for number, content in enumerate(_pieces(chunks, n_bytes)):
-        samples = amplitudes(np.frombuffer(content, datatype.numbers), datatype)
+        samples = amplitudes(np.frombuffer(content, kind))
         for first in range(0, len(samples) - GROUP + 1, GROUP * step):
             estimate.add(samples[first : first + GROUP])
         if floor is None or number % per_second == 0:
@@ -318,7 +318,7 @@ def _rows(
     rate_hz: float,
     centre_hz: float,
     off_hz: float,
-    datatype: Datatype,
+    kind: np.dtype[np.generic],
     at_once: int,
     notes: list[str],
 ) -> Iterator[SignalRows]:
@@ -329,7 +329,7 @@ def _rows(
         found = []
         for samples, floor in islice(windows, at_once):
             found.append(receiver_features(samples, rate_hz, floor, off_hz))
-            n_clipped += _clips(samples, datatype)
+            n_clipped += _clips(samples, kind)
         if not found:
             break
         starts_s = [round(number * size / rate_hz, 9) for number in range(n_windows, n_windows + len(found))]
@@ -339,11 +339,12 @@ def _rows(
         notes.append(f"{n_clipped} of {n_windows} windows clip; lower the gain of the receiver")
 
 
-def _clips(samples: Complex, datatype: Datatype) -> bool:
+def _clips(samples: Complex, kind: np.dtype[np.generic]) -> bool:
     """Return whether too many samples, of those that are whole numbers, have the largest amplitude."""
-    if datatype.numbers.kind == "f":
+    if kind.kind == "f":
         return False
-    largest = (datatype.full_scale + datatype.middle - 1 - _middle(datatype)) / datatype.full_scale - 1e-6
+    half_step = 0.5 if kind.kind == "u" else 1.0
+    largest = (full_scale(kind) - half_step) / full_scale(kind) - 1e-6
     is_full = np.maximum(np.abs(samples.real), np.abs(samples.imag)) >= largest
     return bool(is_full.mean() > _CLIPPED_SHARE)
 
@@ -353,16 +354,14 @@ def window_size(rate_hz: float) -> int:
     return max(round(WINDOW_S * rate_hz), 2 * GROUP)
 
 
-def amplitudes(numbers: NDArray[np.generic], datatype: Datatype) -> Complex:
+def amplitudes(numbers: NDArray[np.generic]) -> Complex:
     """Return samples; 8 bits of a receiver without a sign have their middle between 127 and 128."""
-    scaled = (numbers.astype(np.float32) - np.float32(_middle(datatype))) / np.float32(datatype.full_scale)
+    scale = full_scale(numbers.dtype)
+    middle = scale - 0.5 if numbers.dtype.kind == "u" else 0.0
+    scaled = (numbers.astype(np.float32) - np.float32(middle)) / np.float32(scale)
     return np.ascontiguousarray(scaled).view(np.complex64)
 
 
-def _middle(datatype: Datatype) -> float:
-    return datatype.middle - 0.5 if datatype.middle else 0.0
-
-
-def _rounding(datatype: Datatype) -> float:
+def _rounding(kind: np.dtype[np.generic]) -> float:
     """Return the power of the noise of rounding, in both parts."""
-    return 0.0 if datatype.full_scale == 1.0 else (1 / datatype.full_scale) ** 2 / 6
+    return 0.0 if kind.kind == "f" else (1 / full_scale(kind)) ** 2 / 6

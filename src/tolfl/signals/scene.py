@@ -136,19 +136,11 @@ def _data_frame(station: Station, mpdu: bytes, start_s: float, radio: RadioSetti
 def _acknowledgement(station: Station, receiver: bytes, start_s: float, radio: RadioSettings, number: int) -> Emission:
     """Return the answer to a frame, in the lowest 20 MHz of the channel, which are the primary ones here."""
     frame = with_check_sequence(_ACK_HEADER + receiver)
-    waveform = partial(
-        legacy_frame,
-        frame,
-        _ACK_MBPS,
-        seed=1 + number % 127,
-        oversampling=radio.oversampling * radio.bandwidth_mhz / 20,
-    )
+    oversampling = radio.oversampling * radio.bandwidth_mhz / 20
+    waveform = partial(legacy_frame, frame, _ACK_MBPS, seed=1 + number % 127, oversampling=oversampling)
     offset_hz = -(radio.bandwidth_mhz / 2 - 10) * 1e6
-    comment = f"802.11g acknowledgement, {_ACK_MBPS} Mb/s"
-    return Emission(
-        start_s, _legacy_s(len(frame), _ACK_MBPS), station.transmitter, WIFI, comment, _OCCUPIED[20], waveform, number,
-        offset_hz=offset_hz,
-    )  # fmt: skip
+    duration_s, comment = _legacy_s(len(frame), _ACK_MBPS), f"802.11g acknowledgement, {_ACK_MBPS} Mb/s"
+    return Emission(start_s, duration_s, station.transmitter, WIFI, comment, _OCCUPIED[20], waveform, number, offset_hz)
 
 
 def _legacy_s(n_bytes: int, rate_mbps: int) -> float:

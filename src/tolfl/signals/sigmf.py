@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Annotated, BinaryIO, Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tolfl.core.errors import DataFileError, RunDirectoryError, SpecError
@@ -28,58 +29,49 @@ EXTENSION = "tolfl"  #: fields of ours, which the core of SigMF does not have
 _NEEDS_ORDER = ("f32", "f64", "i32", "i16", "u32", "u16")
 
 
-class Datatype(msgspec.Struct, frozen=True):
-    """How a sample is written.
+def datatype_of(name: str) -> tuple[np.dtype[np.generic], bool]:
+    """Return the numbers of a datatype by its name in SigMF, with byte order, and whether a sample has two of them.
 
-    >>> Datatype.named("ci16_le").bytes_per_sample, Datatype.named("ru8").bytes_per_sample
-    (4, 1)
+    >>> datatype_of("ci16_le"), datatype_of("ru8")
+    ((dtype('int16'), True), (dtype('uint8'), False))
     """
+    found = _DATATYPE.fullmatch(name)
+    if found is None or (found["order"] is None and found["number"] in _NEEDS_ORDER):
+        known = "cf32_le, ci16_le, ci8, cu8 and their like, c or r, with _le or _be"
+        raise ValueError(f"core:datatype {name!r} is unknown; SigMF has {known}")
+    number = found["number"]
+    order = ">" if found["order"] == "_be" else "<"
+    return np.dtype(f"{order}{number[0]}{int(number[1:]) // 8}"), found["kind"] == "c"
 
-    numbers: np.dtype[np.generic]  #: with byte order
-    is_complex: bool
 
-    @classmethod
-    def named(cls, name: str) -> Datatype:
-        """Return the datatype with a name of SigMF's, or raise ValueError."""
-        found = _DATATYPE.fullmatch(name)
-        if found is None or (found["order"] is None and found["number"] in _NEEDS_ORDER):
-            raise ValueError(name)
-        number = found["number"]
-        order = ">" if found["order"] == "_be" else "<"
-        return cls(np.dtype(f"{order}{number[0]}{int(number[1:]) // 8}"), found["kind"] == "c")
-
-    @property
-    def bytes_per_sample(self) -> int:
-        """How long a sample is on disk."""
-        return self.numbers.itemsize * (2 if self.is_complex else 1)
-
-    @property
-    def full_scale(self) -> float:
-        """What the largest number stands for amplitude 1."""
-        return 1.0 if self.numbers.kind == "f" else float(2 ** (8 * self.numbers.itemsize - 1))
-
-    @property
-    def middle(self) -> float:
-        """Which number stands for 0: unsigned numbers have it in their middle."""
-        return self.full_scale if self.numbers.kind == "u" else 0.0
+def full_scale(numbers: np.dtype[np.generic]) -> float:
+    """Return what the largest number stands for amplitude 1; of unsigned ones it also stands for amplitude 0."""
+    return 1.0 if numbers.kind == "f" else float(2 ** (8 * numbers.itemsize - 1))
 
 
 def _field(name: str) -> str:
     return f"{EXTENSION}:{name[4:]}" if name.startswith("our_") else f"core:{name}"
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Global(msgspec.Struct, frozen=True, rename=_field):
     """What holds for the whole recording."""
 
     datatype: str
-    sample_rate: float | None = None
+    sample_rate: Annotated[float, msgspec.Meta(gt=0)]
     sha512: str = ""
-    num_channels: int = 1
+    num_channels: Annotated[int, msgspec.Meta(ge=1)] = 1
     offset: int = 0  #: the number of the first sample: captures and annotations count from there
     dataset: str = ""  #: the name of the file with the samples, where it is another than usual
-    trailing_bytes: int = 0
+    trailing_bytes: _Count = 0
     metadata_only: bool = False
-    description: str = ""
+
+    def __post_init__(self) -> None:
+        datatype_of(self.datatype)
+        if self.metadata_only:
+            raise ValueError("core:metadata_only: there are no samples to it; get the recording itself")
 
 
 class Capture(msgspec.Struct, frozen=True, rename=_field):
@@ -87,16 +79,15 @@ class Capture(msgspec.Struct, frozen=True, rename=_field):
 
     sample_start: int = 0
     frequency: float | None = None
-    datetime: str = ""
     global_index: int | None = None  #: of that sample in a longer stream, of which the recording has pieces
-    header_bytes: int = 0
+    header_bytes: _Count = 0
 
 
 class Annotation(msgspec.Struct, frozen=True, rename=_field, omit_defaults=True):
     """What is where: some samples, perhaps some of the band."""
 
     sample_start: int
-    sample_count: int | None = None  #: None: to the end, or up to the next annotation of the same kind
+    sample_count: _Count | None = None  #: None: to the end, or up to the next annotation of the same kind
     freq_lower_edge: float | None = None
     freq_upper_edge: float | None = None
     label: str = ""
@@ -115,42 +106,22 @@ class Metadata(msgspec.Struct, frozen=True):
     captures: tuple[Capture, ...] = ()
     annotations: tuple[Annotation, ...] = ()
 
+    def __post_init__(self) -> None:
+        starts = [self.global_.offset, *(capture.sample_start for capture in self.captures)]
+        if starts != sorted(starts):
+            raise ValueError("the captures are not in the order of their samples; sort them by core:sample_start")
+
 
 def parse_metadata(content: bytes, path: Path) -> Metadata:
     """Return the metadata of a recording; fields of other people's extensions are left out."""
     if not content.strip():
         raise DataFileError(path, "the metadata are empty; get the file again")
     try:
-        found = msgspec.json.decode(content, type=Metadata)
+        return msgspec.json.decode(content, type=Metadata)
     except msgspec.ValidationError as error:
         raise DataFileError(path, f"the metadata are not those of SigMF ({error}); correct them") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataFileError(path, f"the metadata are no JSON ({error}); get the file again") from None
-    _check(found, path)
-    return found
-
-
-def _check(found: Metadata, path: Path) -> None:
-    about = found.global_
-    try:
-        Datatype.named(about.datatype)
-    except ValueError:
-        known = "cf32_le, ci16_le, ci8, cu8 and their like, c or r, with _le or _be"
-        raise DataFileError(path, f"core:datatype {about.datatype!r} is unknown; SigMF has {known}") from None
-    if about.sample_rate is None or not 0 < about.sample_rate < np.inf:
-        problem = "is missing" if about.sample_rate is None else f"is {about.sample_rate:g}"
-        raise DataFileError(path, f"core:sample_rate {problem}; write down how many samples a second has")
-    if about.num_channels < 1:
-        raise DataFileError(path, f"core:num_channels is {about.num_channels}; it must be at least 1")
-    if about.metadata_only:
-        raise DataFileError(path, "core:metadata_only: there are no samples to it; get the recording itself")
-    starts = [capture.sample_start for capture in found.captures]
-    if starts != sorted(starts) or any(start < about.offset for start in starts):
-        raise DataFileError(path, "the captures are not in the order of their samples; sort them by core:sample_start")
-    if about.trailing_bytes < 0 or any(capture.header_bytes < 0 for capture in found.captures):
-        raise DataFileError(path, "core:header_bytes or core:trailing_bytes is negative; correct the metadata")
-    if any((note.sample_count or 0) < 0 for note in found.annotations):
-        raise DataFileError(path, "an annotation has a negative core:sample_count; correct the metadata")
 
 
 META, DATA, ARCHIVE = ".sigmf-meta", ".sigmf-data", ".sigmf"
@@ -174,13 +145,15 @@ class Segment:
 class Recording:
     """A recording whose samples are still on disk.
 
-    Of several channels, the first is read.
+    Of several channels, the first is read. Real samples have no imaginary part, and a spectrum that is its own mirror
+    image.
     """
 
     path: Path
     file: Path  #: where the samples are
     rate_hz: float
-    datatype: Datatype
+    numbers: np.dtype[np.generic]
+    is_complex: bool
     n_channels: int
     segments: tuple[Segment, ...]
     annotations: tuple[Annotation, ...]
@@ -199,13 +172,19 @@ class Recording:
     def read(self, segment: Segment, start: int, n_samples: int) -> Complex:
         """Return samples of a segment, from its own sample `start` on, as amplitudes: full scale is 1."""
         n_samples = max(0, min(n_samples, segment.n_samples - start))
-        per_sample = self.n_channels * (2 if self.datatype.is_complex else 1)
-        place = segment.first_byte + start * self.n_channels * self.datatype.bytes_per_sample
+        per_sample = self.n_channels * (2 if self.is_complex else 1)
+        place = segment.first_byte + start * per_sample * self.numbers.itemsize
         with _reading(self.file):
-            numbers = np.fromfile(self.file, self.datatype.numbers, n_samples * per_sample, offset=place)
+            numbers = np.fromfile(self.file, self.numbers, n_samples * per_sample, offset=place)
         if len(numbers) < n_samples * per_sample:
             raise DataFileError(self.file, "the file became shorter while it was read; try again")
-        return _amplitudes(numbers.reshape(n_samples, -1), self.datatype)
+        used = numbers.reshape(n_samples, -1)[:, : 2 if self.is_complex else 1].astype(np.float32)
+        if self.numbers.kind != "f":
+            scale = np.float32(full_scale(self.numbers))
+            used = (used - scale * (self.numbers.kind == "u")) / scale
+        if self.is_complex:
+            return np.ascontiguousarray(used).view(np.complex64)[:, 0]
+        return used[:, 0].astype(np.complex64)
 
     def windows(self, n_samples: int) -> Iterator[tuple[Segment, int, Complex]]:
         """Yield windows one after the other, with their segment and first sample in it; none lies across a retuning."""
@@ -231,8 +210,8 @@ def open_recording(path: Path | str) -> Recording:
 
 def _recording(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes: int) -> Recording:
     """Return the segments of samples, after checking that all that the metadata name is there."""
-    about, datatype = found.global_, Datatype.named(found.global_.datatype)
-    frame = datatype.bytes_per_sample * about.num_channels
+    about, (numbers, is_complex) = found.global_, datatype_of(found.global_.datatype)
+    frame = numbers.itemsize * (2 if is_complex else 1) * about.num_channels
     headers = sum(capture.header_bytes for capture in found.captures)
     n_samples, rest = divmod(n_bytes - about.trailing_bytes - headers, frame)
     if n_samples < 1:
@@ -241,24 +220,16 @@ def _recording(found: Metadata, path: Path, file: Path, first_byte: int, n_bytes
         raise DataFileError(
             file, f"{rest} bytes are left after the last whole sample of {frame}; is it cut, or no {about.datatype}?"
         )
-    rate_hz = float(about.sample_rate or 0.0)
-    recording = Recording(
-        path, file, rate_hz, datatype, about.num_channels, _segments(found, first_byte, n_samples, frame),
-        _notes(found),
-    )  # fmt: skip
-    last = max((start + count for start, count in _claims(found)), default=0)
-    if last > n_samples:
+    named = [capture.sample_start + 1 for capture in found.captures]
+    named += [note.sample_start + (note.sample_count or 0) for note in found.annotations]
+    if (last := max(named, default=0) - about.offset) > n_samples:
         raise DataFileError(
             path, f"the metadata refer to sample {last}, but there are {n_samples}; the data are cut, or not these"
         )
-    return recording
-
-
-def _claims(found: Metadata) -> list[tuple[int, int]]:
-    """Return the first sample and the number of samples of everything that the metadata name."""
-    offset = found.global_.offset
-    captures = [(capture.sample_start - offset, 1) for capture in found.captures]
-    return captures + [(note.sample_start - offset, note.sample_count or 0) for note in found.annotations]
+    moved = [replace(note, sample_start=note.sample_start - about.offset) for note in found.annotations]
+    notes = tuple(sorted(moved, key=lambda note: note.sample_start))
+    segments = _segments(found, first_byte, n_samples, frame)
+    return Recording(path, file, about.sample_rate, numbers, is_complex, about.num_channels, segments, notes)
 
 
 def _segments(found: Metadata, first_byte: int, n_samples: int, frame: int) -> tuple[Segment, ...]:
@@ -271,25 +242,9 @@ def _segments(found: Metadata, first_byte: int, n_samples: int, frame: int) -> t
     for capture, start, end in zip(captures, starts, [*starts[1:], n_samples], strict=True):
         at += capture.header_bytes
         index = start if capture.global_index is None else capture.global_index - first_index
-        time_s = index / float(about.sample_rate or 1.0)
+        time_s = index / about.sample_rate
         segments.append(Segment(start, end - start, at + start * frame, time_s, capture.frequency))
     return tuple(segment for segment in segments if segment.n_samples > 0)
-
-
-def _notes(found: Metadata) -> tuple[Annotation, ...]:
-    offset = found.global_.offset
-    moved = (msgspec.structs.replace(note, sample_start=note.sample_start - offset) for note in found.annotations)
-    return tuple(sorted(moved, key=lambda note: note.sample_start))
-
-
-def _amplitudes(numbers: NDArray[np.generic], datatype: Datatype) -> Complex:
-    """Return the first channel; real samples have no imaginary part, and a spectrum that is its own mirror image."""
-    used = numbers[:, : 2 if datatype.is_complex else 1].astype(np.float32)
-    if datatype.full_scale != 1.0:
-        used = (used - np.float32(datatype.middle)) / np.float32(datatype.full_scale)
-    if datatype.is_complex:
-        return np.ascontiguousarray(used).view(np.complex64)[:, 0]
-    return used[:, 0].astype(np.complex64)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -438,5 +393,5 @@ def _inside(annotations: Sequence[Annotation], n_samples: int) -> list[Annotatio
         start = max(note.sample_start, 0)
         end = n_samples if note.sample_count is None else min(note.sample_start + note.sample_count, n_samples)
         if start < end:
-            found.append(msgspec.structs.replace(note, sample_start=start, sample_count=end - start))
+            found.append(replace(note, sample_start=start, sample_count=end - start))
     return found

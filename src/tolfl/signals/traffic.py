@@ -406,7 +406,7 @@ def published_regions() -> tuple[Region, Region, Region, Region]:
     )
 
 
-def star(number: int, devices: Sequence[Traffic], router: Traffic = BURSTY_HIGH) -> Region:
+def star(number: int, devices: Sequence[Traffic]) -> Region:
     """Return a region where all devices send to a router, and the router to the first device.
 
     >>> region = star(1, [BURSTY_LOW, BURSTY_LOW])
@@ -416,4 +416,4 @@ def star(number: int, devices: Sequence[Traffic], router: Traffic = BURSTY_HIGH)
     n_devices = len(devices)
     addresses = tuple(f"02:00:00:00:{number:02x}:{index:02x}" for index in range(n_devices + 1))
     nodes = [RegionNode(index, n_devices, traffic) for index, traffic in enumerate(devices)]
-    return Region(number, addresses, (*nodes, RegionNode(n_devices, 0, router)), router=n_devices)
+    return Region(number, addresses, (*nodes, RegionNode(n_devices, 0, BURSTY_HIGH)), router=n_devices)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,15 @@ def check_bits(bits: Bits, generator: int, register: int) -> Bits:
     return number_bits(register, 8)[::-1]
 
 
+_Array = TypeVar("_Array", bound=NDArray[np.generic])
+
+
+def read_only(array: _Array) -> _Array:
+    """Return an array that is shared between frames, read-only."""
+    array.flags.writeable = False
+    return array
+
+
 EXAMPLE_SEED = 0b1011101  #: of the standard's example frame
 _PERIOD = 127
 
@@ -75,8 +84,7 @@ def scrambling_sequence(seed: int) -> Bits:
     for index in range(_PERIOD):
         sequence[index] = (state >> 6 ^ state >> 3) & 1
         state = (state << 1 | int(sequence[index])) & _PERIOD
-    sequence.flags.writeable = False
-    return sequence
+    return read_only(sequence)
 
 
 def scramble(bits: Bits, seed: int) -> Bits:
@@ -109,8 +117,6 @@ def encode(bits: Bits, rate: Fraction = Fraction(1, 2)) -> Bits:
         for delay in delays:
             sums ^= past[TAIL - delay : len(past) - delay]
         pairs[:, column] = sums
-    if rate == Fraction(1, 2):
-        return pairs.ravel()
     return pairs.reshape(-1, 2 * rate.numerator)[:, KEPT[rate]].ravel()
 
 
@@ -127,9 +133,7 @@ def interleaving(n_columns: int, n_bits: int, bits_per_tone: int) -> NDArray[np.
     i = n_bits // n_columns * (k % n_columns) + k // n_columns
     s = max(bits_per_tone // 2, 1)
     j = s * (i // s) + (i + n_bits - n_columns * i // n_bits) % s
-    source = np.argsort(j)
-    source.flags.writeable = False
-    return source
+    return read_only(np.argsort(j))
 
 
 @cache
@@ -146,8 +150,7 @@ def points(bits_per_tone: int) -> Points:
         levels = _gray_levels(half)
         table = (levels[:, None] + 1j * levels[None, :]).ravel().astype(np.complex64)
         table /= math.sqrt(2 / 3 * (4**half - 1))
-    table.flags.writeable = False
-    return table
+    return read_only(table)
 
 
 def _gray_levels(n_bits: int) -> NDArray[np.float64]:
@@ -188,13 +191,15 @@ SLOT_ROTATIONS: dict[int, tuple[complex, ...]] = {
 }
 
 
+def check_bandwidth(bandwidth_mhz: int) -> None:
+    """Raise an error for a bandwidth that Wi-Fi does not have."""
+    if bandwidth_mhz not in SLOT_ROTATIONS:
+        raise SpecError(f"bandwidth {bandwidth_mhz} MHz; use one of {', '.join(map(str, SLOT_ROTATIONS))}")
+
+
 def short_training(bandwidth_mhz: int) -> tuple[NDArray[np.int_], Complex]:
-    """Return the tones of the short training field, numbered from the centre, and what is sent on each."""
-    rotations = np.array(SLOT_ROTATIONS[bandwidth_mhz], np.complex128)
-    centres = 64 * np.arange(len(rotations)) - 32 * (len(rotations) - 1)
-    tones = (centres[:, None] + _TONES).ravel()
-    values = rotations[:, None] * _SIGNS * (1 + 1j) / math.sqrt(2)
-    return tones, values.ravel()
+    """Return the tones of the short training field, numbered from the centre, and what is sent before the rotation."""
+    return in_every_slot(_TONES, bandwidth_mhz), np.tile(_SIGNS, bandwidth_mhz // 20) * (1 + 1j) / math.sqrt(2)
 
 
 Tones = NDArray[np.intp]
@@ -272,8 +277,6 @@ def symbols(
     periods: Samples = np.fft.ifft(spectra, axis=1).astype(np.complex64, copy=False)
     periods *= np.float32(n_fft / math.sqrt(len(tones)))
     n_guard = round(guard * n_fft)
-    if body == 1:
-        return np.concatenate([periods[:, n_fft - n_guard :], periods], axis=1)
     return periods[:, (np.arange(n_guard + round(body * n_fft)) - n_guard) % n_fft]
 
 
@@ -316,21 +319,24 @@ def l_stf(bandwidth_mhz: int = 160, oversampling: float = 1.5, window: Literal["
     >>> len(field), round(float(np.abs(field).max()), 6)
     (1920, 1.830136)
     """
-    if bandwidth_mhz not in SLOT_ROTATIONS:
-        raise SpecError(f"bandwidth {bandwidth_mhz} MHz; use one of {', '.join(map(str, SLOT_ROTATIONS))}")
+    check_bandwidth(bandwidth_mhz)
     if not (oversampling >= 1 and math.isfinite(oversampling)):
         raise SpecError(f"oversampling {oversampling:g}; use at least 1")
     rate_hz = sample_rate_hz(bandwidth_mhz, oversampling)
     tones, values = short_training(bandwidth_mhz)
+    values *= slot_rotation(tones, bandwidth_mhz)
     n_samples = round(FIELD_S * rate_hz)
     period = 64 * (bandwidth_mhz // 20) * oversampling
     if abs(period - round(period)) < 1e-9:
-        field = _by_transform(tones, values, round(period), n_samples)
+        spectrum = np.zeros(round(period), np.complex128)
+        spectrum[tones] = values  # negative tones count from the end, as the transform wants them
+        field = np.resize(np.fft.ifft(spectrum) * round(period), n_samples)
     else:  # the symbol is not a whole number of samples: sum the tones at the sample times
         field = np.exp(2j * np.pi / period * np.outer(np.arange(n_samples), tones)) @ values
     field /= math.sqrt(len(tones))
     if window == "ieee":
-        _fade_in(field, rate_hz)
+        times_s = np.arange(math.ceil(_TRANSITION_S / 2 * rate_hz)) / rate_hz
+        field[: len(times_s)] *= np.sin(np.pi / 2 * (0.5 + times_s / _TRANSITION_S)) ** 2
     return field
 
 
@@ -339,23 +345,11 @@ def sample_rate_hz(bandwidth_mhz: int, oversampling: float) -> float:
     return bandwidth_mhz * 1e6 * oversampling
 
 
-def _by_transform(tones: NDArray[np.int_], values: Complex, n_fft: int, n_samples: int) -> Complex:
-    spectrum = np.zeros(n_fft, np.complex128)
-    spectrum[tones] = values  # negative tones count from the end, as the transform wants them
-    return np.resize(np.fft.ifft(spectrum) * n_fft, n_samples)
-
-
-def _fade_in(field: Complex, rate_hz: float) -> None:
-    times_s = np.arange(math.ceil(_TRANSITION_S / 2 * rate_hz)) / rate_hz
-    field[: len(times_s)] *= np.sin(np.pi / 2 * (0.5 + times_s / _TRANSITION_S)) ** 2
-
-
 @cache
 def short_field(bandwidth_mhz: int, n_fft: int, body: float) -> Samples:
     """Return a short training field that lasts `body` symbols."""
     tones, values = short_training(bandwidth_mhz)
-    unturned = values / slot_rotation(tones, bandwidth_mhz)  # `symbols` turns them again
-    return read_only(symbols(tones, unturned[None], bandwidth_mhz, n_fft, guard=0, body=body))
+    return read_only(symbols(tones, values[None], bandwidth_mhz, n_fft, guard=0, body=body))
 
 
 @cache
@@ -371,12 +365,6 @@ def legacy_symbols(values: Points, bandwidth_mhz: int, n_fft: int) -> Samples:
     """Return symbols of 52 tones, sent in every 20 MHz of the band."""
     tones = in_every_slot(LEGACY_TONES, bandwidth_mhz)
     return symbols(tones, np.tile(values, (1, bandwidth_mhz // 20)), bandwidth_mhz, n_fft)
-
-
-def read_only(samples: Samples) -> Samples:
-    """Return samples that are shared between frames, read-only."""
-    samples.flags.writeable = False
-    return samples
 
 
 SERVICE = 16  #: bits ahead of the data

@@ -36,6 +36,7 @@ from tolfl.signals.wifi import (
     Signs,
     Tones,
     bits_of,
+    check_bandwidth,
     check_bits,
     concatenate_fields,
     encode,
@@ -65,13 +66,9 @@ def delimiter(n_bytes: int, end_of_frame: bool) -> bytes:
     >>> delimiter(0, end_of_frame=True).hex()[:4], delimiter(0, end_of_frame=True)[-1:]
     ('0100', b'N')
     """
+    reserved = ZERO
     announced = np.concatenate(
-        [
-            number_bits(end_of_frame, 1),
-            np.zeros(1, np.uint8),  # reserved
-            number_bits(n_bytes >> 12, 2),
-            number_bits(n_bytes, 12),
-        ]
+        [number_bits(end_of_frame, 1), reserved, number_bits(n_bytes >> 12, 2), number_bits(n_bytes, 12)]
     )
     return np.packbits(np.concatenate([announced, crc8(announced)]), bitorder="little").tobytes() + _SIGNATURE
 
@@ -140,17 +137,11 @@ class Layout:
     n_columns: int  #: of the interleaver
     n_segments: int
 
-    @property
-    def n_fft(self) -> int:
-        """Tones from one end of the band to the other, used or not."""
-        return 64 * self.bandwidth_mhz // 20
-
 
 @cache
 def layout(bandwidth_mhz: int) -> Layout:
     """Return the layout of 20, 40, 80 or 160 MHz."""
-    if bandwidth_mhz not in _VHT_SEQUENCES:
-        raise SpecError(f"bandwidth {bandwidth_mhz} MHz; use one of {', '.join(map(str, _VHT_SEQUENCES))}")
+    check_bandwidth(bandwidth_mhz)
     sequence = signs_of(_VHT_SEQUENCES[bandwidth_mhz])
     span = np.arange(len(sequence)) - len(sequence) // 2
     used = sequence != 0

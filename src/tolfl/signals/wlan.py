@@ -207,7 +207,7 @@ class WlanRows:
         The networks that are not new; None: unknown, and the feature of new ones is missing.
     """
 
-    links = (WLAN, RADIOTAP)
+    links: tuple[int, ...] = (WLAN, RADIOTAP)
     packet = FRAME
     features = (
         *(CaptureFeature(name, "", "count") for name in _COUNTS),

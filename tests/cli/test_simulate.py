@@ -16,6 +16,7 @@ from tests.cli.conftest import Command, wait_for
 from tests.runs.test_tracking import read
 from tolfl.core.records import RoundClosed, RunStarted
 from tolfl.core.spec import RunSpec
+from tolfl.detect import Detector
 from tolfl.runs.run_reader import read_records
 
 SMALL = (
@@ -65,6 +66,17 @@ def test_a_typical_class_is_named_by_a_flag_and_what_is_left_out_is_said_once(to
     assert code == 0
     assert err.count("not learned from: serial") <= 1  # though a table that was just written is read several times
     assert RunSpec.from_file(tmp_path / "x" / "spec.toml").dataset.typical == ("runs",)
+
+
+def test_a_table_is_read_with_the_flags_that_its_errors_name(tolfl: Command, tmp_path: Path) -> None:
+    lines = [f"{'süd' if row % 2 else 'nord'},{row % 7}.5,{row % 5}.5,{row}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["ort,a,b,c", *lines]), encoding="latin-1")
+    run = ("simulate", "--learn", "detector", "--data", "t.csv", "--device-column", "ort", "--devices", "2")
+
+    assert "--encoding latin-1" in tolfl(*run)[2]
+    code, _, _ = tolfl(*run, "--encoding", "latin-1", "--columns", "a,b", "--ignore", "b", "--out", "run")
+    assert code == 0
+    assert Detector.load(tmp_path / "run" / "detector.tolfl").features.names == ("a",)
 
 
 def test_a_run_directory_holds_everything(tolfl: Command, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def _where(name: str, data_dir: str) -> str:
 
 
 @app.command()
-@spec_flags("data_dir devices partition device_column label_column typical time_column seed", has_file=False)
+@spec_flags(
+    "data_dir devices partition device_column label_column typical time_column ignore encoding seed", has_file=False
+)
 def describe(
     asked: SpecFlags,
     name: Name,

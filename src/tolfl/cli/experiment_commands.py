@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @spec_flags(
-    "data data_dir partition device_column label_column typical time_column devices clusters topology rounds fail "
-    "lost_model seed repetitions",
+    "data data_dir partition device_column label_column typical time_column columns ignore encoding devices clusters "
+    "topology rounds fail lost_model seed repetitions",
     usual=RunSpec(repetitions=3),  # enough seeds to see a spread
 )
 def compare(
@@ -90,8 +90,8 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
 
 
 @spec_flags(
-    "devices rounds data data_dir partition device_column label_column typical time_column repetitions seed "
-    "bandwidth_bps latency_s uplink seconds_per_sample epochs timing",
+    "devices rounds data data_dir partition device_column label_column typical time_column columns ignore encoding "
+    "repetitions seed bandwidth_bps latency_s uplink seconds_per_sample epochs timing",
     has_file=False,
 )
 def plan(

@@ -30,8 +30,9 @@ _MOST_RUNS = 6
 #: Learner, data, fleet and failures.
 _RUN = (
     "scheme learn flower run_config node_config python data data_dir partition device_column label_column typical "
-    "time_column devices clusters topology rounds fail on_head_failure seed min_devices deadline_s evaluate_every "
-    "lr epochs batch_size optimizer server_lr dropout code samples_per_device n_features timing"
+    "time_column columns ignore encoding devices clusters topology rounds fail on_head_failure seed min_devices "
+    "deadline_s evaluate_every lr epochs batch_size optimizer server_lr dropout code samples_per_device n_features "
+    "timing"
 )
 
 

@@ -57,19 +57,17 @@ def load_raw(spec: RunSpec, is_remembered: bool = True) -> RawData:
     settings = spec.comms_ml
     if spec.data == "comms-ml-published":
         settings = msgspec.structs.replace(settings, variant="published")
-    files, dataset = _files_of(spec), spec.dataset
+    files: tuple[FileState, ...] = ()  # what is generated has none
+    if spec.data in PUBLIC_SETS:
+        files = states_of(find(spec.data, spec.dataset.dir))
+    elif spec.data not in DATASETS:
+        files = states_of(Path(spec.data).expanduser())
+    dataset = spec.dataset
     if is_path(spec.data) and (features := agreed(spec, "columns")):
         columns = tuple(column.name for column in Schema.from_features(features).columns)
         dataset = msgspec.structs.replace(dataset, columns=columns)
     read = _load_raw if is_remembered and are_settled(files) else _load_raw.__wrapped__
     return read(spec.data, settings, dataset, files)
-
-
-def _files_of(spec: RunSpec) -> tuple[FileState, ...]:
-    """Return the states of the files that a data set is read from; what is generated has none."""
-    if spec.data in PUBLIC_SETS:
-        return states_of(find(spec.data, spec.dataset.dir))
-    return () if spec.data in DATASETS else states_of(Path(spec.data).expanduser())
 
 
 @lru_cache(maxsize=2)  # repetitions load again and again, and CIFAR takes a second
@@ -147,7 +145,7 @@ def unscaled(
         parts.is_anomalous,
         feature_names=raw.names,
         names=tuple(places),
-        schema=raw.schema,
+        schema=None if raw.schema is None else msgspec.structs.replace(raw.schema, fill_missing=fill_missing),
         networks=raw.networks,
     )
     return data, told

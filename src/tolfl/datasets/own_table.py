@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tolfl.core.errors import DataError, DataFileError, SpecError, did_you_mean
+from tolfl.core.errors import DataError, SpecError, did_you_mean
 from tolfl.core.spec import DatasetSpec, RunSpec
 from tolfl.datasets.federated import TYPICAL, FederatedDataset, RawData, Samples
 from tolfl.datasets.split import choose, mask_of
@@ -46,13 +46,22 @@ def _blocks(source: str, spec: DatasetSpec) -> tuple[Callable[[], Iterable[Block
     """Return a function that yields the rows of a source at each call, and the networks in captures."""
     path = Path(source).expanduser()
     files = device_files(path) if path.is_dir() else [path]
-    kind = kind_of(files[0])
+    kind, grid = kind_of(files[0]), (spec.window_s, spec.window_s if spec.step_s is None else spec.step_s)
     if kind == "captures" and path.exists():
-        windows, networks = _windows(by_device(files), path.is_dir(), spec)
+        from tolfl.tables.signal_blocks import training_windows  # noqa: PLC0415  (tables do without)
+
+        captures = by_device(files) if path.is_dir() else [("", files)]
+        windows, networks = training_windows(captures, grid, spec.per, spec.without_bursts)
         return lambda: windows, networks
+    how = Reading(spec.encoding, grid, spec.per)
+    if spec.rate or spec.centre:
+        from tolfl.signals.receiver import Tuning, hertz  # noqa: PLC0415  (tables do without)
+
+        tuning = Tuning(hertz(spec.rate) if spec.rate else 0.0, hertz(spec.centre) if spec.centre else 0.0)
+        how = replace(how, tuning=tuning)
     if kind in {"", "tables"}:
-        return lambda: blocks(source, _reading_of(spec)), None
-    once = list(blocks(source, _reading_of(spec)))  # slow to compute, or in memory anyway
+        return lambda: blocks(source, how), None
+    once = list(blocks(source, how))  # slow to compute, or in memory anyway
     return lambda: once, None
 
 
@@ -166,21 +175,6 @@ def roles_of(spec: DatasetSpec) -> Roles:
     return Roles(spec.device_column.strip(), spec.label_column.strip(), spec.time_column.strip())
 
 
-def grid_of_spec(spec: DatasetSpec) -> tuple[float, float]:
-    """Return window and step of captures, in seconds."""
-    return spec.window_s, spec.window_s if spec.step_s is None else spec.step_s
-
-
-def _reading_of(spec: DatasetSpec) -> Reading:
-    """Return how a table, a capture or a recording is read."""
-    if not (spec.rate or spec.centre):
-        return Reading(spec.encoding, grid_of_spec(spec), spec.per)
-    from tolfl.signals.receiver import Tuning, hertz  # noqa: PLC0415  (tables do without)
-
-    tuning = Tuning(hertz(spec.rate) if spec.rate else 0.0, hertz(spec.centre) if spec.centre else 0.0)
-    return Reading(spec.encoding, grid_of_spec(spec), spec.per, tuning)
-
-
 def check_roles(source: str, roles: Roles) -> None:
     """Raise an error where a column is asked for that captures do not have."""
     path = Path(source).expanduser()
@@ -197,47 +191,6 @@ def check_roles(source: str, roles: Roles) -> None:
         )
     if captures and roles.device:
         raise DataError(f"{captures[0]}: a capture has no device column; put one capture per device into a folder")
-
-
-def _windows(
-    captures: Sequence[tuple[str, list[Path]]], is_folder: bool, spec: DatasetSpec
-) -> tuple[list[Block], NDArray[np.uint64] | None]:
-    """Return the whole windows of captures, a block for each device, and the networks in them."""
-    from tolfl.signals.capture_rows import window_rows  # noqa: PLC0415  (as above)
-    from tolfl.signals.known_networks import networks_in  # noqa: PLC0415  (as above)
-    from tolfl.signals.pcap import CaptureSummary  # noqa: PLC0415  (tables do without)
-    from tolfl.signals.windows import SignalRows, WindowGrid  # noqa: PLC0415  (as above)
-    from tolfl.signals.wlan import bursts_in  # noqa: PLC0415  (tables do without)
-    from tolfl.tables.signal_blocks import block_of  # noqa: PLC0415  (as above)
-
-    windows = WindowGrid(*grid_of_spec(spec))
-    made: list[Block] = []
-    networks: list[NDArray[np.uint64]] = []
-    for device, own in captures:
-        summary = CaptureSummary()
-        seen = networks_in(own, windows)
-        networks += [] if seen is None else [seen.all]
-        known = None if seen is None else seen.of_several_windows
-        found = list(window_rows(own, windows, summary, spec.per, known))
-        if summary.sentence:
-            _LOG.warning("%s: %s", own[0], summary.sentence)
-        is_kept = np.concatenate([one.is_whole for one in found])
-        features = np.concatenate([one.features for one in found])
-        starts_s = np.concatenate([one.start_s for one in found])
-        is_near_burst, bursts = bursts_in(found[0].names, features, starts_s)
-        if bursts:
-            advice = "they are left out" if spec.without_bursts else "the fit takes them for usual; --without-bursts"
-            _LOG.warning("%s: %s: %s", own[0], bursts, advice)
-        if spec.without_bursts:
-            is_kept &= ~is_near_burst
-        if not is_kept.any():
-            raise DataFileError(
-                own[0],
-                f"there is no whole window of {windows.duration_s:g} s to use; give a longer capture, or --window",
-            )
-        rows = SignalRows(found[0].names, starts_s[is_kept], features[is_kept])
-        made.append(block_of(rows, str(own[0]), device if is_folder else "", windows.duration_s, summary))
-    return made, np.unique(np.concatenate(networks)) if networks else None
 
 
 def _samples(source: str, schema: Schema, found: Iterable[Block]) -> RawData:

@@ -51,8 +51,6 @@ def load_training_rows(
     The arguments are those of `unscaled`.
     """
     data, notes = unscaled(spec, n_devices, fill_missing)
-    if data.schema is not None:
-        data = replace(data, schema=msgspec.structs.replace(data.schema, fill_missing=fill_missing))
     return data, (*notes, *_constant(data))
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from tolfl.core.errors import DataFileError
 from tolfl.signals.capture_rows import CAPTURE_GRID, live_rows, window_rows
 from tolfl.signals.iq_features import recording_rows
+from tolfl.signals.known_networks import networks_in
 from tolfl.signals.live_streams import captured_on, followed_files, pipe_chunks
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
 from tolfl.signals.sigmf import open_recording
 from tolfl.signals.windows import SignalRows, WindowGrid
-from tolfl.signals.wlan import Networks
+from tolfl.signals.wlan import Networks, bursts_in
 from tolfl.tables.block_reader import STDIN_NAME, ArrayTable, Block
 
 LABEL, TIME, KEY = "label", "time", "key"  #: what windows have beside their features
@@ -79,6 +81,40 @@ def capture_blocks(
         yield from _of_rows(
             window_rows(source, windows, summary, per, known), str(source[0]), device, windows.duration_s, summary
         )
+
+
+def training_windows(
+    captures: Sequence[tuple[str, list[Path]]], grid: tuple[float, float], per: str, without_bursts: bool
+) -> tuple[list[Block], Networks | None]:
+    """Return the whole windows of captures, a block for each device, and the networks in them."""
+    windows = WindowGrid(*grid)
+    made: list[Block] = []
+    networks: list[Networks] = []
+    for device, own in captures:
+        summary = CaptureSummary()
+        seen = networks_in(own, windows)
+        networks += [] if seen is None else [seen.all]
+        known = None if seen is None else seen.of_several_windows
+        found = list(window_rows(own, windows, summary, per, known))
+        if summary.sentence:
+            _LOG.warning("%s: %s", own[0], summary.sentence)
+        is_kept = np.concatenate([one.is_whole for one in found])
+        features = np.concatenate([one.features for one in found])
+        starts_s = np.concatenate([one.start_s for one in found])
+        is_near_burst, bursts = bursts_in(found[0].names, features, starts_s)
+        if bursts:
+            advice = "they are left out" if without_bursts else "the fit takes them for usual; --without-bursts"
+            _LOG.warning("%s: %s: %s", own[0], bursts, advice)
+        if without_bursts:
+            is_kept &= ~is_near_burst
+        if not is_kept.any():
+            raise DataFileError(
+                own[0],
+                f"there is no whole window of {windows.duration_s:g} s to use; give a longer capture, or --window",
+            )
+        rows = SignalRows(found[0].names, starts_s[is_kept], features[is_kept])
+        made.append(block_of(rows, str(own[0]), device, windows.duration_s, summary))
+    return made, np.unique(np.concatenate(networks)) if networks else None
 
 
 def recording_blocks(path: Path, device: str) -> Iterator[Block]:

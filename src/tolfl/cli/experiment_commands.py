@@ -81,9 +81,9 @@ def _compare(spec: RunSpec, schemes: tuple[str, ...], out: Path | None, resume: 
         sweep = comparison_sweep(spec, schemes, out=folder, resume=resume)
         follow(sweep, command=f"tolfl compare --out {folder} --resume")
         result = comparison_of(spec, sweep)
-    save_figure(result.plot(), folder / "comparison.png", is_all=False)
     where = f"folder: {folder}  (comparison.png, comparison.json, one run directory per row)"
     show(result, shown, lines_of_tables([result.table], where))
+    save_figure(result.plot(), folder / "comparison.png")
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------

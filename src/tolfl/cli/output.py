@@ -67,16 +67,14 @@ def notify(text: str) -> None:
     typer.echo(f"tolfl: {text}", err=True)
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 130, is_all: bool = True) -> None:
-    """Write a picture; a folder that cannot be written is an error, if the picture is all that was asked for."""
+def save_figure(figure: Figure, path: Path, dpi: int = 130) -> None:
+    """Write a picture; a folder that cannot be written is an error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=dpi)
     except OSError as error:
-        if is_all:
-            what = f"cannot be written ({error.strerror}); choose another --out"
-            raise RunDirectoryError(path.parent, what) from None
-        notify(f"{path} cannot be written ({error.strerror}); all else is there")
+        what = f"cannot be written ({error.strerror}); choose another --out"
+        raise RunDirectoryError(path.parent, what) from None
 
 
 def number(value: object, digits: int = 3) -> str:

@@ -12,8 +12,8 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, run_directory, spec_flags
-from tolfl.cli.output import notify, save_figure, show_run
-from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError, missing_extra
+from tolfl.cli.output import notify, show_run
+from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
 
@@ -86,7 +86,6 @@ def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tr
         command = f"tolfl simulate --out {out} --resume"
         follow(runs, title, command, on_progress=lambda _: track([one.records for one in runs.simulations]))
         track([result.records for result in runs.results])
-    _draw_rounds(out, [(f"seed {result.spec.seed}", result.records) for result in runs.results])
     show_run(runs.summary, shown, out)
 
 
@@ -137,7 +136,6 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
     from tolfl.cli.live_fleet import live_page, watch_fleet
     from tolfl.net.collect import collect
     from tolfl.net.launcher import Launcher
-    from tolfl.runs.run_reader import read_records
 
     print_app_notes(spec)
     launcher = Launcher(spec, out, resume=resume, is_insecure=insecure)
@@ -147,7 +145,6 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
             notify(f"stopped after {done} rounds; to go on: tolfl up --out {out} --resume")
             raise typer.Exit(130)
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
-    _draw_rounds(out, [("real devices", read_records(out))])
     show_run(summary, shown, out)
     print_app_files(spec, out, launcher.survivors)
     whys = {str(failure["what"]) for failure in summary["failures"]}  # type: ignore[attr-defined]
@@ -229,18 +226,6 @@ def print_app_files(spec: RunSpec, out: Path, survivors: Sequence[int]) -> None:
             alike = "the same" if len(set(contents)) == 1 else f"{len(set(contents))} different ones"
             where = f"{out}/devices/*/: {alike} on {len(contents)} devices"
             typer.echo(f"{name}, written by the app, is in {where}", err=True)
-
-
-def _draw_rounds(out: Path, labelled: Sequence[tuple[str, list[AnyRecord]]]) -> None:
-    """Draw loss and AUROC over rounds into a run directory, where rounds have any."""
-    from tolfl.runs.run_figures import has_curves, plot_curves
-
-    if not has_curves(labelled):
-        return
-    try:
-        save_figure(plot_curves(labelled), out / "loss.png", 120, is_all=False)
-    except ModuleNotFoundError as error:
-        notify(f"loss.png is not drawn: {missing_extra(error) or error}")
 
 
 # -- report -----------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ _MAX_COPIES = 80  #: of the model's bytes in one message: five in one array
 _UNKNOWN_BYTES = 2**26  #: of a model that a client brings
 #: What a device or a run directory keeps under these names is not the app's.
 _NAMES_OF_DEVICES = {
-    *("devices", "fleet", "life.json", "lock", "log.txt", "loss.png", "models", "node.toml", "records.jsonl"),
+    *("devices", "fleet", "life.json", "lock", "log.txt", "models", "node.toml", "records.jsonl"),
     *("round.safetensors", "samples.npy", "spec.toml", "summary.json", _CONTEXTS),
 }
 _NEVER = -1  #: no round has a reply of this device

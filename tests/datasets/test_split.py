@@ -222,21 +222,19 @@ def test_a_fleet_scales_as_one_machine_with_all_samples_would(parts: list[list[l
 
 
 def test_missing_values_become_the_mean_of_what_the_fleet_knows() -> None:
-    samples = np.array([[1.0, 5.0], [3.0, 0.0], [0.0, 7.0]], np.float32)
-    missing = np.array([[False, False], [False, True], [True, False]])
-    parts = [Moments.of(samples[:2], missing[:2]), Moments.of(samples[2:], missing[2:])]
-    scaled = Scaler.fit(merged(parts), "none")(samples, missing)
+    samples = np.array([[1.0, 5.0], [3.0, np.nan], [np.nan, 7.0]], np.float32)
+    parts = [Moments.of(samples[:2]), Moments.of(samples[2:])]
+    scaled = Scaler.fit(merged(parts), "none")(samples)
 
     assert scaled.tolist() == [[1.0, 5.0], [3.0, 6.0], [2.0, 7.0]]
 
 
 def test_a_feature_without_spread_or_without_any_value_becomes_zero() -> None:
-    samples = np.array([[4.0, 1.0, 0.0], [4.0, 2.0, 0.0]], np.float32)
-    missing = np.array([[False, False, True], [False, False, True]])
-    moments = Moments.of(samples, missing)
+    samples = np.array([[4.0, 1.0, np.nan], [4.0, 2.0, np.nan]], np.float32)
+    moments = Moments.of(samples)
 
-    assert Scaler.fit(moments, "min-max")(samples, missing)[:, [0, 2]].tolist() == [[0, 0], [0, 0]]
-    assert Scaler.fit(moments, "standard")(samples, missing)[:, [0, 2]].tolist() == [[0, 0], [0, 0]]
+    assert Scaler.fit(moments, "min-max")(samples)[:, [0, 2]].tolist() == [[0, 0], [0, 0]]
+    assert Scaler.fit(moments, "standard")(samples)[:, [0, 2]].tolist() == [[0, 0], [0, 0]]
 
 
 def test_devices_may_scale_alone() -> None:

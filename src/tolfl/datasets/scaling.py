@@ -35,14 +35,12 @@ class Moments:
     highest: Floats
 
     @classmethod
-    def of(
-        cls, samples: NDArray[np.floating], missing: NDArray[np.bool_] | None = None, has_squares: bool = True
-    ) -> Moments:
-        """Return the moments of one device's samples, shape `(n_samples, n_features)`; missing values do not count."""
-        if missing is None and samples.ndim == 2 and samples.shape[1] > 1:
+    def of(cls, samples: NDArray[np.floating], has_squares: bool = True) -> Moments:
+        """Return the moments of one device's samples `(n_samples, n_features)`; missing values (NaN) do not count."""
+        is_there = ~np.isnan(samples)
+        if samples.ndim == 2 and samples.shape[1] > 1 and is_there.all():
             return cls._of_whole(samples, has_squares)
         values = samples.astype(np.float64)
-        is_there = np.ones(values.shape, bool) if missing is None else ~missing
         counts = is_there.sum(axis=0).astype(np.float64)
         sums = np.where(is_there, values, 0.0).sum(axis=0)
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
@@ -103,7 +101,7 @@ def merged(moments: Iterable[Moments]) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """`(sample - shift) * factor`, feature by feature; a missing value becomes the mean first."""
+    """`(sample - shift) * factor`, feature by feature; a missing value (NaN) becomes the mean first."""
 
     shift: Floats
     factor: Floats
@@ -122,11 +120,12 @@ class Scaler:
         spread = np.where(has_any, moments.highest, 0.0) - lowest
         return cls(lowest, _inverse(spread), fill)
 
-    def __call__(self, samples: NDArray[np.floating], missing: NDArray[np.bool_] | None = None) -> Samples:
+    def __call__(self, samples: NDArray[np.floating]) -> Samples:
         """Return scaled samples."""
         values = samples.astype(np.float64)
-        if missing is not None:
-            values = np.where(missing, self.fill, values)
+        is_missing = np.isnan(values)
+        if is_missing.any():
+            values = np.where(is_missing, self.fill, values)
         values -= self.shift
         values *= self.factor
         return values.astype(np.float32)

@@ -290,16 +290,15 @@ def _scaled(raw: RawData, slices: list[Rows], parts: Parts, spec: DatasetSpec) -
     fleet: Scaler | None = None
     if kind != "none" or raw.missing is not None:
         told = slices if spec.scaled_by != "all" else [np.arange(raw.n_samples)]
-        fleet = Scaler.fit(merged(Moments.of(*_raw_values(raw, rows)) for rows in told if len(rows)), kind)
+        fleet = Scaler.fit(merged(Moments.of(_raw_values(raw, rows)) for rows in told if len(rows)), kind)
 
     def values(rows: Rows, own: Scaler | None = None) -> Samples:
-        found, missing = _raw_values(raw, rows)
-        scaler = own or fleet
-        return found if scaler is None else scaler(found, missing)
+        found, scaler = _raw_values(raw, rows), own or fleet
+        return found if scaler is None else scaler(found)
 
     rows = np.concatenate(slices)
     if spec.scaled_by == "per-device" and fleet is not None:
-        scalers = [Scaler.fit(Moments.of(*_raw_values(raw, own)), kind) if len(own) else None for own in slices]
+        scalers = [Scaler.fit(Moments.of(_raw_values(raw, own)), kind) if len(own) else None for own in slices]
         pool: Samples = np.concatenate([values(own, scaler) for own, scaler in zip(slices, scalers, strict=True)])
     else:
         pool = values(rows)
@@ -316,8 +315,10 @@ def _scaled(raw: RawData, slices: list[Rows], parts: Parts, spec: DatasetSpec) -
     )
 
 
-def _raw_values(raw: RawData, rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+def _raw_values(raw: RawData, rows: Rows) -> NDArray[np.float32]:
     values = raw.samples[rows].astype(np.float32)
     if raw.scale != 1.0:
         values *= np.float32(raw.scale)
-    return values, None if raw.missing is None else raw.missing[rows]
+    if raw.missing is not None:
+        values[raw.missing[rows]] = np.nan
+    return values

@@ -173,12 +173,6 @@ def scaler_of(state: State) -> Scaler:
     return Scaler(state["scaler/shift"], state["scaler/factor"], state["scaler/fill"])
 
 
-def missing_values(rows: Rows) -> NDArray[np.bool_] | None:
-    """Return which values are missing (NaN); None: not one."""
-    is_missing = np.isnan(rows)
-    return is_missing if is_missing.any() else None
-
-
 def size_of(shapes: Iterable[Shape]) -> int:
     """Return how many bytes arrays of these shapes take."""
     return sum(shape.length * np.dtype(shape.dtype).itemsize for shape in shapes)

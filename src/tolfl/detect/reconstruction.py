@@ -85,7 +85,7 @@ class Reconstruction:
 
     def scores(self, rows: Rows, own: Floats | None = None) -> Floats32:  # noqa: ARG002  (own cells: of `Cells` only)
         """Return one score per row, the same for a row alone and among others."""
-        scaled = self._scaled(rows)
+        scaled = self.scaler(rows)
         scores = np.empty(len(scaled), np.float32)
         with one_thread.limit(limits=1):
             for first, last, block in blocks(scaled):
@@ -95,17 +95,13 @@ class Reconstruction:
 
     def attributions(self, rows: Rows, own: Floats | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
         """Return what the model expects in place of each value, and what each adds to the score."""
-        scaled = self._scaled(rows)
+        scaled = self.scaler(rows)
         out = np.empty(scaled.shape)
         with one_thread.limit(limits=1):
             for first, last, block in blocks(scaled):
                 out[first:last] = self._forward(block)[: last - first, : self.n_features]
         expected = np.clip(out / self.scaler.factor + self.scaler.shift, self.low, self.high)
         return np.asarray(expected), np.square(scaled - out)
-
-    def _scaled(self, rows: Rows) -> Floats32:
-        is_missing = np.isnan(rows)
-        return self.scaler(rows, is_missing if is_missing.any() else None)
 
     def _forward(self, block: Floats) -> Floats:
         out = block

@@ -24,7 +24,7 @@ from tolfl.core.errors import DivergedError, SpecError
 from tolfl.core.spec import TrainSettings
 from tolfl.detect.cells import NUMBERS_AT_ONCE, Floats, full, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, flat, missing_values, scaler_of, size_of
+from tolfl.detect.detector_stage import DetectorStage, flat, scaler_of, size_of
 from tolfl.kernel import TrainJob, Update
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
@@ -54,12 +54,7 @@ class StatisticsRound(DetectorStage):
         """Return the mean of x and x x^T over the scaled rows that train."""
         scaler = scaler_of(turn.state)
         rows, places = flat(turn.rows), self.training_places(turn)
-
-        def scaled(some: NDArray[np.integer]) -> NDArray[np.floating]:
-            taken = rows[some]
-            return scaler(taken, missing_values(taken))
-
-        found = statistics_of(places, turn.state["origin"], scaled)
+        found = statistics_of(places, turn.state["origin"], lambda some: scaler(rows[some]))
         return {"statistics": turn.mean(found, weight=len(places))}
 
     def apply(self, state: State, total: Contribution, closing: Closing) -> State:  # noqa: ARG002
@@ -173,7 +168,7 @@ class AutoencoderTraining(DetectorStage):
         ends = np.cumsum([0, *map(len, tables)]).tolist()
         pool = np.empty((ends[-1], self.fleet.n_features), np.float32)
         for rows, (first, last) in zip(tables, pairwise(ends), strict=True):
-            pool[first:last] = scaler(rows, missing_values(rows))
+            pool[first:last] = scaler(rows)
         jobs = [
             TrainJob(turn.seed, turn.device, turn.round, start, pool, first, last)
             for turn, (first, last) in zip(turns, pairwise(ends), strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 from tolfl.core.contribution import HIGHEST, Contribution, Part
 from tolfl.datasets.scaling import Moments, Scaler
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, missing_values, size_of
+from tolfl.detect.detector_stage import DetectorStage, size_of
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
 
 
@@ -31,7 +31,7 @@ class Scaling(DetectorStage):
             is_there = ~np.isnan(values)
             squares = np.where(is_there, np.square(values - turn.state["scaler/fill"]), 0.0).sum(axis=0)
             return {"counts": turn.total(is_there.sum(axis=0).astype(np.float64)), "squares": turn.total(squares)}
-        own = Moments.of(train, missing_values(train), has_squares=False)
+        own = Moments.of(train, has_squares=False)
         return {
             "counts": turn.total(own.counts),
             "sums": turn.total(own.sums),

@@ -76,7 +76,6 @@ def test_the_scenarios_of_every_layout_add_up_to_one(n: int, data: st.DataObject
 def test_devices_that_fail_on_their_own_are_counted_one_by_one(n: int, k: int) -> None:
     client, head = 0.3, 0.2
     expected = {"none": 0.0, "client": 0.0, "server": 0.0, "several": 0.0}
-    lost = {"clients_lost": (n - k) * client, "heads_lost": k * head}
     for failed in itertools.product((False, True), repeat=n):
         p = math.prod(
             (head if d < k else client) if f else 1 - (head if d < k else client) for d, f in enumerate(failed)
@@ -84,7 +83,7 @@ def test_devices_that_fail_on_their_own_are_counted_one_by_one(n: int, k: int) -
         expected["server" if any(failed[:k]) else "client" if any(failed) else "none"] += p
         expected["several"] += p * (sum(failed) > 1)
 
-    assert failure_probabilities(n, k, client, head) == pytest.approx({**expected, **lost})
+    assert failure_probabilities(n, k, client, head) == pytest.approx(expected)
 
 
 # -- costs ------------------------------------------------------------------------------------------------------------
@@ -107,8 +106,8 @@ def test_a_round_costs_what_the_simulators_round_costs(
     closed = [record for record in result.records if isinstance(record, RoundClosed)]
     costs = layout_costs(spec, sizes, model_bytes_of(3, ModelSpec(hidden=(), code=2)))
 
-    assert costs.round_s == pytest.approx(closed[-1].time_s - closed[-2].time_s)
-    assert costs.n_bytes == result.ledger.total_bytes // 4
+    assert costs[0] == pytest.approx(closed[-1].time_s - closed[-2].time_s)
+    assert costs[1] == result.ledger.total_bytes // 4
 
 
 def test_hand_worked_times_of_ten_devices_in_three_clusters() -> None:
@@ -120,9 +119,8 @@ def test_hand_worked_times_of_ten_devices_in_three_clusters() -> None:
     )
 
     round_s = 4 * (transfer_s + latency_s) + 0.09 + 3 * transfer_s + latency_s
-    assert (serial.round_s, parallel.round_s) == pytest.approx((round_s, round_s - 2 * transfer_s))
-    assert serial.n_bytes == 18 * 198_720
-    assert serial.client_stall_s <= 0.2 + 1e-9  # a crash is noticed after 0.2 s
+    assert (serial[0], parallel[0]) == pytest.approx((round_s, round_s - 2 * transfer_s))
+    assert serial[1] == 18 * 198_720
 
 
 def test_the_usual_clusters_go_from_star_to_chain() -> None:
@@ -150,13 +148,6 @@ def test_expected_aurocs_by_hand() -> None:
 def test_a_higher_auroc_after_a_lost_head_is_never_expected_to_do_worse(p: float, q: float, k: int) -> None:
     plan = planned({(k, "elect"): (0.80, 0.78, 0.78), (k, "drop"): (0.80, 0.78, 0.75)}, (p, q))
     assert row_of(plan, k, "elect")["expected_auroc"] >= row_of(plan, k, "drop")["expected_auroc"] - 1e-12
-
-
-def test_rounds_lost_by_hand() -> None:
-    row = row_of(planned(PAPER), 3, "drop")
-    costs = layout_costs(RunSpec(clusters=3, on_head_failure="drop"), [900] * N, 198_720)
-    waited_s = 7 * 0.02 * costs.client_stall_s + 3 * 0.05 * costs.head_stall_s
-    assert row["rounds_lost"] == pytest.approx(waited_s / row["round_s"] + 0.15 * (10 / 3 - 1) / 9 * 50)
 
 
 # -- recommendations --------------------------------------------------------------------------------------------------

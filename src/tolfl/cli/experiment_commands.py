@@ -108,7 +108,7 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
     format: flags.HowShown = "table",
 ) -> None:
-    """Recommend a number of clusters and a policy, with expected AUROC, rounds lost, bytes and time of each.
+    """Recommend a number of clusters and a policy, with the expected AUROC, bytes and time of each.
 
     The AUROCs come from pilot runs on the data, some seconds by default; what a round costs comes from playing the
     protocol without training.

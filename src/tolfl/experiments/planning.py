@@ -1,4 +1,4 @@
-"""Which number of clusters, and what to do when a head fails: expected AUROC, rounds lost, bytes and time by layout.
+"""Which number of clusters, and what to do when a head fails: expected AUROC, bytes and time by layout.
 
 The expected AUROC is the mean over exclusive scenarios, sum of p_s J_s: the probabilities p_s depend on k (k of the
 devices are heads), the AUROC J_s, from short pilot runs, on k and on the policy.
@@ -17,7 +17,7 @@ import msgspec
 
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
-from tolfl.experiments.layout_costs import Costs, layout_costs, model_bytes_of
+from tolfl.experiments.layout_costs import layout_costs, model_bytes_of
 from tolfl.experiments.result_rows import Row
 from tolfl.experiments.results import Table
 from tolfl.experiments.sweep import Job, Repetition
@@ -68,7 +68,7 @@ def usual_clusters(n_devices: int) -> tuple[int, ...]:
 
 
 def failure_probabilities(n_devices: int, n_clusters: int, p: float, q: float) -> dict[str, float]:
-    """Return the probability of each scenario and of several failures, and how many devices are lost on average.
+    """Return the probability of each scenario and of several failures.
 
     During the training each client fails with probability p, each head with q, on its own. Several failures belong to
     the scenario of the worst one.
@@ -86,8 +86,6 @@ def failure_probabilities(n_devices: int, n_clusters: int, p: float, q: float) -
         "client": heads_stay - none,
         "server": 1.0 - heads_stay,
         "several": max(0.0, 1.0 - none - one_client - one_head),
-        "clients_lost": n_clients * p,
-        "heads_lost": n_clusters * q,
     }
 
 
@@ -129,12 +127,11 @@ def pilot_jobs(spec: RunSpec, layouts: Sequence[ClusterLayout]) -> dict[tuple[Cl
 def scored(job: Job, repetitions: Sequence[Repetition]) -> list[Mapping[str, Any]]:
     """Return the summaries of a pilot run; without a score a layout cannot be weighed."""
     found = [one.summary for one in repetitions if one.summary is not None]
-    if len(found) < len(repetitions):
-        raise SpecError(f"data {job.spec.data}: a run diverged, a model cannot be scored; take a smaller train.lr")
-    if any(summary["auroc"] is None for summary in found):
-        raise SpecError(
-            f"data {job.spec.data}: without a test set, a model cannot be scored; name the column with the classes"
-        )
+    if len(found) < len(repetitions) or any(summary["auroc"] is None for summary in found):
+        why = "without a test set, a model cannot be scored; name the column with the classes"
+        if len(found) < len(repetitions):
+            why = "a run diverged; take a smaller train.lr"
+        raise SpecError(f"data {job.spec.data}: {why}")
     return found
 
 
@@ -158,13 +155,13 @@ class LayoutPlan(msgspec.Struct, frozen=True):
     def table(self) -> Table:
         """The rows as text, the recommended one marked; below them what must be known to read them."""
         aurocs = ("nobody lost", "client lost", "head lost", "expected AUROC")
-        costs = ("odds of head lost", "rounds lost", "MB per round", "s per round")
+        costs = ("odds of head lost", "MB per round", "s per round")
         lines = []
         for row in self.rows:
             mark = " <" if self.recommended == {name: row[name] for name in self.recommended} else ""
             cells = [f"{row['scheme']} ({row['policy']})", str(row["clusters"])]
             cells += [f"{row['auroc'][scenario]:.3f}" for scenario in SCENARIOS]
-            cells += [f"{row['expected_auroc']:.4f}{mark}", f"{row['odds']['server']:.3g}", f"{row['rounds_lost']:.3g}"]
+            cells += [f"{row['expected_auroc']:.4f}{mark}", f"{row['odds']['server']:.3g}"]
             cells += [f"{row['bytes_per_round'] / 1e6:.3g}", f"{row['round_s']:.3g}"]
             cells += [] if self.deadline_s is None else ["yes" if row["meets_deadline"] else "no"]
             lines.append(tuple(cells))
@@ -200,13 +197,32 @@ def make_plan(
     deadline_s: float | None = None,
 ) -> LayoutPlan:
     """Weigh the layouts of pilot runs for a fleet whose clients and heads fail with these probabilities."""
-    n_bytes, rows = model_bytes_of(n_features, spec.model), []
+    n_bytes, rows = model_bytes_of(n_features, spec.model), list[dict[str, Any]]()
     for one in dict.fromkeys(layout for layout, _ in pilots):
         own = msgspec.structs.replace(
             spec, scheme=one.scheme, clusters=one.clusters, on_head_failure=one.policy, fail=""
         )
         aurocs = {scenario: [summary["auroc"] for summary in pilots[one, scenario]] for scenario in SCENARIOS}
-        rows.append(_plan_row(own, odds, aurocs, layout_costs(own, sizes, n_bytes), deadline_s))
+        p = failure_probabilities(spec.devices, one.clusters, *odds)
+        by_seed = [
+            math.fsum(p[scenario] * value for scenario, value in zip(SCENARIOS, of_seed, strict=True))
+            for of_seed in zip(*aurocs.values(), strict=True)
+        ]
+        round_s, bytes_per_round = layout_costs(own, sizes, n_bytes)
+        rows.append(
+            {
+                "scheme": one.scheme,
+                "clusters": one.clusters,
+                "policy": one.policy,
+                "expected_auroc": statistics.fmean(by_seed),
+                "by_seed": by_seed,
+                "auroc": {scenario: statistics.fmean(values) for scenario, values in aurocs.items()},
+                "odds": p,
+                "bytes_per_round": bytes_per_round,
+                "round_s": round_s,
+                "meets_deadline": deadline_s is None or round_s <= deadline_s,
+            }
+        )
     chosen, reason = _recommended(rows, deadline_s)
     return LayoutPlan(
         data=spec.data,
@@ -221,49 +237,15 @@ def make_plan(
     )
 
 
-def _plan_row(
-    spec: RunSpec,
-    odds: tuple[float, float],
-    aurocs: Mapping[str, Sequence[float]],
-    costs: Costs,
-    deadline_s: float | None,
-) -> dict[str, Any]:
-    """Return what to expect of one layout."""
-    n, k, policy = spec.devices, spec.clusters or 1, spec.on_head_failure
-    p = failure_probabilities(n, k, *odds)
-    by_seed = [
-        math.fsum(p[name] * value for name, value in zip(aurocs, of, strict=True))
-        for of in zip(*aurocs.values(), strict=True)
-    ]
-    waited_s = p["clients_lost"] * costs.client_stall_s + p["heads_lost"] * costs.head_stall_s
-    # A star has one head to lose; of several clusters each may lose its own. On average that is at half time.
-    heads_lost = p["heads_lost" if policy == "drop" else "server"]
-    cut_off = 0.0 if policy == "elect" else (n / k - 1) / (n - 1) * heads_lost
-    return {
-        "scheme": spec.scheme,
-        "clusters": k,
-        "policy": policy,
-        "expected_auroc": statistics.fmean(by_seed),
-        "by_seed": by_seed,
-        "auroc": {scenario: statistics.fmean(values) for scenario, values in aurocs.items()},
-        "odds": p,
-        "rounds_lost": waited_s / costs.round_s + min(1.0, cut_off) * spec.rounds / 2,
-        "bytes_per_round": costs.n_bytes,
-        "round_s": costs.round_s,
-        "meets_deadline": deadline_s is None or costs.round_s <= deadline_s,
-    }
-
-
 def _recommended(rows: Sequence[Row], deadline_s: float | None) -> tuple[Row, str]:
     """Return the row of the layout to take and why.
 
     Of those that meet the deadline, the one with the highest expected AUROC; of those within the error of it, the
-    quickest round, then fewer bytes, then fewer rounds lost.
+    quickest round, then fewer bytes, then the policy that does more.
     """
 
-    def costs(row: Row) -> tuple[float, int, float, int]:
-        preference = _PREFERENCE.index(row["policy"])
-        return round(row["round_s"], 9), row["bytes_per_round"], round(row["rounds_lost"], 9), preference
+    def costs(row: Row) -> tuple[float, int, int]:
+        return round(row["round_s"], 9), row["bytes_per_round"], _PREFERENCE.index(row["policy"])
 
     in_time = [row for row in rows if row["meets_deadline"]]
     if not in_time:

@@ -6,6 +6,7 @@ import json
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.detectors import BUILDINGS, lines_of_buildings, readings, run, write_lines
@@ -194,6 +195,14 @@ def test_a_folder_with_one_file_per_device_needs_no_column(folder: Path) -> None
     done = run("fit", "sites", *PCA, "--out", "model", "--format", "json")
 
     assert [device["name"] for device in json.loads(done.out)["trainings"][0]["devices"]] == list(BUILDINGS)
+
+
+def test_arrays_may_all_be_of_the_one_device_that_they_name(folder: Path) -> None:
+    np.savez(folder / "one.npz", X=readings(60), device=np.full(60, "mill"))
+    done = run("fit", "one.npz", *PCA, "--out", "m")
+
+    assert (done.code, done.err) == (0, "")
+    assert Detector.load("m").trainings[0].devices[0].name == "mill"
 
 
 def test_a_training_is_tracked_as_it_happens(folder: Path) -> None:

@@ -245,6 +245,13 @@ def test_a_y_of_another_length_is_one_sentence() -> None:
         FederatedDetector().fit(np.zeros((60, 3)), [0, 1])
 
 
+def test_a_column_of_one_device_is_one_sentence() -> None:
+    rows = frame().drop_columns("site").append_column("site", pa.array(["mill"] * N))
+
+    with pytest.raises(DataError, match="X: column 'site' names one device, mill, which has all the rows"):
+        FederatedDetector().fit(rows, devices="site")
+
+
 @pytest.mark.parametrize("nobody", [None, np.nan])
 def test_a_row_of_no_device_is_one_sentence(nobody: object) -> None:
     with pytest.raises(DataError, match="devices has no name for row 1"):

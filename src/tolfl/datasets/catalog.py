@@ -130,7 +130,7 @@ def unscaled(
     told: tuple[str, ...] = ()
     if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
         places = _by_owner(raw, parts.train, has_all_owners)
-        told = _without_rows(raw, places)
+        told = _without_rows(raw, places, roles_of(spec.dataset).device)
     else:
         places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
     advice = "" if fill_missing else "fill them in, leave the rows out, or use --fill-missing"
@@ -177,12 +177,11 @@ def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows
     return {name: train[owners == name] for name in in_order(named.tolist())}
 
 
-def _without_rows(raw: RawData, places: Mapping[str, Rows]) -> tuple[str, ...]:
-    """Return a note on devices without training rows; raise an error for a column with one device alone."""
+def _without_rows(raw: RawData, places: Mapping[str, Rows], column: str) -> tuple[str, ...]:
+    """Return a note on devices without training rows; raise an error if the column asked for has one device alone."""
     if raw.owners is None:
         return ()
     names = in_order(np.unique(raw.owners).tolist())
-    column = raw.schema.roles.device if raw.schema is not None else ""
     if len(names) == 1 and column:
         raise DataError(
             f"{raw.name}: column {column!r} names one device, {names[0]}, which has all the rows; to train on those "

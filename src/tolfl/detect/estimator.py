@@ -301,7 +301,13 @@ class FederatedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
             (block,) = blocks_of(X)  # a stream can be read once
             schema = self._settled(block, devices if isinstance(devices, str) else "")
             features = Features.named(schema.features, self.units or _units_of(block, schema))
-            return *rows_of_frame(block.table, schema, devices), features, schema
+            rows, owners = rows_of_frame(block.table, schema, devices)
+            if isinstance(devices, str) and owners is not None and (owners == owners[0]).all():
+                raise DataError(
+                    f"X: column {devices!r} names one device, {owners[0]}, which has all the rows; to train on those "
+                    "of one device, leave devices out"
+                )
+            return rows, owners, features, schema
         if self.columns or self.ignore:
             raise DataError("columns and ignore name columns, and an array has none; give a frame")
         rows = self._array(X, devices, reset=True)

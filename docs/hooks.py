@@ -23,6 +23,8 @@ from docs.generate.pages import PARTS  # noqa: E402
 #: In this order, where a page has a diagram.
 SCRIPTS = ("assets/vendor/mermaid-11.17.2.min.js", "assets/diagrams.js")
 _MARK = re.compile(r"^<!-- generated: (\S+) -->$", re.MULTILINE)
+#: Found last by the search of the site: names of methods and fields would hide the pages that explain the words.
+_AFTER_OTHERS = ("reference/api.md", "reference/cli.md", "reference/wire.md")
 #: Where a page of the site comes from, if not from docs/.
 _origins: dict[str, str] = {}
 
@@ -56,6 +58,8 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Fill in what is generated, and turn links that leave docs/."""
     uri = page.file.src_uri
     origin = _origins.get(uri, f"docs/{uri}")
+    if uri in _AFTER_OTHERS:
+        page.meta["search"] = {"boost": 0.1}
     filled = _MARK.sub(lambda found: PARTS[found[1]](), markdown)
     return links.replaced(filled, lambda target: links.target_in_site(origin, target))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -50,6 +51,9 @@ def test_the_site_builds_and_has_what_it_links_to(tmp_path: Path) -> None:
     assert with_diagrams == {name for name, text in pages.items() if "vendor/mermaid" in text}
     assert "explanation/algorithm/index.html" in with_diagrams
     assert [path for path in tmp_path.rglob("*.py") if path.is_file()] == []
+    found = json.loads((tmp_path / "search" / "search_index.json").read_bytes())["docs"]
+    behind_others = {one["location"].partition("#")[0] for one in found if one.get("boost", 1) < 1}
+    assert behind_others == {"reference/api/", "reference/cli/", "reference/wire/"}
 
 
 @pytest.mark.timeout(300)

@@ -100,7 +100,7 @@ def compare(  # noqa: PLR0913  (each by its name)
     >>> found = tolfl.compare(["tol-fl", "fl"], fail="server@2", **small)
     >>> [row["label"] for row in found.rows][:4]
     ['tol-fl (elect)', 'tol-fl (drop)', 'fl (isolate)', 'fl (freeze)']
-    >>> found["fl (freeze)"]["difference_to_reference"]["auroc"]["mean"] is None
+    >>> found["fl (freeze)"]["difference_to_reference"]["mean"] is None
     False
     """
     names = parse_schemes(schemes if isinstance(schemes, str) else ",".join(schemes))

@@ -175,7 +175,7 @@ def _trained(
     kind, where, name = track
     tracking = nullcontext(None) if kind is None else tracker_for(kind, name, where or "", list(data.names))
     with tracking as tracker, progress_bar() as bar:
-        task = bar.add_task("training", total=None, loss="")
+        task = bar.add_task("training", total=None, loss="", place="")
 
         def on_round(simulation: Simulation) -> None:
             show_progress(bar, task, simulation.progress, "training")

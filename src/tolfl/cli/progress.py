@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
-from rich.text import Text
 
 from tolfl.cli.output import notify
 
@@ -34,7 +33,7 @@ def follow(
     """Compute something to its end with a progress bar; `command` resumes it after Ctrl-C."""
     where = ""
     with interruptions() as was_interrupted, progress_bar() as bar:
-        task = bar.add_task(title, total=None, loss="")
+        task = bar.add_task(title, total=None, loss="", place="")
         for progress in work:
             on_progress(progress)
             show_progress(bar, task, progress, title)
@@ -56,18 +55,9 @@ def bar_of(*columns: ProgressColumn) -> Bar:
     return Bar(*columns, console=Console(stderr=True), disable=not can_draw, transient=True)
 
 
-class _Place(MofNCompleteColumn):
-    """The progress of a task: the words in its field `place`, or else a fraction."""
-
-    def render(self, task: Task) -> Text:
-        """Return the text of the column."""
-        words = task.fields.get("place")
-        return Text(words) if words else super().render(task)
-
-
 def progress_bar() -> Bar:
     """Return a bar of rounds."""
-    place = _Place(table_column=Column(no_wrap=True))
+    place = TextColumn("{task.fields[place]}", table_column=Column(no_wrap=True))
     columns = TextColumn("{task.description}"), BarColumn(), place, TextColumn("{task.fields[loss]}")
     return bar_of(*columns, TimeRemainingColumn())
 
@@ -75,7 +65,8 @@ def progress_bar() -> Bar:
 def show_progress(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
     """Let a bar show how far a computation is."""
     loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
-    place, title = (progress.text if progress.stages else ""), progress.label or title
+    place = progress.text if progress.stages else f"{progress.done}/{progress.total}"
+    title = progress.label or title
     bar.update(task, completed=progress.done, total=progress.total, loss=loss, place=place)
     bar.update(task, description=f"{title:<18}")
 

@@ -41,13 +41,8 @@ COMPARED_POLICIES: dict[str, tuple[str, ...]] = {
     "ifca": ("strict", "rehome"),
     "fesem": ("strict", "rehome"),
 }
-#: Scores of a run's models, in the order of the table's columns, and what each number is.
-SCORES = {
-    "auroc": "mean over devices of the model that each uses",
-    "auroc_best": "the best single model, chosen on the test set: an oracle",
-    "auroc_chosen": "the single model that held-back typical samples would choose",
-    "auroc_all_models": "all models together: each sample gets the least of their scores",
-}
+#: Scores of a run's models, in the order of the table's columns.
+SCORES = ("auroc", "auroc_best", "auroc_chosen", "auroc_all_models")
 #: score, marker, colour, how far below its line, and how the legend calls it
 _MARKS = (
     ("auroc", "o", BLUE, 0.0, "mean over devices"),
@@ -191,7 +186,6 @@ class Comparison(msgspec.Struct, frozen=True):
     seeds: list[int]
     reference: str | None  #: the label of the row that the others are compared with
     chosen_by: str | None
-    scores: dict[str, str]  #: which a row may have, and what they are
     rows: list[dict[str, Any]]  #: one per scheme and policy, then the plain baselines
 
     def __getitem__(self, label: str) -> dict[str, Any]:
@@ -230,10 +224,9 @@ class Comparison(msgspec.Struct, frozen=True):
         )
 
     def _cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        of_models = list(SCORES)[1:]
-        has_several = any(_has(row, score) for score in of_models)
-        others = [mean_sd([row[score]["mean"]]) if has_several else "" for score in of_models]
-        gaps = row["difference_to_reference"].get("auroc", {"values": []})["values"]
+        has_several = any(_has(row, score) for score in SCORES[1:])
+        others = [mean_sd([row[score]["mean"]]) if has_several else "" for score in SCORES[1:]]
+        gaps = row["difference_to_reference"]["values"]
         gap = "" if row["label"] == self.reference or not gaps else mean_sd(gaps, "+.3f")
         # Nothing for plain rows, and where every seed diverged.
         counts = (row.get("devices_in_last_round"), ".3g"), (row.get("clusters_in_use"), ".2g")
@@ -284,11 +277,11 @@ def comparison_of(spec: RunSpec, sweep: Sweep) -> Comparison:
         own = summaries[job.label]
         names = {"label": job.label, "scheme": job.spec.scheme, "policy": job.spec.on_head_failure, "is_plain": False}
         counts = {name: over_seeds([one.get(name) for one in own])["mean"] for name in _COUNTS}
-        rows.append(names | _scores(own, list(SCORES), theirs) | counts)
+        rows.append(names | _scores(own, SCORES, theirs) | counts)
     baselines = [one.get("baselines", {}) for one in summaries[sweep.jobs[0].label]]
     for name in dict.fromkeys(name for of_seed in baselines for name in of_seed):
         names = {"label": f"{name} (plain)", "scheme": name, "policy": "", "is_plain": True}
-        rows.append(names | _scores([{"auroc": of_seed.get(name)} for of_seed in baselines], ["auroc"], theirs))
+        rows.append(names | _scores([{"auroc": of_seed.get(name)} for of_seed in baselines], SCORES[:1], theirs))
     found = [one for of_job in summaries.values() for one in of_job]
     result = Comparison(
         data=next((one["data"] for one in found if one), spec.data),
@@ -298,7 +291,6 @@ def comparison_of(spec: RunSpec, sweep: Sweep) -> Comparison:
         seeds=[one.seed for one in repetitions_of(spec)],
         reference=reference,
         chosen_by=next((one["chosen_by"] for one in found if one.get("chosen_by")), None),
-        scores=SCORES,
         rows=rows,
     )
     if sweep.store is not None:
@@ -309,13 +301,11 @@ def comparison_of(spec: RunSpec, sweep: Sweep) -> Comparison:
 def _scores(
     summaries: Sequence[Mapping[str, Any]], names: Sequence[str], reference: Sequence[float | None] | None
 ) -> dict[str, Any]:
-    """Return scores and their differences to the reference's AUROC, seed by seed."""
-    values = {name: [one.get(name) for one in summaries] for name in names}
-    gaps = {
-        name: over_seeds([None if a is None or b is None else a - b for a, b in zip(own, reference or (), strict=True)])
-        for name, own in (values.items() if reference else ())
-    }
-    return {**{name: over_seeds(own) for name, own in values.items()}, "difference_to_reference": gaps}
+    """Return scores, and the difference of the AUROC to the reference's, seed by seed."""
+    pairs = zip([one.get("auroc") for one in summaries], reference, strict=True) if reference else ()
+    gaps = [None if a is None or b is None else a - b for a, b in pairs]
+    scores = {name: over_seeds([one.get(name) for one in summaries]) for name in names}
+    return scores | {"difference_to_reference": over_seeds(gaps)}
 
 
 def over_seeds(values: Sequence[float | None]) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def test_missing_values_in_an_array_are_taken_as_usual_ones() -> None:
     assert np.isfinite(FederatedDetector().fit(rows).anomaly_score(rows)).all()
 
 
-@pytest.mark.parametrize("labels", [(0, 1), (1, -1), (0.0, 1.0), ("normal", "leak"), (False, True)])
+@pytest.mark.parametrize("labels", [(0, 1), (1, -1), (0.0, 1.0), ("0.0", "1.0"), ("normal", "leak"), (False, True)])
 def test_two_classes_train_on_the_typical_one_and_say_so(
     labels: tuple[object, object], caplog: pytest.LogCaptureFixture
 ) -> None:

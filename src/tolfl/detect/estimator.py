@@ -351,8 +351,9 @@ def _typical(y: object) -> NDArray[np.bool_] | None:
         labels = labels[:, 0]
     if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biufUO":
         return None
-    texts, is_missing = values.names(labels)
-    classes = {str(value) for value in np.unique(texts[~is_missing]).tolist()}
+    texts, which = np.unique(values.names(labels)[0], return_inverse=True)
+    texts = np.array([text.removesuffix(".0") for text in texts.tolist()], str)[which]
+    classes = {str(value) for value in np.unique(texts).tolist()} - {""}
     if classes == {"-1", "1"}:
         return np.asarray(texts == "1")
     are_words = not any(name.removeprefix("-").replace(".", "").isdigit() for name in classes)

@@ -199,6 +199,8 @@ def br_packet(
     packet_type
         "DH1", "DH3" or "DH5": 1, 3 or 5 slots, up to 27, 183 or 339 bytes.
 
+    Examples
+    --------
     >>> len(br_packet(b"hello", 0x9E8B33, 0, rate_hz=4e6)) // 4  # 72 and 54 bits, a byte, five, and two
     190
     """

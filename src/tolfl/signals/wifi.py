@@ -476,6 +476,8 @@ def legacy_frame(
         How long symbols fade into one another, up to 400 ns: the standard's own example has 100 ns. Without it they are
         cut.
 
+    Examples
+    --------
     >>> len(legacy_frame(bytes(100), 36))  # 20 us, and six symbols of 4 us
     880
     """

@@ -325,6 +325,8 @@ def vht_frame(
     window_s
         How long symbols fade into one another; without it they are cut.
 
+    Examples
+    --------
     >>> len(vht_frame(bytes(100), 160, 1, oversampling=1.5)) / 960  # ten symbols of preamble, two of data
     12.0
     """

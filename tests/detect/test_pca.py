@@ -11,7 +11,7 @@ from tests.detect.rows import Rows, detector_for, near_a_plane
 from tests.learners.play import Present, play
 from tolfl.core.spec import RunSpec
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.reconstruction_learner import statistics_of, subspace_of
+from tolfl.detect.reconstruction_learner import StatisticsRound, statistics_of, subspace_of
 from tolfl.learners.learner import Fleet
 
 
@@ -21,8 +21,10 @@ def learned(slices: list[Rows], n_components: int, present: Present | None = Non
     learn = {"model": "pca", "scaling": "none", "held_back": 0.0, "n_components": n_components}
     learner = detector_for(fleet, learn)
     rows = {device: own.astype(np.float32) for device, own in enumerate(slices)}
-    found = learner.model(play(learner, rows, present))
-    assert isinstance(found, Reconstruction)
+    statistics = learner.stages["statistics"]
+    assert isinstance(statistics, StatisticsRound)
+    found = statistics.model(play(learner, rows, present))
+    assert found is not None
     return found
 
 

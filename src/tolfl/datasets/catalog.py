@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tolfl.core.errors import DataError, SpecError, UnknownNameError
 from tolfl.core.spec import CommsMLSettings, DatasetSpec, RunSpec
@@ -20,7 +21,7 @@ from tolfl.datasets.blobs import blobs
 from tolfl.datasets.federated import FederatedDataset, RawData, bounds_of, in_order
 from tolfl.datasets.own_table import agreed, read_table, roles_of
 from tolfl.datasets.public_sets import PUBLIC_SETS, cache_dir, find, load_public
-from tolfl.datasets.split import Choice, Parts, Rows, choose, federate, share_out, split
+from tolfl.datasets.split import Rows, choose, federate, mask_of, share_out, split
 from tolfl.tables import Schema
 from tolfl.tables.block_reader import kind_of
 
@@ -126,11 +127,19 @@ def unscaled(
         return replace(data, names=tuple(map(str, range(data.n_devices))), feature_names=names), ()
     raw = load_raw(spec)
     choice = choose(raw, spec.dataset)
-    parts = _parts(raw, choice, spec)
+    asked = msgspec.structs.replace(spec.dataset, validation_share=0.0)  # a detector holds back itself
+    if raw.is_test is None and not mask_of(raw.labels, choice[1]).any():
+        asked = msgspec.structs.replace(asked, test_share=0.0)  # nothing is anomalous, so there is nothing to test
+    parts = split(raw, choice, asked, spec.seed)
     told: tuple[str, ...] = ()
     if n_devices is None and is_path(spec.data) and spec.dataset.partition in {None, "column"}:
-        places = _by_owner(raw, parts.train, has_all_owners)
-        told = _without_rows(raw, places, roles_of(spec.dataset).device)
+        if raw.owners is None:
+            places = {THE_DEVICE: parts.train}
+        else:
+            owners = raw.owners[parts.train]
+            named = in_order(np.unique(raw.owners if has_all_owners else owners).tolist())
+            places = {name: parts.train[owners == name] for name in named}
+            told = _without_rows(raw.name, raw.owners, places, roles_of(spec.dataset).device)
     else:
         places = {str(device): own for device, own in enumerate(share_out(raw, parts.train, choice, spec))}
     advice = "" if fill_missing else "fill them in, leave the rows out, or use --fill-missing"
@@ -160,31 +169,12 @@ def fleet_rows(spec: RunSpec) -> FederatedDataset:
     return unscaled(spec, spec.devices)[0]
 
 
-def _parts(raw: RawData, choice: Choice, spec: RunSpec) -> Parts:
-    """Return training and test rows: nothing is tested where nothing is anomalous; the detector holds back itself."""
-    has_anomalies = bool(np.isin(raw.labels, np.array(choice[1], dtype=str)).any())
-    asked = msgspec.structs.replace(spec.dataset, validation_share=0.0)
-    if not has_anomalies and raw.is_test is None:
-        asked = msgspec.structs.replace(asked, test_share=0.0)
-    return split(raw, choice, asked, spec.seed)
-
-
-def _by_owner(raw: RawData, train: Rows, has_all_owners: bool) -> dict[str, Rows]:
-    if raw.owners is None:
-        return {THE_DEVICE: train}
-    owners = raw.owners[train]
-    named = np.unique(raw.owners if has_all_owners else owners)
-    return {name: train[owners == name] for name in in_order(named.tolist())}
-
-
-def _without_rows(raw: RawData, places: Mapping[str, Rows], column: str) -> tuple[str, ...]:
+def _without_rows(source: str, owners: NDArray[np.str_], places: Mapping[str, Rows], column: str) -> tuple[str, ...]:
     """Return a note on devices without training rows; raise an error if the column asked for has one device alone."""
-    if raw.owners is None:
-        return ()
-    names = in_order(np.unique(raw.owners).tolist())
+    names = in_order(np.unique(owners).tolist())
     if len(names) == 1 and column:
         raise DataError(
-            f"{raw.name}: column {column!r} names one device, {names[0]}, which has all the rows; to train on those "
+            f"{source}: column {column!r} names one device, {names[0]}, which has all the rows; to train on those "
             "of one device, leave --device-column out"
         )
     idle = [name for name in names if name not in places]

@@ -9,6 +9,7 @@ Of more than `MOST_SAMPLED` rows of a fleet, each device takes some, drawn at ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -37,7 +38,7 @@ from tolfl.detect.cells import (
     word_columns,
 )
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import MOST_SAMPLED, DetectorStage, Recall, flat, size_of
+from tolfl.detect.detector_stage import MOST_SAMPLED, DetectorStage, ModelStage, Recall, ScoreRows, flat, size_of
 from tolfl.detect.novelty import units_of
 from tolfl.detect.threshold_learner import NoveltyRounds
 from tolfl.detect.thresholds import N_BINS, count_bins, top_of
@@ -393,11 +394,20 @@ class CellRounds(CellStage):
         return min(self.most, 1 << (round_index + 1) // ROUNDS_PER_DOUBLING)
 
 
-class ScatterRound(CellStage):
+class ScatterRound(CellStage, ModelStage):
     """The sum of products about the cells' centres, how many rows each cell has, and the model that follows."""
 
     rounds = 1
-    needs = "scaling/spread"
+    needs, leaves, counts = "scaling/spread", "root", "scaling/n"
+
+    def model(self, state: State) -> Cells | None:
+        """Return the cells; None: there are none yet."""
+        return Cells.from_arrays(state) if "root" in state else None
+
+    def scorer(self, state: State) -> ScoreRows | None:
+        """Return what scores rows with the same bits on every processor."""
+        model = self.model(state)
+        return None if model is None else partial(fleet_scores, model)
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return the scatter of each device's rows about their cells."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +17,15 @@ from tolfl.core.device_set import DeviceSet
 from tolfl.core.errors import SpecError, did_you_mean
 from tolfl.core.spec import RunSpec
 from tolfl.detect.cells import Cells
-from tolfl.detect.cells_learner import cell_stages, fleet_scores
+from tolfl.detect.cells_learner import cell_stages
 from tolfl.detect.detector import Detector, DeviceLoss, DeviceShare, Training
 from tolfl.detect.detector_spec import OF_CELLS, DetectorSpec
-from tolfl.detect.detector_stage import flat, scaler_of
+from tolfl.detect.detector_stage import ModelStage, flat
 from tolfl.detect.features import Features
 from tolfl.detect.reconstruction import Reconstruction
-from tolfl.detect.reconstruction_learner import AutoencoderTraining, StatisticsRound, autoencoder_for
+from tolfl.detect.reconstruction_learner import AutoencoderTraining, StatisticsRound
 from tolfl.detect.scaling_rounds import Scaling
-from tolfl.detect.threshold_learner import NoveltyRounds, ScoreRows, ThresholdRounds
+from tolfl.detect.threshold_learner import NoveltyRounds, ThresholdRounds
 from tolfl.learners.learner import Closing, Fleet, Learner, Scorer, Stages, State
 from tolfl.learners.registry import OF_FLEETS
 from tolfl.tables import Schema
@@ -69,20 +68,17 @@ class DetectorStages(Stages):
                 f"{spec.model} would send the products of {fleet.n_features} features; use at most {MAX_FEATURES} "
                 "features, or the model autoencoder"
             )
-        self._training: AutoencoderTraining | None = None
         stages: dict[str, Learner]
         if spec.model in OF_CELLS:
-            stages, model = cell_stages(fleet, spec, prior is not None), "root"
+            stages = cell_stages(fleet, spec, prior is not None)
         elif spec.model == "pca":
             stages = {"scaling": Scaling(fleet, spec), "statistics": StatisticsRound(fleet, spec)}
-            model = "pca/directions"
         else:
-            self._training = AutoencoderTraining(fleet, spec)
-            stages = {"scaling": Scaling(fleet, spec), "autoencoder": self._training}
-            model = "autoencoder"
+            stages = {"scaling": Scaling(fleet, spec), "autoencoder": AutoencoderTraining(fleet, spec)}
+        *_, self._last = (stage for stage in stages.values() if isinstance(stage, ModelStage))
         found = stages.get("novelty")
         self._novelty = found if isinstance(found, NoveltyRounds) else None
-        self._thresholds = ThresholdRounds(fleet, spec, self._scorer, model)
+        self._thresholds = ThresholdRounds(fleet, spec, self._last)
         super().__init__({**stages, "thresholds": self._thresholds})
 
     def start(self, state: State) -> State:
@@ -114,7 +110,7 @@ class DetectorStages(Stages):
     def detector(self, state: State) -> Detector | None:
         """Return the detector that a state holds; None: there are no thresholds yet."""
         fleet, prior = self.fleet, self.prior
-        model, thresholds = self.model(state), self._thresholds.thresholds(state, self._names)
+        model, thresholds = self._last.model(state), self._thresholds.thresholds(state, self._names)
         if model is None or thresholds is None:
             return None
         novelty = None if prior is None else prior.novelty
@@ -130,33 +126,9 @@ class DetectorStages(Stages):
             novelty=novelty,
         )
 
-    def model(self, state: State) -> Cells | Reconstruction | None:
-        """Return the model that a state holds; None: there is none yet."""
-        if self.spec.model in OF_CELLS:
-            return Cells.from_arrays(state) if "root" in state else None
-        if "scaler/shift" not in state:
-            return None
-        scaler = scaler_of(state)
-        low, high = state["scaler/low"], state["scaler/high"]
-        if self._training is None:
-            if "pca/mean" not in state:
-                return None
-            directions = state["pca/directions"].reshape(-1, self.fleet.n_features)
-            return Reconstruction.of_subspace(scaler, low, high, state["pca/mean"], directions)
-        if not state.get("autoencoder/n", np.zeros(1))[0]:
-            return None
-        network = autoencoder_for(self.fleet.n_features, self.spec)
-        return Reconstruction.of_autoencoder(scaler, low, high, network, state["autoencoder"])
-
-    def _scorer(self, state: State) -> ScoreRows | None:
-        model = self.model(state)
-        if isinstance(model, Cells):
-            return partial(fleet_scores, model)
-        return None if model is None else model.scores
-
     def _training_of(self, state: State, model: Cells | Reconstruction) -> Training:
         if self.prior is None:
-            n_samples = int(state["scaling/n" if self.spec.model in OF_CELLS else f"{self.spec.model}/n"][0])
+            n_samples = int(state[self._last.counts][0])
         else:
             n_samples = self.prior.trainings[-1].n_samples + int(state["sizes"][::2].sum())
         sizes = [(int(trained), int(held_back)) for trained, held_back in state["sizes"].reshape(-1, 2)]
@@ -173,7 +145,7 @@ class DetectorStages(Stages):
             ),
             events=losses(self._names, last, last_round, self.stage),
             ended="over" if last_round + 1 == self.rounds else f"in {self.stage(last_round)[0]}",
-            notes=() if self._training is None else self._training.notes(state),
+            notes=self._last.notes(state),
         )
 
     @property

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import Part
 from tolfl.core.seeding import Purpose, random_words, stream_keys
 from tolfl.datasets.scaling import Scaler
-from tolfl.detect.cells import Rows, one_thread
+from tolfl.detect.cells import Cells, Rows, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
+from tolfl.detect.reconstruction import Reconstruction
 from tolfl.learners.learner import Fleet, Learner, Shape, State, Turn
 
 Places = NDArray[np.int32]
+ScoreRows = Callable[[NDArray[np.floating]], NDArray[np.float32]]  #: from rows to their scores
 
 MOST_SAMPLED = 10_000  #: of a fleet, from which medians, cells, scatter and thresholds are worked out
 FEWEST_SAMPLED = 500  #: of a device that has as many: never fewer are taken
@@ -127,6 +129,26 @@ class DetectorStage(Learner):
 
     def _split(self, turn: Turn) -> tuple[Places, Places]:
         return split_rows(len(turn.rows), self.spec.held_back, turn.seed, turn.device)
+
+
+class ModelStage(DetectorStage):
+    """The stage after which there is a model: its thresholds come next."""
+
+    leaves = ""  #: the array that changes with the model
+    counts = ""  #: the one with the number of rows behind it
+
+    @abstractmethod
+    def model(self, state: State) -> Cells | Reconstruction | None:
+        """Return the model that a state holds; None: there is none yet."""
+
+    def scorer(self, state: State) -> ScoreRows | None:
+        """Return what scores rows in the rounds of a fleet."""
+        model = self.model(state)
+        return None if model is None else model.scores
+
+    def notes(self, state: State) -> tuple[str, ...]:  # noqa: ARG002
+        """Return notes about the training."""
+        return ()
 
 
 class Recall:

@@ -24,7 +24,8 @@ from tolfl.core.errors import DivergedError, SpecError
 from tolfl.core.spec import TrainSettings
 from tolfl.detect.cells import NUMBERS_AT_ONCE, Floats, full, one_thread
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, flat, scaler_of, size_of
+from tolfl.detect.detector_stage import ModelStage, flat, scaler_of, size_of
+from tolfl.detect.reconstruction import Reconstruction
 from tolfl.kernel import TrainJob, Update
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.learner import Closing, Fleet, Shape, State, Turn
@@ -37,11 +38,11 @@ _STEP_DIVISOR = 10.0
 # -- PCA ------------------------------------------------------------------------------------------------------------
 
 
-class StatisticsRound(DetectorStage):
+class StatisticsRound(ModelStage):
     """The fleet's mean of x and of x x^T, and the directions of most variance that follow from it."""
 
     rounds = 1
-    needs = "origin"
+    needs, leaves, counts = "origin", "pca/directions", "pca/n"
 
     def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
         super().__init__(fleet, spec)
@@ -49,6 +50,14 @@ class StatisticsRound(DetectorStage):
             raise SpecError(
                 f"n_components {spec.n_components} for {fleet.n_features} features; use fewer than the features"
             )
+
+    def model(self, state: State) -> Reconstruction | None:
+        """Return PCA; None: there is none yet."""
+        if "pca/mean" not in state or "scaler/shift" not in state:
+            return None
+        directions = state["pca/directions"].reshape(-1, self.fleet.n_features)
+        low, high = state["scaler/low"], state["scaler/high"]
+        return Reconstruction.of_subspace(scaler_of(state), low, high, state["pca/mean"], directions)
 
     def part(self, turn: Turn) -> dict[str, Part]:
         """Return the mean of x and x x^T over the scaled rows that train."""
@@ -130,10 +139,10 @@ def components_that_explain(variances: Floats) -> int:
 # -- autoencoder ----------------------------------------------------------------------------------------------------
 
 
-class AutoencoderTraining(DetectorStage):
+class AutoencoderTraining(ModelStage):
     """Rounds of local training; without a step of the user's own, divergence leads to a smaller one."""
 
-    needs = "scaler/shift"
+    needs, leaves, counts = "scaler/shift", "autoencoder", "autoencoder/n"
 
     def __init__(self, fleet: Fleet, spec: DetectorSpec) -> None:
         super().__init__(fleet, spec)
@@ -151,6 +160,13 @@ class AutoencoderTraining(DetectorStage):
             "autoencoder/n": np.zeros(1, np.int64),
             "step": np.array([self._usual_settings(state).lr]),
         }
+
+    def model(self, state: State) -> Reconstruction | None:
+        """Return the autoencoder; None: nobody has trained it yet."""
+        if "scaler/shift" not in state or not state.get("autoencoder/n", np.zeros(1))[0]:
+            return None
+        low, high = state["scaler/low"], state["scaler/high"]
+        return Reconstruction.of_autoencoder(scaler_of(state), low, high, self._model, state["autoencoder"])
 
     def _usual_settings(self, state: State) -> TrainSettings:
         """Return settings for a device of the usual size, by the sizes that all know."""

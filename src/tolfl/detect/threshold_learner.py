@@ -6,7 +6,7 @@ second one has each device's own threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tolfl.core.contribution import HIGHEST, Contribution, Part
 from tolfl.detect.cells import Floats, measures_of, transformed
 from tolfl.detect.detector_spec import DetectorSpec
-from tolfl.detect.detector_stage import DetectorStage, Recall, flat, size_of
+from tolfl.detect.detector_stage import DetectorStage, ModelStage, Recall, ScoreRows, flat, size_of
 from tolfl.detect.novelty import LONE, OWN_ROWS, Novelty
 from tolfl.detect.thresholds import (
     FEWEST_SCORES,
@@ -37,22 +37,15 @@ _HELD_BACK, _TRAINING = "held-back rows", "training rows"
 MOST_OWN = 64  #: devices of a fleet in which there are ranges of single devices: they travel to all
 _ROWS_PER_ODD = 1000
 
-#: From rows to their scores.
-ScoreRows = Callable[[NDArray[np.floating]], NDArray[np.float32]]
-
 
 class ThresholdRounds(DetectorStage):
     """The fleet's threshold and p-values, and each device's own; only counts travel."""
 
     rounds = 2
 
-    def __init__(
-        self, fleet: Fleet, spec: DetectorSpec, scorer: Callable[[State], ScoreRows | None], model: str
-    ) -> None:
-        """Take what makes a scorer of a state, and the array of the state that changes with it."""
+    def __init__(self, fleet: Fleet, spec: DetectorSpec, before: ModelStage) -> None:
         super().__init__(fleet, spec)
-        self._scorer, self._model = scorer, model
-        self._recall = Recall()
+        self._before, self._recall = before, Recall()
 
     # -- a device -----------------------------------------------------------------------------------------------
 
@@ -62,7 +55,7 @@ class ThresholdRounds(DetectorStage):
 
     def parts(self, turns: Sequence[Turn]) -> list[dict[str, Part]]:
         """Return counts of each device's scores, then its own threshold."""
-        scorer = self._scorer(turns[0].state)
+        scorer = self._before.scorer(turns[0].state)
         return [{} if scorer is None else self._parts(turn, scorer) for turn in turns]
 
     def _parts(self, turn: Turn, scorer: ScoreRows) -> dict[str, Part]:
@@ -72,7 +65,7 @@ class ThresholdRounds(DetectorStage):
         is_too_few = knows_size and state["sizes"][1::2].sum() < FEWEST_SCORES
         is_held_back = sizes[2 * turn.device + 1] > 0 and not is_too_few
         rows_of = self.calibration_rows if is_held_back else self.training_rows
-        scores = self._recall("scores", [turn], [state[self._model]], lambda: scorer(rows_of(turn)))
+        scores = self._recall("scores", [turn], [state[self._before.leaves]], lambda: scorer(rows_of(turn)))
         counts = count_bins(scores)
         if turn.round == _COUNT_ROUND:
             return {"held-back" if is_held_back else "training": turn.total(counts)} if counts.any() else {}

@@ -97,12 +97,8 @@ def age(seconds: float) -> str:
 # -- one run ----------------------------------------------------------------------------------------------------
 
 
-def show_run(summary: Summary, shown: str, out: Path) -> None:
-    """Print the result of one run, or of its repetitions."""
-    show(summary, shown, _lines_of_run(summary, out))
-
-
-def _lines_of_run(summary: Summary, out: Path) -> Iterator[Line]:
+def lines_of_run(summary: Summary, out: Path) -> Iterator[Line]:
+    """Yield the result of one run, or of its repetitions, as people read it."""
     from tolfl.runs.run_report import model_scores, run_facts
 
     yield _heading(summary)

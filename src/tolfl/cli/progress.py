@@ -65,7 +65,7 @@ def progress_bar() -> Bar:
 def show_progress(bar: Bar, task: TaskID, progress: Progress, title: str = "") -> None:
     """Let a bar show how far a computation is."""
     loss = "" if progress.loss is None else f"loss {progress.loss:.4g}"
-    place = progress.text if progress.stages else f"{progress.done}/{progress.total}"
+    place = progress.text if progress.stages else f"{int(progress.done)}/{progress.total}"
     title = progress.label or title
     bar.update(task, completed=progress.done, total=progress.total, loss=loss, place=place)
     bar.update(task, description=f"{title:<18}")

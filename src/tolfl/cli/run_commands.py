@@ -12,7 +12,7 @@ import typer
 
 from tolfl.cli import flags
 from tolfl.cli.flags import Format, SpecFlags, run_directory, spec_flags
-from tolfl.cli.output import notify, show_run
+from tolfl.cli.output import lines_of_run, notify, show
 from tolfl.core.errors import RunDirectoryError, SpecError, TolFLError
 from tolfl.core.records import AnyRecord
 from tolfl.core.spec import RunSpec
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tolfl.net.client import LastAnswer
     from tolfl.runs.run_reader import RunReader
 
-Tracked = tuple[str | None, str]  #: where to, if anywhere, and its folder or address
 #: A device without an answer for so long after the end of its run has ended, too.
 _GONE_S = 10.0
 #: As many as fit side by side on a wide screen, and as many colours as can be told apart.
@@ -60,33 +59,28 @@ def simulate(
 
     Example: tolfl simulate run.toml --out runs/mine ; tolfl simulate --out runs/mine --resume
     """
-    spec = _resumed(out, asked, "spec.toml", "run", format) if resume else _checked(asked.spec())
-    if spec is not None:
-        with run_directory(out, spec.scheme, shown_data(spec)) as folder:
-            _simulate(spec, folder, resume, format, (track, track_to or ""))
-
-
-def _simulate(spec: RunSpec, out: Path, resume: bool, shown: Format, tracked: Tracked) -> None:
-    """Compute the runs, telling a tracker what happens if one is asked for, and show the result."""
     from tolfl.cli.progress import follow
     from tolfl.runs.tracking import tracker_for
     from tolfl.sim.simulation import Runs
 
-    print_app_notes(spec)
-    kind, where = tracked
-    with nullcontext(None) if kind is None else tracker_for(kind, out.name, where) as tracker:
-        runs = Runs(spec, out=out, resume=resume)
+    spec = _resumed(out, asked, "spec.toml", "run", format) if resume else _checked(asked.spec())
+    if spec is None:
+        return
+    with run_directory(out, spec.scheme, shown_data(spec)) as folder:
+        print_app_notes(spec)
+        with nullcontext(None) if track is None else tracker_for(track, folder.name, track_to or "") as tracker:
+            runs = Runs(spec, out=folder, resume=resume)
 
-        def track(records: Sequence[list[AnyRecord]]) -> None:
-            if tracker is not None:
-                for seed, of_run in enumerate(records, start=spec.seed):
-                    tracker.add_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
+            def tell(records: Sequence[list[AnyRecord]]) -> None:
+                if tracker is not None:
+                    for seed, of_run in enumerate(records, start=spec.seed):
+                        tracker.add_new(of_run, f"seed-{seed}/" if len(records) > 1 else "")
 
-        title = f"{spec.scheme} on {Path(shown_data(spec)).stem}"
-        command = f"tolfl simulate --out {out} --resume"
-        follow(runs, title, command, on_progress=lambda _: track([one.records for one in runs.simulations]))
-        track([result.records for result in runs.results])
-    show_run(runs.summary, shown, out)
+            title = f"{spec.scheme} on {Path(shown_data(spec)).stem}"
+            command = f"tolfl simulate --out {folder} --resume"
+            follow(runs, title, command, on_progress=lambda _: tell([one.records for one in runs.simulations]))
+            tell([result.records for result in runs.results])
+        show(runs.summary, format, lines_of_run(runs.summary, folder))
 
 
 # -- up ---------------------------------------------------------------------------------------------------------
@@ -145,7 +139,7 @@ def _run_processes(spec: RunSpec, out: Path, resume: bool, shown: Format, insecu
             notify(f"stopped after {done} rounds; to go on: tolfl up --out {out} --resume")
             raise typer.Exit(130)
         summary = collect(launcher.directory, spec, launcher.data, launcher.survivors)
-    show_run(summary, shown, out)
+    show(summary, shown, lines_of_run(summary, out))
     print_app_files(spec, out, launcher.survivors)
     whys = {str(failure["what"]) for failure in summary["failures"]}  # type: ignore[attr-defined]
     if not launcher.survivors and len(whys) == 1 and "(failed: " in (why := whys.pop()):
@@ -186,7 +180,7 @@ def _resumed(out: Path | None, asked: SpecFlags, marker: str, what: str, shown: 
     if summary is None:
         return stored
     notify(f"the run in {out} is finished already; this is its result")
-    show_run(summary, shown, out)
+    show(summary, shown, lines_of_run(summary, out))
     return None
 
 

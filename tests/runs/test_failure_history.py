@@ -324,6 +324,20 @@ def test_who_took_over_is_known_from_the_rounds_alone() -> None:
     assert who_noticed(incident) == "not recorded"  # the closer of that round need not have been the first to know
 
 
+def test_a_head_that_failed_before_the_first_round_is_known_from_that_round_alone() -> None:
+    first = msgspec.structs.replace(closed(0, 4.0, (1, 2, 3), (1, 2)), missing={"0": "failed"})
+    later = [closed(1, 5.0, (1, 2, 3), (1, 2)), closed(2, 6.0, (0, 1, 2, 3))]
+    found = failed(3.0, 0, 0, "found dead: silent for 2 s", by=1)
+    (seen,), (inferred,) = (
+        FailureHistory.of([started(), *lines]).incidents for lines in ([found, first, *later], [first, *later])
+    )
+
+    for incident in (seen, inferred):
+        assert (incident.round, incident.devices, who_came_back(incident)) == (0, [0], "device 0, round 2")
+        assert samples_lost(incident) == "not known: no round was closed before; 90 go on"
+    assert [(line.device, line.previous, line.cluster) for line in inferred.takeovers] == [(1, 0, 0)]
+
+
 def test_a_head_that_left_in_good_order_is_no_part_of_an_earlier_failure() -> None:
     left = taken_over(3.6, 3, 2, cluster=1)
     (incident,) = FailureHistory.of([*lost_head(), left]).incidents

@@ -271,7 +271,8 @@ class FailureHistory:
             off_roster = {*last.included} - {*line.included} - {int(one) for one in line.missing if one.isdecimal()}
             missing |= dict.fromkeys(sorted(off_roster), AFTER_GAP)
         for device, what in missing.items():
-            if self._was_inside(device) and device not in self._open:
+            # Before the first round whoever is in the roster is inside.
+            if (last is None or self._was_inside(device)) and device not in self._open:
                 self._open[device] = self._begin(FailureHappened(device=device, what=what, **now))
         led = {cluster: head for head, cluster in self._heads.items()}
         for head in line.heads:

@@ -27,10 +27,9 @@ from tolfl.detect.detector import Detector
 from tolfl.detect.features import Features
 from tolfl.detect.novelty import LIMIT
 from tolfl.signals.capture_rows import CAPTURE_GRID, window_rows
-from tolfl.signals.known_networks import CaptureNetworks, networks_in
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import Tuning, raw_rows, receiver_names
-from tolfl.signals.wlan import Networks, bursts_in
+from tolfl.signals.wlan import CaptureNetworks, Networks, bursts_in, networks_in
 from tolfl.watch.alarm_events import EventGroups, ScoredWindow
 
 CAPTURE = "pmkid-not-recognized.cap"

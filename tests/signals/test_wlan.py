@@ -25,10 +25,9 @@ from tests.signals.capture_files import (
 )
 from tolfl.core.errors import DataFileError
 from tolfl.signals.capture_rows import window_rows
-from tolfl.signals.known_networks import as_bytes, joined_networks, networks_in, networks_known
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.windows import WindowGrid
-from tolfl.signals.wlan import Networks, bursts_in
+from tolfl.signals.wlan import Networks, as_bytes, bursts_in, joined_networks, networks_in, networks_known
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND

@@ -22,13 +22,11 @@ from tolfl.detect.features import Features
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import prepare
 from tolfl.signals.capture_rows import CAPTURE_GRID, feature_names, window_rows
-from tolfl.signals.known_networks import networks_in
 from tolfl.signals.windows import UDP
-from tolfl.signals.wlan import WlanRows
+from tolfl.signals.wlan import WlanRows, networks_in
 from tolfl.watch.fleet_watch import FleetWatch
 from tolfl.watch.kept_rows import kept_rows
 from tolfl.watch.sinks import JSONFile
-from tolfl.watch.watch_metrics import watch_page
 from tolfl.watch.watcher import Watcher
 
 SECOND, START = 10**9, 1_700_000_000
@@ -79,7 +77,7 @@ def test_a_flood_is_one_group_and_its_rows_are_not_learned_from(tmp_path: Path, 
     assert kept is not None
     assert kept[1][:, 0].max() == 20
     assert kept[2] == 3 + 9  # the flood, and the windows until its group was closed
-    assert 'tolfl_watch_alarms_total{device="x"} 3' in watch_page(first, {"device": "x"})
+    assert 'tolfl_watch_alarms_total{device="x"} 3' in first.metrics({"device": "x"})
 
 
 def test_rows_are_kept_before_an_alarm_after_them_is_stored(tmp_path: Path, model: Path) -> None:

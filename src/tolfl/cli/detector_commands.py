@@ -105,7 +105,7 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
 def _keep_networks(networks: Networks | None, target: Path, before: Path | None) -> None:
     """Write the networks that are not new to a detector beside it; where there are none, nothing is left there."""
     from tolfl.runs.directory import write_file
-    from tolfl.signals.known_networks import as_bytes, joined_networks, networks_file, networks_known
+    from tolfl.signals.wlan import as_bytes, joined_networks, networks_file, networks_known
 
     path = networks_file(target)
     known = joined_networks(None if before is None else networks_known(networks_file(before)), networks)
@@ -271,7 +271,7 @@ def score(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     )
     detector, known = Detector.load(model), None
     if any(name.startswith("new_network_frames") for name in detector.features.names):
-        from tolfl.signals.known_networks import networks_file, networks_known
+        from tolfl.signals.wlan import networks_file, networks_known
 
         known = networks_known(networks_file(model))
     if score_stream(detector, request, sys.stdout.buffer, sys.stderr, known):
@@ -323,9 +323,9 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
     """
     where = flags.source_of(source, interface, "name what to watch: a file, - for standard input, or --interface")
     from tolfl.net.addresses import split_address
+    from tolfl.net.status import served
     from tolfl.tables import Roles
     from tolfl.watch.sinks import sinks_of
-    from tolfl.watch.watch_metrics import served, watch_page
     from tolfl.watch.watcher import Watcher
 
     if where != "-" and interface is None and not Path(where).expanduser().exists():
@@ -343,7 +343,7 @@ def watch(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         try:
             watcher.load(model)
             saying.start()
-            with served(metrics, lambda: watch_page(watcher, {"device": device})):
+            with served(metrics, lambda: watcher.metrics({"device": device})):
                 watcher.run()
         finally:
             watcher.close()

@@ -32,7 +32,7 @@ from tolfl.net.wire import Limits
 from tolfl.protocol.device import Rules
 from tolfl.runs.directory import write_file
 from tolfl.runs.outcome import data_for, fleet_of
-from tolfl.signals.known_networks import DEVICE_FILE, as_bytes
+from tolfl.signals.wlan import DEVICE_FILE, as_bytes
 
 #: Arrays of a device that are so large go back to the system as soon as they are freed (glibc's mallopt).
 _LARGE_BYTES, _M_MMAP_THRESHOLD = 256 * 1024, -3

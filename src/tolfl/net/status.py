@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +18,7 @@ from tolfl.net.wire import DeviceIncarnation, PeerStatus, StatusReply, WatchStat
 if TYPE_CHECKING:
     from tolfl.net.node import Node
 
+_START_S = 10.0  #: for metrics to be served, and to end
 #: Why a peer sends a device away, where only a person can put it right.
 REJECTED_KINDS = ("unexpected", "taken", "wire version")
 
@@ -144,6 +147,25 @@ class Metrics:
             return  # who asks badly gets no answer
         finally:
             writer.close()
+
+
+@contextmanager
+def served(address: str, content: Callable[[], str]) -> Iterator[None]:
+    """Serve `GET /metrics` in a thread of its own while the context is open; no address: nothing is served."""
+    if not address:
+        yield
+        return
+    loop, metrics = asyncio.new_event_loop(), Metrics(content)
+    thread = threading.Thread(target=loop.run_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(metrics.start(address), loop).result(_START_S)
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(metrics.stop(), loop).result(_START_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_START_S)
+        loop.close()
 
 
 def page(status: StatusReply) -> str:

@@ -87,9 +87,9 @@ class CaptureSummary:
     """Packets that are in no window."""
     unparsed: Counter[str] = field(default_factory=Counter)
     """Packets that are counted and measured, but neither as TCP nor as UDP, for want of a readable IP header."""
-    clock_steps: list[tuple[int, int]] = field(default_factory=list)
-    """Times (ns since 1970) from which, and to which, the clock of the capture stepped; the last hundred."""
     n_clock_steps: int = 0
+    last_clock_step_s: float = 0.0
+    """By how much the clock of the capture stepped last."""
     notes: list[str] = field(default_factory=list)
     """What else a person should know, in sentences without a full stop."""
 
@@ -109,16 +109,9 @@ class CaptureSummary:
                 f"({_counts(self.unparsed)})"
             )
         if self.n_clock_steps:
-            before, after = self.clock_steps[-1]
-            parts.append(
-                f"the clock of the capture stepped {self.n_clock_steps} time(s), last by {(after - before) / NS:+.3f} s"
-            )
+            last = f"last by {self.last_clock_step_s:+.3f} s"
+            parts.append(f"the clock of the capture stepped {self.n_clock_steps} time(s), {last}")
         return "; ".join(parts + self.notes)
-
-    def stepped(self, before_ns: int, after_ns: int) -> None:
-        """Note a step of the clock."""
-        self.n_clock_steps += 1
-        self.clock_steps = [*self.clock_steps[-99:], (before_ns, after_ns)]
 
 
 def _counts(counter: Counter[str]) -> str:

@@ -52,7 +52,8 @@ def plot_spectrogram(recording: Recording, from_s: float = 0.0, seconds: float |
     segment = recording.segments[0]
     begin, end = _part(recording, segment, from_s, seconds)
     picture = spectrogram(recording, segment, begin, end)
-    scale, unit = _time_unit((end - begin) / recording.rate_hz)
+    drawn_s = (end - begin) / recording.rate_hz
+    scale, unit = (1.0, "s") if drawn_s >= 2 else (1e3, "ms") if drawn_s >= 2e-3 else (1e6, "µs")
     middle_mhz = (segment.frequency_hz or 0.0) / 1e6
     half_mhz = recording.rate_hz / 2e6
     times = (begin / recording.rate_hz * scale, end / recording.rate_hz * scale)
@@ -66,7 +67,12 @@ def plot_spectrogram(recording: Recording, from_s: float = 0.0, seconds: float |
     )  # fmt: skip
     figure.colorbar(image, ax=axis, label="power per bin, dBFS", pad=0.01)
     axis.set(xlabel=f"time, {unit}", ylabel="frequency, MHz" if segment.frequency_hz else "offset, MHz")
-    notes = [note for note in recording.annotations if _overlaps(note, segment.start + begin, segment.start + end)]
+    first, last = segment.start + begin, segment.start + end
+    notes = [
+        note
+        for note in recording.annotations
+        if note.sample_start < last and (note.sample_count is None or note.sample_start + note.sample_count > first)
+    ]
     _draw(axis, notes, recording, segment, scale, (middle_mhz - half_mhz, middle_mhz + half_mhz))
     axis.set(xlim=times, ylim=(middle_mhz - half_mhz, middle_mhz + half_mhz))
     return figure
@@ -82,10 +88,6 @@ def _part(recording: Recording, segment: Segment, from_s: float, seconds: float 
     return begin, end
 
 
-def _overlaps(note: Annotation, begin: int, end: int) -> bool:
-    return note.sample_start < end and (note.sample_count is None or note.sample_start + note.sample_count > begin)
-
-
 def _draw(
     axis: Axes,
     notes: Sequence[Annotation],
@@ -98,7 +100,7 @@ def _draw(
     from matplotlib.patches import Patch  # noqa: PLC0415  (as above)
 
     counts = Counter(note.label or _UNNAMED for note in notes)
-    colours = _colours(list(counts))
+    colours = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(sorted(counts))}
     for note in notes if len(notes) <= _DRAWN else ():
         n_samples = segment.n_samples if note.sample_count is None else note.sample_count
         left = (note.sample_start - segment.start) / recording.rate_hz * scale
@@ -121,20 +123,3 @@ def _box(axis: Axes, times: tuple[float, float], edges: tuple[float, float], col
         return
     size = (times[1] - times[0], edges[1] - edges[0])
     axis.add_patch(Rectangle((times[0], edges[0]), *size, fill=False, edgecolor=colour, linewidth=0.9))
-
-
-def _colours(labels: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each label, the same one in every picture as far as there are enough of them."""
-    found: dict[str, str] = {}
-    for label in sorted(labels):
-        first = sum(label.encode()) % len(_COLOURS)
-        order = [*_COLOURS[first:], *_COLOURS[:first]]
-        found[label] = next((colour for colour in order if colour not in found.values()), order[0])
-    return found
-
-
-def _time_unit(seconds: float) -> tuple[float, str]:
-    """Return what to multiply seconds with to get handy numbers, and their unit."""
-    return next(
-        ((scale, unit) for least, scale, unit in ((2.0, 1.0, "s"), (2e-3, 1e3, "ms")) if seconds >= least), (1e6, "µs")
-    )

@@ -13,13 +13,12 @@ import numpy as np
 from tolfl.core.errors import DataFileError
 from tolfl.signals.capture_rows import CAPTURE_GRID, live_rows, window_rows
 from tolfl.signals.iq_features import recording_rows
-from tolfl.signals.known_networks import networks_in
 from tolfl.signals.live_streams import captured_on, followed_files, pipe_chunks
 from tolfl.signals.pcap import CaptureSummary
 from tolfl.signals.receiver import WINDOW_S, Tuning, raw_rows, stream_rows
 from tolfl.signals.sigmf import open_recording
 from tolfl.signals.windows import SignalRows, WindowGrid
-from tolfl.signals.wlan import Networks, bursts_in
+from tolfl.signals.wlan import Networks, bursts_in, networks_in
 from tolfl.tables.block_reader import STDIN_NAME, ArrayTable, Block
 
 LABEL, TIME, KEY = "label", "time", "key"  #: what windows have beside their features
@@ -64,7 +63,7 @@ def capture_blocks(
     follow
         Whether the (one) file is still being written: it is read on as it grows, and so are the files that follow it.
     known
-        The networks of 802.11 that are not new, as `known_networks` keeps them; None: what is new is missing.
+        The networks of 802.11 that are not new, as `networks_known` reads them; None: what is new is missing.
     """
     windows, summary = CAPTURE_GRID if grid is None else WindowGrid(*grid), CaptureSummary()
     if isinstance(source, str):

@@ -16,12 +16,11 @@ from tolfl.detect.detector_learner import DETECTOR_FILE
 from tolfl.net.node_config import NodeConfig, WatchConfig
 from tolfl.net.prepare import run_folder
 from tolfl.net.wire import AlarmStatus, WatchStatus
-from tolfl.signals.known_networks import DEVICE_FILE
+from tolfl.signals.wlan import DEVICE_FILE
 from tolfl.tables.block_reader import INTERFACE
 from tolfl.watch.alarm_events import AlarmEvent
 from tolfl.watch.kept_rows import kept_rows
 from tolfl.watch.sinks import sentence, sinks_of
-from tolfl.watch.watch_metrics import watch_page
 from tolfl.watch.watcher import Watcher
 
 _N_SHOWN = 5  #: groups of alarms in a status
@@ -107,7 +106,7 @@ class FleetWatch:
     def metrics(self) -> str:
         """Return it in Prometheus' text format."""
         try:
-            return watch_page(self.watcher, self._labels)
+            return self.watcher.metrics(self._labels)
         except sqlite3.Error:  # as above
             return ""
 

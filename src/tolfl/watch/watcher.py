@@ -7,27 +7,24 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from tolfl.detect.detector import Detector
 from tolfl.detect.novelty import LIMIT
 from tolfl.detect.scoring import ScoredRows, TableScorer
-from tolfl.signals.known_networks import are_same, networks_file, networks_known
-from tolfl.signals.wlan import Networks
+from tolfl.signals.pcap import CaptureSummary
+from tolfl.signals.wlan import Networks, are_same_networks, networks_file, networks_known
 from tolfl.tables import Block, Roles, Rows, blocks
 from tolfl.tables.block_reader import INTERFACE, STDIN
 from tolfl.watch.alarm_events import AlarmEvent, EventGroups, Memory, ScoredWindow
 from tolfl.watch.alarm_queue import MAX_EVENTS, AlarmQueue
 from tolfl.watch.kept_rows import KeptRows, Reached
 from tolfl.watch.sinks import Delivery, Sink, sentence
-
-if TYPE_CHECKING:
-    from tolfl.signals.pcap import CaptureSummary
 
 _FIRST_BREAK_S, _MAX_BREAK_S = 1.0, 60.0
 _CLOSE_S = 5.0
@@ -197,7 +194,7 @@ class Watcher:
                     in_use = self._detector
                     scorer, groups.model = self._scorer(in_use), in_use.model
                     new = scorer.reading(self._raw)
-                    if (new.grid, new.per) != (how.grid, how.per) or not are_same(how.known, in_use.known):
+                    if (new.grid, new.per) != (how.grid, how.per) or not are_same_networks(how.known, in_use.known):
                         return True
             self._put(groups, groups.close())
             return False
@@ -205,8 +202,7 @@ class Watcher:
     def _report_steps(self, counts: CaptureSummary | None) -> None:
         """Report a step of the clock when it happens: a live source has no end at which all is reported."""
         if counts is not None and counts.n_clock_steps > self._n_steps:
-            before_ns, after_ns = counts.clock_steps[-1]
-            _LOG.warning("%s: the clock of the capture stepped by %+.3f s", self.source, (after_ns - before_ns) / 1e9)
+            _LOG.warning("%s: the clock of the capture stepped by %+.3f s", self.source, counts.last_clock_step_s)
         self._n_steps = 0 if counts is None else counts.n_clock_steps
 
     def _scorer(self, in_use: _InUse) -> TableScorer:
@@ -305,6 +301,33 @@ class Watcher:
         kept = "" if self._kept is None else self._kept.trouble
         return "; ".join(filter(None, [self._trouble, self.queue.trouble, kept, *failing]))
 
+    def metrics(self, labels: Mapping[str, str]) -> str:
+        """Return its numbers in Prometheus' text format: `tolfl_watch_*`."""
+        counts, queue = self.counts or CaptureSummary(), self.queue
+        lag_s = time.time() - self.last_s if self.last_s else 0.0
+        numbers: list[tuple[str, str, str, str, float | Mapping[str, int]]] = [
+            ("rows_total", "counter", "Windows scored.", "", self.n_rows),
+            ("packets_total", "counter", "Packets of the source.", "", counts.n_packets),
+            ("alarms_total", "counter", "Windows above the limit.", "", self.n_alarms),
+            ("events_total", "counter", "Events of groups of alarms.", "", self.n_events),
+            ("lost_packets_total", "counter", "Packets that are in no window.", "reason", counts.left_out),
+            ("dropped_events_total", "counter", "Events that a sink never gets.", "sink", queue.n_dropped()),
+            ("queue", "gauge", "Events that wait for a sink.", "sink", queue.n_waiting()),
+            ("clock_steps_total", "counter", "Steps of the clock.", "", counts.n_clock_steps),
+            ("model_age_seconds", "gauge", "Since the detector was saved.", "", round(self.model_age_s, 1)),
+            ("lag_seconds", "gauge", "Since the end of the last window.", "", round(lag_s, 3)),
+            ("source_up", "gauge", "1: the source gives rows.", "", int(self.is_up)),
+            ("trouble", "gauge", "1: there is a problem, see the log.", "", int(bool(self.trouble))),
+        ]
+        lines = []
+        for name, kind, what, label, values in numbers:
+            lines += [f"# HELP tolfl_watch_{name} {what}", f"# TYPE tolfl_watch_{name} {kind}"]
+            for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
+                pairs = {**labels, label: key} if label else labels
+                texts = ",".join(f'{one}="{_escaped(text)}"' for one, text in pairs.items())
+                lines.append(f"tolfl_watch_{name}{{{texts}}} {value}")
+        return "\n".join(lines) + "\n"
+
     @property
     def model(self) -> str:
         """The first digits of the SHA-256 of the detector in use; nothing: there is none yet."""
@@ -328,3 +351,7 @@ class Watcher:
             self._thread.join(_CLOSE_S)
         for delivery in self._deliveries:
             delivery.close()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.net.nodes import free_addresses
 from tolfl.core.errors import TolFLError
-from tolfl.watch.watch_metrics import served
+from tolfl.net.status import served
 
 
 def test_the_port_answers_while_it_watches_and_is_free_again_whatever_ends_it() -> None:

@@ -254,27 +254,19 @@ _BAD_TIME, _BAD_INTERFACE = "with an impossible time", "of an interface that is 
 _BAD_LENGTH = "with a length that does not fit its block"
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """Units per second, as a power of 10 or of 2, and what is added."""
-
-    exponent: int = 6
-    is_binary: bool = False
-    offset_s: int = 0
-
-    def ns(self, ticks: Int64) -> Int64:
-        """Return nanoseconds since 1970; -1 where they do not fit into 63 bits."""
-        if self.is_binary:
-            seconds, part = ticks >> self.exponent, ticks & ((1 << self.exponent) - 1)
-            spare = max(0, self.exponent - 32)  # the product below has room for 32 bits and a billion
-            fraction = ((part >> spare) * NS) >> (self.exponent - spare)
-        else:
-            per_second = 10**self.exponent
-            seconds, part = np.divmod(ticks, per_second)
-            fraction = part * (NS // per_second) if per_second <= NS else part // (per_second // NS)
-        seconds = seconds + self.offset_s
-        is_possible = (ticks >= 0) & (seconds >= 0) & (seconds < 2**63 // NS)
-        return np.where(is_possible, np.where(is_possible, seconds, 0) * NS + fraction, -1)
+def _nanoseconds(ticks: Int64, exponent: int, is_binary: bool, offset_s: int) -> Int64:
+    """Return nanoseconds since 1970, -1 where they do not fit into 63 bits, of 2 or 10 ** exponent ticks a second."""
+    if is_binary:
+        seconds, part = ticks >> exponent, ticks & ((1 << exponent) - 1)
+        spare = max(0, exponent - 32)  # the product below has room for 32 bits and a billion
+        fraction = ((part >> spare) * NS) >> (exponent - spare)
+    else:
+        per_second = 10**exponent
+        seconds, part = np.divmod(ticks, per_second)
+        fraction = part * (NS // per_second) if per_second <= NS else part // (per_second // NS)
+    seconds = seconds + offset_s
+    is_possible = (ticks >= 0) & (seconds >= 0) & (seconds < 2**63 // NS)
+    return np.where(is_possible, np.where(is_possible, seconds, 0) * NS + fraction, -1)
 
 
 @dataclass(slots=True)
@@ -285,7 +277,7 @@ class _Sections:
     summary: CaptureSummary
     order: str = "<"
     links: list[int] = field(default_factory=list)
-    clocks: list[_Clock] = field(default_factory=list)
+    clocks: list[tuple[int, bool, int]] = field(default_factory=list)  #: exponent, whether of 2, offset in seconds
 
     def cut(self, block: bytes, position: int) -> tuple[list[RecordBlock], int]:
         """Return the packets of each section in a block, and how many bytes have been used."""
@@ -363,7 +355,7 @@ class _Sections:
             raise DataFileError(
                 self.path, f"interface {number} claims a clock that does not exist; copy the file again"
             )
-        self.clocks.append(_Clock(exponent, is_binary, offset_s))
+        self.clocks.append((exponent, is_binary, offset_s))
 
     def _packets(self, block: bytes, starts: list[int]) -> RecordBlock:
         numbers = Numbers(np.frombuffer(block, np.uint8), self.order)
@@ -378,7 +370,7 @@ class _Sections:
         rows["time_ns"], rows["link"] = -1, np.array(self.links or [0])[interface]
         for number in np.unique(interface[is_described]).tolist():
             is_here = interface == number
-            rows["time_ns"][is_here] = self.clocks[number].ns(ticks[is_here])
+            rows["time_ns"][is_here] = _nanoseconds(ticks[is_here], *self.clocks[number])
         fits = rows["captured"] + 32 <= numbers.at(at + 4, 4)
         self.summary.n_packets += len(at)
         reasons = {_BAD_INTERFACE: ~is_described, _BAD_LENGTH: is_described & ~fits}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tolfl.datasets.federated import FederatedDataset, Samples, in_order
+from tolfl.datasets.federated import TYPICAL, FederatedDataset, Samples, in_order
 from tolfl.datasets.public_sets import PUBLIC_SETS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Description:
 
 def describe(data: FederatedDataset) -> Description:
     """Count what a data set holds."""
-    labels = data.labels if data.labels is not None else np.full(len(data.pool), "typical")
+    labels = _labels(data)
     per_device = [_counts(labels[data.bounds[d] : data.bounds[d + 1]]) for d in range(data.n_devices)]
     test, anomalous = {}, []
     if data.is_anomalous is not None:
@@ -84,8 +84,11 @@ def class_name(data_name: str, label: str) -> str:
 def _shown(data: FederatedDataset) -> tuple[Samples, np.ndarray]:
     if data.test is not None and data.test_labels is not None:
         return data.test.reshape(len(data.test), -1), data.test_labels
-    labels = data.labels if data.labels is not None else np.full(len(data.pool), "typical")
-    return data.pool.reshape(len(data.pool), -1), labels
+    return data.pool.reshape(len(data.pool), -1), _labels(data)
+
+
+def _labels(data: FederatedDataset) -> np.ndarray:
+    return np.full(len(data.pool), TYPICAL) if data.labels is None else data.labels
 
 
 def _draw_pictures(axes: list[Axes], samples: Samples, name: str) -> None:

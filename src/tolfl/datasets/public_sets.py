@@ -161,7 +161,11 @@ def find(name: str, data_dir: str = "") -> Path:
                 hints.append(f"{folder} lacks {', '.join(missing)}")
         if known.pickled_folder and (place / known.pickled_folder).is_dir():
             hints.append(f"{place / known.pickled_folder} is pickled and never read: the binary version is needed")
-    raise MissingDataError(_not_found(name, data_dir, hints))
+    searched = search_order(data_dir)
+    looked = f"{name} is in none of {', '.join(map(str, searched))}"
+    by_hand = how_to_get(name, searched[0])
+    fetch = by_hand if known.by_hand else f"fetch it with `tolfl data get {name}`, or {by_hand}"
+    raise MissingDataError("; ".join([looked, *hints, fetch]))
 
 
 def missing_files(name: str, folder: Path) -> list[str]:
@@ -184,14 +188,6 @@ def how_to_get(name: str, place: Path) -> str:
     files = ", ".join(known.files)
     source = f" from {known.by_hand}" if known.by_hand else ""
     return f"put {files}{source} (plain or .gz) into {place / known.folders[0]}"
-
-
-def _not_found(name: str, data_dir: str, hints: list[str]) -> str:
-    searched = search_order(data_dir)
-    looked = f"{name} is in none of {', '.join(str(place) for place in searched)}"
-    by_hand = how_to_get(name, searched[0])
-    fetch = by_hand if public_set(name).by_hand else f"fetch it with `tolfl data get {name}`, or {by_hand}"
-    return "; ".join([looked, *hints, fetch])
 
 
 def _is_of_another(folder: Path, name: str) -> bool:

@@ -70,9 +70,7 @@ class CellStage(DetectorStage):
 
     def part_of(self, state: State) -> State:
         """Return the arrays of this pass, by their plain names."""
-        if not self.prefix:
-            return state
-        return {key.removeprefix(self.prefix): array for key, array in state.items() if key.startswith(self.prefix)}
+        return _under(self.prefix, state)
 
     def with_part(self, state: State, arrays: State) -> State:
         """Return the state with further arrays of this pass."""
@@ -88,8 +86,7 @@ class CellStage(DetectorStage):
         places: NDArray[np.int64] = self.training_places(turn).astype(np.int64)
         if self.cut is None or f"{self.cut}cut" not in turn.state:
             return places
-        arrays = {key.removeprefix(self.cut): one for key, one in turn.state.items() if key.startswith(self.cut)}
-        scores = fleet_scores(Cells.from_arrays(arrays), flat(turn.rows)[places])
+        scores = fleet_scores(Cells.from_arrays(_under(self.cut, turn.state)), flat(turn.rows)[places])
         kept: NDArray[np.int64] = places[scores <= turn.state[f"{self.cut}cut"][0]]
         return kept
 
@@ -140,6 +137,10 @@ class CellStage(DetectorStage):
     def centres_of(self, part: State) -> NDArray[np.float64]:
         """Return the cells' centres."""
         return part["cells/centres"].reshape(-1, self.fleet.n_features).astype(np.float64)
+
+
+def _under(prefix: str, state: State) -> State:
+    return {key.removeprefix(prefix): one for key, one in state.items() if key.startswith(prefix)} if prefix else state
 
 
 # -- words ----------------------------------------------------------------------------------------------------------

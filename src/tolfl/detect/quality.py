@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -103,7 +104,9 @@ def evaluation_of(labelled: LabelledScores) -> Evaluation:
     """Return the quality of a detector on labelled rows."""
     per_device = {name: labelled.of_device(name) for name in labelled.names}
     times = {name: found for name, own in per_device.items() if (found := delays_of(own)) is not None}
-    fleet = delays_of(labelled) if labelled.devices is None else _together(list(times.values()))
+    fleet = delays_of(labelled)
+    if labelled.devices is not None:
+        fleet = list(chain.from_iterable(times.values())) if times else None
     return Evaluation(
         quality_of(labelled),
         None if fleet is None else _detections(fleet),
@@ -151,10 +154,6 @@ def delays_of(labelled: LabelledScores) -> list[float | None] | None:
         noticed = np.flatnonzero(alarms[first:last])
         delays.append(float(times[first + noticed[0]] - times[first]) if len(noticed) else None)
     return delays
-
-
-def _together(delays: Sequence[Sequence[float | None]]) -> list[float | None] | None:
-    return [one for of_device in delays for one in of_device] if delays else None
 
 
 def _detections(delays: Sequence[float | None]) -> Detections:

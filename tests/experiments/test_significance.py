@@ -43,17 +43,21 @@ def heavy_tailed(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.
     return rng.standard_t(5, size=size)
 
 
+def skewed(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.float64]:
+    return rng.exponential(size=size) - 1
+
+
 @pytest.mark.parametrize("over_seeds", [0.2, 1.0])
-@pytest.mark.parametrize("draw", [normal, flat, heavy_tailed])
-def test_of_100_intervals_over_five_splits_and_two_seeds_93_have_the_true_mean(
-    draw: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]], over_seeds: float
+@pytest.mark.parametrize(("draw", "least"), [(normal, 0.93), (flat, 0.93), (heavy_tailed, 0.93), (skewed, 0.87)])
+def test_of_100_intervals_over_five_splits_and_two_seeds_93_have_the_true_mean_but_for_skewed_splits(
+    draw: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]], least: float, over_seeds: float
 ) -> None:
     rng, n = np.random.default_rng(22), 4000
     splits, seeds = draw(rng, (n, 5, 1)), draw(rng, (n, 5, 2)) * over_seeds
     values = 0.7 + splits + seeds
     found = [interval(dict(enumerate(of_run.tolist()))) for of_run in values]
 
-    assert np.mean([one.low <= 0.7 <= one.high for one in found]) >= 0.93
+    assert np.mean([one.low <= 0.7 <= one.high for one in found]) >= least
 
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=8))

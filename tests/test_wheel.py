@@ -98,9 +98,9 @@ def test_the_package_comes_from_the_wheel(installed: Installed, tmp_path: Path) 
 
 def test_the_command_says_its_version_and_is_well(installed: Installed, tmp_path: Path) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    metadata = "import importlib.metadata; print('tolfl', importlib.metadata.version('tolfl'))"
+    both = "import importlib.metadata, tolfl; print(importlib.metadata.version('tolfl'), tolfl.__version__)"
     assert installed.run("tolfl", "--version", cwd=tmp_path) == f"tolfl {version}\n"
-    assert installed.run("python", "-c", metadata, cwd=tmp_path) == f"tolfl {version}\n"
+    assert installed.run("python", "-c", both, cwd=tmp_path) == f"{version} {version}\n"
     shown = installed.run("tolfl", "doctor", cwd=tmp_path)
     assert "0 problems" in shown
     assert "compiled (" in shown

@@ -244,7 +244,7 @@ print(chosen.kernel.name.split()[0] + ";" + chosen.problem)
 def chosen_with(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "TOLFL_KERNEL_REQUIRED": "", **environment},
+        env={**os.environ, "TOLFL_KERNEL_REQUIRED": "", "CC": f"cc {PORTABLE}", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -289,7 +289,7 @@ def test_a_cached_library_that_cannot_be_loaded_is_compiled_anew(tmp_path: Path)
     assert chosen_with(XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "compiled;"
 
 
-@pytest.mark.parametrize(("compiler", "chosen"), [("cc", "compiled;"), ("no-such-compiler", "NumPy;")])
+@pytest.mark.parametrize(("compiler", "chosen"), [(f"cc {PORTABLE}", "compiled;"), ("no-such-compiler", "NumPy;")])
 def test_an_installed_library_that_cannot_be_loaded_is_compiled_for_the_cache(
     compiler: str, chosen: str, tmp_path: Path
 ) -> None:

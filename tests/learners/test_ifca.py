@@ -18,14 +18,25 @@ from tolfl.learners.clustered import NOBODYS, Clusters
 from tolfl.learners.ifca import IFCA, choose
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.learners.training import LocalTraining, Model
+from tolfl.runs.outcome import holders_of
 
 TWO_FEATURES = ModuleModel(Mean(2))
 FREE = IFCASpec(init="random", restarts=1)
 
 
-def made(devices: int, m: int, ifca: IFCASpec = FREE, model: Model = ONE_FEATURE, seed: int = 0) -> IFCA:
+def made(
+    devices: int, m: int, ifca: IFCASpec = FREE, model: Model = ONE_FEATURE, seed: int = 0, policy: str = ""
+) -> IFCA:
     spec = RunSpec(
-        data="blobs", scheme="ifca", devices=devices, clusters=m, rounds=20, train=FULL_BATCH, ifca=ifca, seed=seed
+        data="blobs",
+        scheme="ifca",
+        devices=devices,
+        clusters=m,
+        rounds=20,
+        train=FULL_BATCH,
+        on_head_failure=policy,
+        ifca=ifca,
+        seed=seed,
     )
     return IFCA(LocalTraining(model, SETTINGS), spec)
 
@@ -198,18 +209,7 @@ def test_a_device_keeps_to_its_part_while_warming_up_and_is_free_afterwards() ->
 
 
 def test_a_device_whose_part_is_lost_while_warming_up_chooses_among_the_others() -> None:
-    learner = IFCA(
-        full_batch(),
-        RunSpec(
-            data="blobs",
-            scheme="ifca",
-            devices=3,
-            clusters=2,
-            on_head_failure="rehome",
-            ifca=IFCASpec(restarts=1),
-            train=FULL_BATCH,
-        ),
-    )
+    learner = made(3, 2, IFCASpec(restarts=1), policy="rehome")
     lost = clusters([0, 10], [1, 1, 0], [True, False]).to_state()
     played = play(learner, lost, EXAMPLE, 1, present=[0, 1])
 
@@ -228,17 +228,29 @@ def of_trials(*centres: tuple[float, float]) -> State:
     return state
 
 
-@pytest.mark.parametrize("good", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("restarts", "good"), [*((3, good) for good in range(3)), *((12, good) for good in (1, 2, 5, 10, 11))]
+)
 @pytest.mark.parametrize("round_index", [4, 5])
-def test_the_restart_with_the_least_training_loss_goes_on(good: int, round_index: int) -> None:
-    learner = made(3, 2, IFCASpec(init="random", restarts=3, trial_rounds=4))
-    trials = [GOOD if trial == good else POOR for trial in range(3)]
+def test_the_restart_with_the_least_training_loss_goes_on(restarts: int, good: int, round_index: int) -> None:
+    learner = made(3, 2, IFCASpec(init="random", restarts=restarts, trial_rounds=4))
+    trials = [GOOD if trial == good else POOR for trial in range(restarts)]
     played = play(learner, of_trials(*trials), EXAMPLE, round_index)
     alone = play(made(3, 2), clusters(GOOD, 3).to_state(), EXAMPLE, round_index)
 
     assert played.state.keys() == {"cluster-0", "cluster-1", "members", "hosted"}
     assert [c.tolist() for c in played.after.centres] == [c.tolist() for c in alone.after.centres]
     assert played.account.groups == alone.account.groups == {"cluster-0": (0, 1), "cluster-1": (2,)}
+
+
+def test_while_restarts_are_compared_groups_loss_and_holders_are_those_of_the_best_one() -> None:
+    learner = made(3, 2, IFCASpec(init="random", restarts=2, trial_rounds=4))
+    played = play(learner, of_trials(POOR, GOOD), EXAMPLE, 3)
+    alone = play(made(3, 2), clusters(GOOD, 3).to_state(), EXAMPLE, 3)
+
+    assert played.account.groups == alone.account.groups
+    assert played.account.loss == pytest.approx(alone.account.loss)
+    assert holders_of(learner.results(played.state), range(3)) == {"cluster-0": 2, "cluster-1": 1}
 
 
 def test_the_comparison_of_restarts_counts_samples_and_not_devices() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tests.learners.rounds import clusters, full_batch, play
-from tests.sim.fleets import FULL_BATCH, Mean, closed, columns, finished, some_data
+from tests.sim.fleets import Mean, closed, columns, finished, params, some_data
 from tests.sim.fleets import simulated as module_run
 from tests.sim.rivals import BLOBS, DATA, MODEL, assert_same, changed, n_samples, simulated
 from tolfl.core.errors import SpecError
@@ -18,12 +17,10 @@ from tolfl.core.records import RunStarted
 from tolfl.core.spec import FedGroupSpec, FeSEMSpec, IFCASpec, LinkModel, RunSpec, TrainSettings, TrainSpec
 from tolfl.datasets import FederatedDataset
 from tolfl.kernel import TrainJob, Update
-from tolfl.learners import Fleet, State
-from tolfl.learners.ifca import IFCA
+from tolfl.learners import Fleet
 from tolfl.learners.registry import learner_of
 from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.checkpoint import Checkpoint
-from tolfl.runs.outcome import holders_of
 from tolfl.sim.simulation import Run, Runs, run
 
 
@@ -59,26 +56,6 @@ def test_repetitions_that_resume_from_different_rounds_are_the_uninterrupted_run
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("good", [1, 2, 5, 10, 11])
-def test_more_than_ten_restarts(good: int) -> None:
-    learner = IFCA(
-        full_batch(),
-        RunSpec(
-            data="blobs",
-            scheme="ifca",
-            devices=3,
-            clusters=2,
-            rounds=20,
-            train=FULL_BATCH,
-            ifca=IFCASpec(init="random", restarts=12, trial_rounds=4),
-        ),
-    )
-    state: State = {}
-    for trial in range(12):
-        state.update(clusters((2.0, 8.0) if trial == good else (0.0, 20.0), 3).to_state(f"trial-{trial}/"))
-    assert float(play(learner, state, columns([1, 3], [4], [6, 8, 10]), 4).after.centres[1][0]) == 8.0
-
-
 def test_fesem_does_not_reseed_a_centre_whose_members_come_back_with_its_host() -> None:
     last = closed(simulated(changed(scheme="fesem", rounds=12, fail="device:0@5-8")))[-1]
     assert last.groups == {"cluster-0": (0, 1), "cluster-1": (2, 3), "cluster-2": (4, 5)}
@@ -104,22 +81,24 @@ def test_the_last_round_of_the_summary_is_that_of_the_models_that_are_scored() -
     assert (result.summary["clusters_in_use"], result.summary["devices_in_last_round"]) == (2, 4)
 
 
-def test_fedgroup_of_a_model_with_one_parameter() -> None:
-    module_run(changed(scheme="fedgroup"), columns(*[[d, d + 1] for d in range(6)]))
+@pytest.mark.parametrize(
+    ("data", "changes", "n_models"),
+    [
+        pytest.param(columns(*[[d, d + 1] for d in range(6)]), {}, 3, id="a model of one parameter"),
+        pytest.param(some_data([3]), {"devices": 1, "clusters": 1}, 1, id="alone"),
+        pytest.param(DATA, {"clusters": 1, "fedgroup": FedGroupSpec(pretrain_scale=1)}, 1, id="one device is drawn"),
+        pytest.param(FederatedDataset.from_arrays([np.ones((3, 3))] * 6), {}, 3, id="the same data on all"),
+    ],
+)
+def test_fedgroup_trains_everybody_on_degenerate_data(
+    data: FederatedDataset, changes: dict[str, object], n_models: int
+) -> None:
+    result = module_run(changed(scheme="fedgroup", **changes), data)
+    last = closed(result)[-1]
 
-
-def test_fedgroup_alone() -> None:
-    module_run(
-        RunSpec(data="blobs", scheme="fedgroup", devices=1, clusters=1, rounds=2, train=FULL_BATCH), some_data([3])
-    )
-
-
-def test_fedgroup_where_one_device_is_drawn() -> None:
-    run(changed(scheme="fedgroup", clusters=1, fedgroup=FedGroupSpec(pretrain_scale=1)), DATA, MODEL)
-
-
-def test_fedgroup_where_all_devices_have_the_same_data() -> None:
-    run(changed(scheme="fedgroup"), FederatedDataset.from_arrays([np.ones((3, 3))] * 6), MODEL)
+    assert len(result.models) == n_models
+    assert all(np.isfinite(params(result, name)).all() for name in result.models)
+    assert sorted(d for members in last.groups.values() for d in members) == list(range(data.n_devices))
 
 
 def test_fedgroup_whose_drawn_devices_all_fail_still_forms_groups() -> None:
@@ -166,39 +145,3 @@ def test_random_models_that_are_all_the_same_are_refused(scheme: str) -> None:
 
     with pytest.raises(SpecError, match="starts with the same weights for every seed"):
         learner_of(Fleet(spec, (3,)), ModuleModel(nn.Linear(3, 3))).start({})
-
-
-def test_the_record_of_a_trial_round_has_loss_and_groups_of_one_restart() -> None:
-    learner = IFCA(
-        full_batch(),
-        RunSpec(
-            data="blobs",
-            scheme="ifca",
-            devices=3,
-            clusters=2,
-            rounds=20,
-            train=FULL_BATCH,
-            ifca=IFCASpec(init="random", restarts=2, trial_rounds=4),
-        ),
-    )
-    state: State = {}
-    for trial, pair in enumerate([(0.0, 20.0), (2.0, 8.0)]):
-        state.update(clusters(pair, 3).to_state(f"trial-{trial}/"))
-    data = columns([1, 3], [4], [6, 8, 10])
-    played = play(learner, state, data, 3)
-    single = IFCA(
-        full_batch(),
-        RunSpec(
-            data="blobs",
-            scheme="ifca",
-            devices=3,
-            clusters=2,
-            rounds=20,
-            train=FULL_BATCH,
-            ifca=IFCASpec(init="random", restarts=1),
-        ),
-    )
-    alone = play(single, clusters((2.0, 8.0), 3).to_state(), data, 3)
-    assert played.account.groups == alone.account.groups
-    assert played.account.loss == pytest.approx(alone.account.loss)
-    assert holders_of(learner.results(played.state), range(3)) == {"cluster-0": 2, "cluster-1": 1}

@@ -8,13 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.sim.fleets import FULL_BATCH, Mean, params
+from tests.sim.fleets import FULL_BATCH, FastMean, Mean, params
 from tolfl.core.records import RoundClosed
-from tolfl.core.spec import BlobsSpec, FedGroupSpec, IFCASpec, ModelSpec, RunSpec, TrainSettings, TrainSpec
+from tolfl.core.spec import BlobsSpec, FedGroupSpec, IFCASpec, ModelSpec, RunSpec, TrainSpec
 from tolfl.datasets import FederatedDataset
-from tolfl.kernel import TrainJob, Update
-from tolfl.kernel.jobs import Floats
-from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Run, run
 
 RIVALS = ("fedgroup", "ifca", "fesem")
@@ -47,24 +44,6 @@ SPEC = RunSpec(
 )
 CLUSTERS = {"cluster-0": (0, 1), "cluster-1": (2, 3), "cluster-2": (4, 5)}
 FAILS_IN = 3
-
-
-class FastMean(ModuleModel):
-    """`Mean` by its formula, so that hundreds of runs cost next to nothing."""
-
-    def train(self, jobs: Sequence[TrainJob], settings: TrainSettings) -> list[Update]:
-        updates = []
-        for job in jobs:
-            samples, theta = job.pool[job.first : job.last].astype(float), job.start.copy()
-            for _ in range(settings.epochs):
-                loss = float(np.square(samples - theta).sum(1).mean())
-                theta -= settings.lr * 2 * (theta - samples.mean(axis=0))
-            updates.append(Update(job.start - theta, loss, job.n_samples))
-        return updates
-
-    def sample_losses(self, params: Floats, samples: Floats) -> Floats:
-        losses: Floats = np.square(samples.astype(params.dtype) - params).sum(1)
-        return losses
 
 
 MODEL = FastMean(Mean(3))

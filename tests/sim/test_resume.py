@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.sim.fleets import FULL_BATCH, Mean, finished, params, some_data
+from tests.sim.fleets import FULL_BATCH, FastMean, Mean, finished, params, some_data
 from tolfl.core.errors import RunDirectoryError
 from tolfl.core.spec import BlobsSpec, LinkModel, ModelSpec, RunSpec, TrainSpec
-from tolfl.learners.torch_module import ModuleModel
 from tolfl.runs.directory import RunDirectory
 from tolfl.runs.run_reader import read_records
 from tolfl.sim.simulation import Run, Runs, run
@@ -51,7 +50,7 @@ def changed(spec: RunSpec, **changes: object) -> RunSpec:
 
 
 def small_runs(spec: RunSpec, out: Path | None = None, resume: bool = False) -> Runs:
-    return Runs(spec, DATA, ModuleModel(Mean(3)), out=out, resume=resume)
+    return Runs(spec, DATA, FastMean(Mean(3)), out=out, resume=resume)
 
 
 def comparable(summary: dict[str, object]) -> dict[str, object]:

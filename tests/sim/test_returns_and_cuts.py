@@ -6,11 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.sim.fleets import FULL_BATCH, Mean, closed, ended, finished, params, simulated, some_data
+from tests.sim.fleets import FULL_BATCH, FastMean, Mean, closed, ended, finished, params, simulated, some_data
 from tests.sim.test_failures import history
 from tolfl.core.records import FailureHappened, Joined
 from tolfl.core.spec import BlobsSpec, LinkModel, RunSpec
-from tolfl.learners.torch_module import ModuleModel
 from tolfl.sim.simulation import Run, Runs, run
 from tolfl.sim.world import training_speeds
 
@@ -28,7 +27,7 @@ def changed(**changes: object) -> RunSpec:
 
 def played(spec: RunSpec) -> tuple[Run, dict[int, str]]:
     """Return a run and the version that each live device holds at its end."""
-    runs = Runs(spec, DATA, ModuleModel(Mean(3)))
+    runs = Runs(spec, DATA, FastMean(Mean(3)))
     result = finished(runs)[0]
     held = {
         end.device: str(end.record.version)

@@ -64,6 +64,9 @@ def test_without_a_label_column_all_rows_are_typical_and_nothing_is_missing(tmp_
         ("\n a , b \n 1 , 2.5 \n\n", [1, 2.5]),
         ('"a","b"\n"1","2.5"\n', [1, 2.5]),
         ('"a;x";b\n1;2.5\n', [1, 2.5]),
+        ("a, C;b, in kW\n1;2.5\n", [1, 2.5]),
+        ("a, C;b, in kW\n1,0;2,5\n", [1, 2.5]),
+        ("a;x,b\n1,2.5\n", [1, 2.5]),
         ("a,b\n1e3,-.5\n", [1000, -0.5]),
     ],
 )

@@ -22,6 +22,7 @@ from tolfl.tables.block_reader import BLOCK_BYTES, STDIN_NAME, Errors, check_nam
 _BATCH_ROWS = 8192
 _MOST_LINES = 100  #: of one row, in quotation marks
 _SEPARATORS = (",", ";", "\t", "|")
+_QUOTED = re.compile(r'"[^"]*"')
 _NUMBER = re.compile(r"^[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?$")
 _INDEX = re.compile(r"__index_level_\d+__")  #: pandas' numbers of rows: no data
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -183,7 +184,8 @@ def _csv(start: bytes, more: Iterator[bytes], name: str) -> Tables:
     text, first_row = _decoded(header, name), rest.partition(b"\n")[0].decode(errors="replace")
     if not any(one in text for one in _SEPARATORS) and 0 < text.strip().count(" ") == first_row.strip().count(" "):
         separator = " "
-    names, separator = _header(text, separator, name)
+    separator = separator or _separator_of(text, first_row)
+    names = _header(text, separator, name)
     read = pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=8 * BLOCK_BYTES + len(header))
     convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     is_narrow = len(names) == 1  # then a blank line may be a missing value
@@ -290,10 +292,17 @@ def _decoded(text: bytes, name: str) -> str:
         ) from None
 
 
-def _header(line: str, separator: str, name: str) -> tuple[list[str], str]:
+def _separator_of(header: str, row: str) -> str:
+    """Return what separates values: as often in the header as in the first row, where there is such a one."""
+    header, row = (re.sub(_QUOTED, "", line) for line in (header, row))
+    if 0 < header.count(";") == row.count(";"):
+        row = re.sub(r"(?<=\d),(?=\d)", "", row)  # those of decimals
+    return max(_SEPARATORS, key=lambda one: (0 < header.count(one) == row.count(one), header.count(one)))
+
+
+def _header(line: str, separator: str, name: str) -> list[str]:
     line = line.rstrip("\r")
-    outside = re.sub(r'"[^"]*"', "", line)
-    separator = separator or max(_SEPARATORS, key=outside.count)
+    outside = re.sub(_QUOTED, "", line)
     found = next(csv.reader(line.splitlines(keepends=True), delimiter=separator))
     names = [re.sub(r"\s*[\r\n]+\s*", " ", one).strip() for one in found]
     if names and not names[-1] and len(names) > 1 and names.count("") == 1 and outside.endswith(separator):
@@ -303,7 +312,7 @@ def _header(line: str, separator: str, name: str) -> tuple[list[str], str]:
     check_names(names, name)
     if all(_NUMBER.match(one) for one in names):
         raise DataFileError(name, f"the first line ({line[:40]!r}) has numbers where names of columns are needed")
-    return names, separator
+    return names
 
 
 def _with_empty_rows(table: pa.Table, places: list[int]) -> pa.Table:

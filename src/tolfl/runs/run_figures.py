@@ -64,7 +64,7 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
         for number, (label, _) in enumerate(runs):
             shown = "_" if one_colour and number else label
             _draw(axis, curves[number].get(name, {}), last_round, shown, one_colour or cycle_colour(number), "-")
-        axis.set_ylabel("training loss of one device" if name == _LOSS and _is_of_one_device(everything) else name)
+        axis.set_ylabel(_loss_label(everything) if name == _LOSS else name)
         if name == _DEVICES:
             axis.set_ylim(bottom=0)
         _style(axis)
@@ -158,8 +158,11 @@ def _drawn(curves: Sequence[Mapping[str, Points]]) -> list[str]:
     return [name for name in (_AUROC, _LOSS) if any(name in one for one in curves)] + metrics[:_N_METRICS] or [_DEVICES]
 
 
-def _is_of_one_device(everything: Sequence[Sequence[AnyRecord]]) -> bool:
-    return all(line.own_loss is not None for one in everything for line in one if isinstance(line, RoundClosed))
+def _loss_label(everything: Sequence[Sequence[AnyRecord]]) -> str:
+    """Return whose loss it is: of rounds that another device closed, a device's folder has only its own."""
+    rounds = [line for one in everything for line in one if isinstance(line, RoundClosed)]
+    n_own = sum(line.loss is None and line.own_loss is not None for line in rounds)
+    return _LOSS if not n_own else f"{_LOSS}{'' if n_own == len(rounds) else ', in part'} of one device"
 
 
 def _draw(axis: Axes, points: Points, last_round: int, label: str, colour: str, style: str) -> None:

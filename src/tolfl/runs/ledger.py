@@ -81,9 +81,8 @@ class Ledger:
 
     def bytes_of(self, history: str) -> int:
         """Return the bytes of the models moved in a round."""
-        if history in self.quiet:
-            return self.quiet[history].n_bytes
-        return sum(entry.n_bytes for entry in self.by_history.get(history, ()))
+        quiet, others = self.quiet.get(history), self.by_history.get(history, ())
+        return (quiet.n_bytes if quiet is not None else 0) + sum(entry.n_bytes for entry in others)
 
     def counts(self, history: str) -> dict[str, int]:
         """Return the messages of a round under every accounting (docs/reference/run-directory.md).
@@ -93,9 +92,11 @@ class Ledger:
         out for N = 10, k = 5: FL with a server outside the fleet, SBT without distribution, Tol-FL with one broadcast
         among its heads.
         """
-        quiet = self.quiet.get(history)
+        quiet, others = self.quiet.get(history), self.by_history.get(history, [])
         if quiet is None:
-            return self._counted(self.by_history.get(history, []))
+            return self._counted(others)
+        if others:  # a device that comes back is sent the record of a failure-free round, too
+            return self._counted([*quiet.messages(), *others])
         if quiet.clusters not in self._quiet_counts:
             self._quiet_counts[quiet.clusters] = self._counted(list(quiet.messages()))
         return self._quiet_counts[quiet.clusters]
@@ -122,7 +123,7 @@ class Ledger:
     def totals(self) -> dict[str, int]:
         """Return the messages of the whole run under every accounting."""
         totals: dict[str, int] = dict.fromkeys(("unicast", "broadcast", "per_cluster", "hops", "paper"), 0)
-        for history in (*self.quiet, *self.by_history):
+        for history in {**self.quiet, **self.by_history}:
             for name, count in self.counts(history).items():
                 totals[name] += count
         return totals
@@ -130,7 +131,7 @@ class Ledger:
     @property
     def total_bytes(self) -> int:
         """The bytes of all models moved."""
-        return sum(self.bytes_of(history) for history in (*self.quiet, *self.by_history))
+        return sum(map(self.bytes_of, {**self.quiet, **self.by_history}))
 
 
 def reports_and_means(clusters: Clusters, round_index: int, n_bytes: int) -> Iterator[SentMessage]:

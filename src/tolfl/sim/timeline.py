@@ -320,7 +320,6 @@ class Timeline:
     def _close_quietly(self, closer: int, closing: Apply) -> Iterator[AnyRecord | ClosedStep]:
         """Close the round at hand, and the following ones, without events."""
         self._quiet_close = None
-        self._queue.clear()  # acknowledgements of what is closed now
         record, history = self.devices[closer].device.record, closing.version.history
         fleet, (_, down) = QuietFleet(self.world, record.roster), self.world.nbytes[closing.version.round]
         self._record = record.after(closing.total, {}, record.roster, apply(closing))
@@ -359,6 +358,9 @@ class Timeline:
     def _go_on_by_events(self, closer: int, fleet: QuietFleet, state: DeferredState) -> None:
         """Put the devices where they would be had they played every event, and let the closer close its round."""
         record = self._record
+        # Acknowledgements that are still on their way change nothing, but time passes until they arrive.
+        self._queue = [entry for entry in self._queue if entry[0] > self.now]
+        heapq.heapify(self._queue)
         if not self.devices:
             self._wake(record)
         for device in record.roster.incarnations:

@@ -237,6 +237,7 @@ from pathlib import Path
 import tolfl.kernel
 tolfl.kernel.HERE = Path(os.environ.get("KERNEL_FOLDER", "/nowhere"))
 chosen = tolfl.kernel.chosen_kernel()
+assert tolfl.kernel.kernel() is tolfl.kernel.kernel() is chosen.kernel
 print(chosen.kernel.name.split()[0] + ";" + chosen.problem)
 """
 
@@ -254,7 +255,9 @@ def chosen_with(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_without_a_compiler_numpy_computes_and_says_why(tmp_path: Path) -> None:
     found = chosen_with(CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
 
-    assert found.stdout.strip() == "NumPy;there is no C compiler (no-such-compiler); install one, such as gcc"
+    why = "there is no C compiler (no-such-compiler); install one, such as gcc"
+    assert found.stdout.strip() == f"NumPy;{why}"
+    assert found.stderr.splitlines() == [f"tolfl: NumPy computes, right but slow: {why}"]
 
 
 def test_an_old_compiler_leads_to_numpy(tmp_path: Path) -> None:
@@ -266,6 +269,21 @@ def test_an_old_compiler_leads_to_numpy(tmp_path: Path) -> None:
 
     assert found.stdout.startswith("NumPy;")
     assert "cannot compile it (error: unrecognized" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("compiler", "words"),
+    [
+        ("false", "false cannot compile it (1); set CC to another"),
+        ("gcc 'x", 'CC is "gcc \'x", which is no command (No closing quotation); set it to one, such as gcc'),
+        ("sh -c \"printf '\\\\377error' >&2; exit 1\"", "sh cannot compile it (\ufffderror); set CC to another"),
+    ],
+)
+def test_a_compiler_that_fails_in_whatever_way_leads_to_numpy(compiler: str, words: str, tmp_path: Path) -> None:
+    found = chosen_with(CC=compiler, XDG_CACHE_HOME=str(tmp_path), PYTHONIOENCODING="utf-8")
+
+    assert found.stdout.strip() == f"NumPy;{words}"
+    assert not list(tmp_path.glob("tolfl/kernel/*"))  # nothing half made
 
 
 def test_a_compiler_that_computes_other_numbers_is_not_believed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ __all__ = [
     "kernel",
 ]
 
+_LOG = logging.getLogger("tolfl")
 #: Of the parameters after a small training: what a compiler got wrong is not used.
 _KNOWN_DIGEST = "38735fc121aef121"
 
@@ -129,9 +131,13 @@ def _checked(path: Path) -> Kernel:
     return found
 
 
+@lru_cache(maxsize=1)
 def kernel() -> Kernel:
-    """Return the kernel in use."""
-    return chosen_kernel().kernel
+    """Return the kernel in use; the slow one says why it is."""
+    chosen = chosen_kernel()
+    if chosen.problem:
+        _LOG.warning("tolfl: NumPy computes, right but slow: %s", chosen.problem)
+    return chosen.kernel
 
 
 def check_kernel(found: Kernel) -> None:

@@ -43,7 +43,11 @@ def library_name() -> str:
 
 def compiler() -> list[str]:
     """Return the command of a C compiler: `CC`, or the first that is installed."""
-    asked = shlex.split(os.environ.get("CC", ""))
+    wish = os.environ.get("CC", "")
+    try:
+        asked = shlex.split(wish)
+    except ValueError as error:
+        raise BuildError(f"CC is {wish!r}, which is no command ({error}); set it to one, such as gcc") from None
     for command in [asked] if asked else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
             return command
@@ -67,6 +71,7 @@ def compile_to(path: Path, command: list[str] | None = None, flags: tuple[str, .
             [*command, *FLAGS, define, *flags, str(HERE / _SOURCES[0]), "-o", name, "-lm"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
         )

@@ -42,6 +42,8 @@ NEEDY = [
     ("simulate --scheme fedgroup --data blobs --devices 6 --rounds 1", "sklearn", "tables"),
     (f"simulate {' '.join(BLOBS)} --track tensorboard", "tensorboard", "track"),
     ("dashboard .", "uvicorn", "dashboard"),
+    ("simulate --data blobs --learn net.py:Net", "torch", "torch"),
+    ("reproduce client --out reproduced", "scipy", "study"),
 ]
 #: Runs one command after the other, and says on standard error how each ended.
 PROGRAM = """
@@ -68,6 +70,7 @@ def test_a_simulation_needs_no_extra_and_a_missing_one_is_one_sentence_with_the_
     without_extras: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n3,4\n")
+    (tmp_path / "net.py").write_text("import torch\n")
     found = run(without_extras, tmp_path, f"simulate {' '.join(BLOBS)} --out one", *(command for command, *_ in NEEDY))
     simulated, *sentences = found.stderr.splitlines()
 
@@ -76,6 +79,13 @@ def test_a_simulation_needs_no_extra_and_a_missing_one_is_one_sentence_with_the_
     for sentence, (_, package, extra) in zip(sentences[::2], NEEDY, strict=True):
         assert f"{package} is not installed" in sentence
         assert sentence.endswith(f"run: pip install 'tolfl[{extra}]'")
+
+
+def test_the_demo_needs_no_extra(without_extras: dict[str, str], tmp_path: Path) -> None:
+    found = run(without_extras, tmp_path, "demo --simulated --devices 3 --data blobs --out shown")
+
+    assert found.stderr == "0\n"
+    assert (tmp_path / "shown" / "report.html").is_file()
 
 
 @pytest.mark.processes

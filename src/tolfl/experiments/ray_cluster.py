@@ -7,11 +7,11 @@ started again by Ray.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -33,29 +33,22 @@ def check_executor(text: str) -> str:
     if text != "local" and text.partition(":")[0] != "ray":
         raise SpecError(f"--on {text}: use local, ray (this machine) or ray:ADDRESS (a cluster)")
     if text != "local":
-        _ray()
+        import ray  # noqa: F401, PLC0415  (an extra: missing, it is missing at the start)
     return text
-
-
-def _ray() -> Any:
-    try:
-        import ray  # noqa: PLC0415  (an extra)
-    except ImportError:
-        raise SpecError("--on ray needs Ray; install it with: pip install 'tolfl[ray]'") from None
-    return ray
 
 
 def compute_on_ray(sweep: Sweep, address: str = "") -> Iterator[Progress]:
     """Compute what is missing on as many workers as there are; without an address, on a cluster of this machine."""
+    import ray  # noqa: PLC0415  (an extra)
+
     missing = [[job for job in group if not sweep.is_finished(job)] for group in groups(sweep.jobs)]
     todo = [group for group in missing if group]
     total, done = len(sweep.jobs), len(sweep.jobs) - sum(len(group) for group in todo)
     if not todo:
         return
-    ray = _ray()
     is_ours = not ray.is_initialized()
     if is_ours:
-        ray.init(address or "local", logging_level="error", log_to_driver=False)
+        ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False)
     try:
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(compute_group)
         data_dir = os.environ.get("TOLFL_DATA", "")

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tolfl.core.errors import SpecError, TolFLError, UnknownNameError
+from tolfl.core.errors import SpecError, TolFLError, UnknownNameError, missing_extra
 from tolfl.core.spec import RunSpec
 from tolfl.learners.autoencoder import Autoencoder
 from tolfl.learners.averaging import Averaging, Batch
@@ -224,6 +224,8 @@ def _from_file(what: str) -> Callable[[Fleet], Learner]:
             exec(compile(source, str(path), "exec"), module.__dict__)
         except Exception as error:
             del sys.modules[module_name]
+            if isinstance(error, ModuleNotFoundError) and missing_extra(error):
+                raise  # the command says which extra, and how to install it
             raise SpecError(f"learner {what!r}: {path} cannot be loaded ({type(error).__name__}: {error})") from error
     if not hasattr(module, name):
         raise SpecError(f"learner {what!r}: {path} has no class {name}")

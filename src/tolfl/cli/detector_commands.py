@@ -577,7 +577,7 @@ def _lines_of_evaluation(found: Evaluation, out: Path | None) -> Iterator[Line]:
 # -- export -----------------------------------------------------------------------------------------------------
 
 #: Scores of the graph and of the detector, relative: a larger difference is reported.
-_PARITY = 1e-5
+_PARITY = 1e-6
 
 
 def export(

@@ -50,7 +50,8 @@ class Builds:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.is_file():
                 flags = [flag for flag in FLAGS if flag not in {"-fPIC", "-shared"}]
-                command = [*compiler, *flags, str(Path(__file__).with_name(source)), "-o", str(path), "-lm"]
+                program = Path(__file__).with_name(source)
+                command = [compiler[0], *flags, *compiler[1:], str(program), "-o", str(path), "-lm"]
                 subprocess.run(command, check=True)
         found = subprocess.run(
             [*run, str(path), *filter(None, [variant])], input=recording, capture_output=True, check=False

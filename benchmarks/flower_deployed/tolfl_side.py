@@ -38,7 +38,7 @@ class SecureFleet(Fleet):
         self.launcher.stop()
 
     def comparable_rounds(self, since_s: float = 0.0) -> list[Round]:
-        """Return the rounds after a moment, as the side of Flower returns them."""
+        """Return the rounds after a moment, with the fields that Flower's side has, too."""
         return [Round(line.time_s, len(line.included), _number(line)) for line in self.rounds(since_s)]
 
 

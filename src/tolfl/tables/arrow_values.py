@@ -56,6 +56,7 @@ _SIGNS = (
     rf"^([+-]?)(?:\p{{Sc}}{_GAP}?|(?:{_CODES})(?:[.]{_GAP}?|{_GAP}))"
     rf"|{_GAP}?[%\p{{Sc}}]$|{_GAP}(?:{_CODES})$"
 )
+_NOUGHT = rf"^\p{{Sc}}{_GAP}+-$"  #: in accounts
 #: Negative numbers of accounts, with a currency or none: (1.50), $ (1.50), ($1.50).
 _IN_BRACKETS = rf"^(\p{{Sc}}?{_GAP}*)\(([^()]*[0-9][^()]*)\)$"
 _NOT_FINITE = "^[+-]?(?i:inf(inity)?|nan)$"
@@ -169,6 +170,7 @@ def without_signs(text: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(text, _IN_BRACKETS)).as_py():
         text = pc.replace_substring_regex(text, _IN_BRACKETS, r"-\1\2")
     if pc.any(pc.match_substring_regex(text, _SIGNS)).as_py():
+        text = pc.replace_substring_regex(text, _NOUGHT, "0")
         text = pc.replace_substring_regex(text, _SIGNS, r"\1")
     return text
 

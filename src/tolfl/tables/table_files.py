@@ -49,9 +49,9 @@ def table_of(X: object) -> pa.Table:
     """Return a frame (pandas, polars, Arrow) as a table."""
     if len(shape := getattr(X, "shape", (0, 0))) != 2:  # a column of a frame
         raise DataError(f"X has shape {shape}; give one row per sample, even for a single one")
+    if hasattr(X, "items"):  # of pandas, where a name may be anything, and be there twice
+        check_names([str(one) for one in X.columns], "X")  # type: ignore[attr-defined]
     try:
-        if hasattr(X, "items"):  # of pandas, where a name may be anything, and be there twice
-            check_names([str(one) for one in X.columns], "X")  # type: ignore[attr-defined]
         return _without_index(_converted(X))
     except (pa.ArrowException, TypeError, ValueError) as problem:
         raise DataError(f"X cannot be read as a table: {said(problem)}") from None

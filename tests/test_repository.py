@@ -169,11 +169,16 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
+@cache
+def nodes_of_sources() -> dict[Path, list[ast.AST]]:
+    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in SOURCES}
+
+
 def test_nothing_is_pickled() -> None:
     offences = [
         f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, nodes in nodes_of_sources().items()
+        for node in nodes
         if is_pickling(node)
     ]
 
@@ -188,7 +193,7 @@ def is_pickling(node: ast.AST) -> bool:
             return module.split(".")[0] in PICKLING_MODULES
         case ast.Call(func=function, keywords=keywords):
             allows = any(k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in keywords)
-            return allows or ast.unparse(function) in PICKLING_CALLS
+            return allows or (isinstance(function, ast.Attribute) and ast.unparse(function) in PICKLING_CALLS)
         case _:
             return False
 
@@ -206,8 +211,7 @@ def used_twice(names: list[str]) -> set[str]:
 
 
 def test_a_class_name_and_a_file_name_occur_once_in_the_package() -> None:
-    trees = [ast.parse(path.read_text()) for path in SOURCES]
-    classes = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node.name for nodes in nodes_of_sources().values() for node in nodes if isinstance(node, ast.ClassDef)]
     files = [path.name for path in SOURCES if path.name not in ("__init__.py", "__main__.py")]
 
     assert used_twice(classes) == set()

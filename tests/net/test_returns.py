@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.cli.conftest import Command
 from tests.net.fleet_processes import fleet_of, running_up, small_spec
 from tests.net.replay import check_run, rounds_of
 from tests.sim.fleets import closed
@@ -39,15 +38,14 @@ def test_a_run_with_returns_gives_the_bits_of_the_simulated_one(fail: str, tmp_p
 
 
 @pytest.mark.timeout(300)
-def test_a_detector_is_the_simulated_one_byte_for_byte_though_a_device_was_away(tmp_path: Path) -> None:
+def test_a_detector_is_the_simulated_one_byte_for_byte_though_a_device_was_away(tolfl: Command, tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(400, 3))
     table = ["site,a,b,c", *(f"s{place % 4},{a:.5f},{b:.5f},{c:.5f}" for place, (a, b, c) in enumerate(rows))]
     readings = tmp_path / "readings.csv"
     readings.write_text("\n".join(table) + "\n")
     flags = ["--learn", "detector", "--data", str(readings), "--device-column", "site", "--clusters", "2"]
     flags += ["--timing", "lan", "--fail", "device:1@scaling:0-thresholds:1"]
-    simulate = [sys.executable, "-m", "tolfl", "simulate", *flags, "--out", str(tmp_path / "simulated")]
-    subprocess.run(simulate, check=True, capture_output=True)
+    assert tolfl("simulate", *flags, "--out", "simulated")[0] == 0
     with running_up(tmp_path, *flags) as up:
         code, _, err = up.result()
 

@@ -68,14 +68,19 @@ def plans(draw: st.DrawFn) -> tuple[RunSpec, list[int]]:
         last = draw(st.one_of(st.just(""), st.integers(first + 1, rounds).map("-{}".format)))
         phase = draw(st.sampled_from(["", "", "/report", "/chain", "/distribute"]))
         device = draw(st.integers(0, spec.devices - 1))
-        who = draw(st.sampled_from([f"device:{device}", "server", "closer", "head", f"cut:{device}"]))
-        if who.startswith("cut") and spec.devices > 1:
-            return f"{who}@{first}{last}"
-        return f"device:{device}@{first}{last}{phase}" if who.startswith("cut") else f"{who}@{first}{last}{phase}"
+        who = draw(st.sampled_from([f"device:{device}", "server", "closer", "head", "cut"]))
+        if who == "cut" and spec.devices > 1:
+            side = draw(st.sets(st.integers(0, spec.devices - 1), min_size=1, max_size=spec.devices - 1))
+            return f"cut:{','.join(map(str, sorted(side)))}@{first}{last}"
+        return f"{f'device:{device}' if who == 'cut' else who}@{first}{last}{phase}"
 
     fail = "; ".join(entry() for _ in range(draw(st.integers(1, 3))))
     policy = draw(st.sampled_from(["elect", "drop", "isolate", "freeze"]))
-    return msgspec.structs.replace(spec, rounds=rounds, fail=fail, on_head_failure=policy, liars=""), sizes
+    timing, links = draw(st.sampled_from(["localhost", "lan", "wireless"])), spec.links
+    if draw(st.booleans()):  # a record takes longer than to notice a death
+        links = msgspec.structs.replace(links, latency_s=7.0)
+    drawn = {"rounds": rounds, "fail": fail, "on_head_failure": policy, "timing": timing, "links": links}
+    return msgspec.structs.replace(spec, **drawn, liars=""), sizes
 
 
 def played(spec: RunSpec, sizes: list[int], by_events: bool) -> tuple[Run, int]:

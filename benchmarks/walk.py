@@ -4,10 +4,10 @@
 `python -m benchmarks.walk plan --data blobs --devices 4` through a command of your choice.
 
 Functions, files and depth, of the first version (44b8bfb) and in November 2026, both counted by this script: simulate
-326, 65, 29 and 308, 55, 19; fit 380, 78, 33 and 443, 59, 27; score 93, 20, 15 and 118, 16, 15; `reproduce
-communication --quick` 437, 78, 31 and 446, 65, 26; `reproduce server --quick --data comms-ml` 536, 90, 38 and 518, 70,
-32; report 70, 18, 11 and 100, 15, 13. Walks go through fewer files, those of simulate and the figure of servers through
-fewer functions, too. Counted with a kernel that was built before: to build it takes another 50 functions.
+326, 65, 29 and 307, 54, 19; fit 380, 78, 33 and 443, 58, 27; score 93, 20, 15 and 119, 16, 15; `reproduce
+communication --quick` 437, 78, 31 and 435, 64, 26; `reproduce server --quick --data comms-ml` 536, 90, 38 and 516, 70,
+32; report 70, 18, 11 and 104, 15, 13. So walks go through fewer files, but not through far fewer functions. Counted
+with a kernel that was built before: to build it takes another 50 functions.
 """
 
 from __future__ import annotations

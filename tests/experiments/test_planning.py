@@ -24,6 +24,7 @@ from tolfl.experiments.planning import (
     ClusterLayout,
     LayoutPlan,
     Pilots,
+    check_plan,
     failure_probabilities,
     layouts_of,
     make_plan,
@@ -228,3 +229,11 @@ def test_what_cannot_be_rehearsed_gets_a_sentence() -> None:
     list(sweep)
     with pytest.raises(SpecError, match="without a test set, a model cannot be scored"):
         scored(job, sweep.results[job.key])
+
+
+@pytest.mark.parametrize(
+    ("k", "words"), [(0, "0 clusters; at least 1"), (5, "5 clusters for 4 devices; use at most 4")]
+)
+def test_clusters_that_cannot_be_are_named_before_any_pilot_run(k: int, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        check_plan(SMALL, (1, k), ODDS, None)

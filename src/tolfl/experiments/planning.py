@@ -17,6 +17,7 @@ import msgspec
 
 from tolfl.core.errors import SpecError
 from tolfl.core.spec import RunSpec
+from tolfl.core.topology import asked_layout
 from tolfl.experiments.layout_costs import layout_costs, model_bytes_of
 from tolfl.experiments.result_rows import Row
 from tolfl.experiments.results import Table
@@ -185,7 +186,7 @@ def check_plan(spec: RunSpec, clusters: Sequence[int], odds: tuple[float, float]
     if deadline_s is not None and not (deadline_s > 0 and math.isfinite(deadline_s)):
         raise SpecError(f"deadline {deadline_s:g} s; use a number above 0")
     for k in clusters:
-        msgspec.structs.replace(spec, clusters=k).check()
+        asked_layout(msgspec.structs.replace(spec, clusters=k).check())
 
 
 def make_plan(

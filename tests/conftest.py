@@ -21,10 +21,16 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.load_profile("repeatable" if os.environ.get("CI") else "search")
 
 #: `make test` measures the rooms of the algorithm by their own tests and the simulator's: measured Python takes two to
-#: four times as long. The searches of the explorer go through the same lines thousands of times.
+#: four times as long. Some go through the same lines hundreds of times: the others reach all but a few of those.
 _ALGORITHM = ("core", "kernel", "learners", "protocol")
 _MEASURED = {*_ALGORITHM, "sim"}
-_SEARCHES = {"test_explorer.py"}
+_REPETITIVE = {
+    "protocol/test_explorer.py",
+    "sim/test_failures.py",
+    "sim/test_resume.py",
+    "sim/test_returns_and_cuts.py",
+    "sim/test_rivals_played.py",
+}
 _MEASURING = Coverage.current() if os.environ.get("TOLFL_QUICK") and "PYTEST_XDIST_WORKER" in os.environ else None
 
 if _MEASURING is not None:
@@ -38,7 +44,8 @@ if _MEASURING is not None:
 @pytest.fixture(scope="module", autouse=True)
 def _measure(request: pytest.FixtureRequest) -> Iterator[None]:
     """Measure the tests of some rooms in a quick run."""
-    if _MEASURING is None or request.path.parent.name not in _MEASURED or request.path.name in _SEARCHES:
+    room, name = request.path.parts[-2:]
+    if _MEASURING is None or room not in _MEASURED or f"{room}/{name}" in _REPETITIVE:
         yield
         return
     _MEASURING.start()

@@ -140,8 +140,9 @@ def test_pre_training_counts_batches_of_the_size_that_is_trained() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["ifca", "fesem"])
-def test_random_models_that_are_all_the_same_are_refused(scheme: str) -> None:
-    spec = changed(scheme=scheme, ifca=IFCASpec(init="random", restarts=1), fesem=FeSEMSpec(init="random"))
+@pytest.mark.parametrize("m", [2, 3])
+def test_random_models_that_are_all_the_same_are_refused(scheme: str, m: int) -> None:
+    spec = changed(scheme=scheme, clusters=m, ifca=IFCASpec(init="random", restarts=1), fesem=FeSEMSpec(init="random"))
 
     with pytest.raises(SpecError, match="starts with the same weights for every seed"):
         learner_of(Fleet(spec, (3,)), ModuleModel(nn.Linear(3, 3))).start({})

@@ -45,6 +45,13 @@ def test_a_pilot_run_says_what_it_was(planned: Plan, tmp_path: Path) -> None:
     assert f"recommended: tol-fl (elect), k = {stored['recommended']['clusters']}" in done.stdout
 
 
+def test_a_pilot_run_is_no_longer_than_the_training(planned: Plan) -> None:
+    done = planned(*SMALL[:4], *SMALL[6:], "--rounds", "4", "-k", "1")  # by default it has 40
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "4 of 4 rounds, failures after 2, 1 seed" in done.stdout
+
+
 def test_json_is_all_that_standard_output_gets(planned: Plan, tmp_path: Path) -> None:
     done = planned(*SMALL, "--clusters", "1,4", "--format", "json")
     result = json.loads(done.stdout)

@@ -104,7 +104,9 @@ def plan(
     ] = None,
     fail_odds: Annotated[float, typer.Option(help="Probability that a device fails during the training.")] = 0.01,
     head_fail_odds: Annotated[float | None, typer.Option(help="The same of a head. (default: --fail-odds)")] = None,
-    pilot_rounds: Annotated[int, typer.Option(help="Rounds of the pilot run; a device fails at half time.")] = 40,
+    pilot_rounds: Annotated[
+        int, typer.Option(help="Rounds of a pilot run, --rounds at most; a device fails at half time.")
+    ] = 40,
     out: Annotated[Path | None, typer.Option(help="For plan.json. (default: a new folder below runs/)")] = None,
     format: flags.HowShown = "table",
 ) -> None:
@@ -129,7 +131,7 @@ def plan(
     check_plan(spec, chosen, odds, deadline_s)
     if out is not None:
         free_bytes(out)
-    pilot = msgspec.structs.replace(spec, rounds=pilot_rounds).check()
+    pilot = msgspec.structs.replace(spec, rounds=min(pilot_rounds, spec.rounds)).check()
     check_name(pilot)
     jobs, data = pilot_jobs(pilot, layouts_of(chosen)), datasets_of(pilot)
     sweep = Sweep(list(jobs.values()), data=data)

@@ -69,7 +69,7 @@ def adopted(line: RoundClosed, device: int) -> RoundAdopted:
     return RoundAdopted(
         time_s=line.time_s + 0.01, device=device, round=line.round, version=line.version, parent=line.parent,
         included=line.included, missing=line.missing, n_samples=line.n_samples, heads=line.heads,
-        stall_s=line.stall_s, own_loss=0.125, devices=line.included,
+        stall_s=line.stall_s, loss=line.loss, devices=line.included,
     )  # fmt: skip
 
 

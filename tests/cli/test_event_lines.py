@@ -9,11 +9,11 @@ from tolfl.core.records import AnyRecord, FailureHappened, Joined, RoundAdopted,
 
 
 def adopted(
-    round_index: int, included: tuple[int, ...], missing: dict[str, str], own_loss: float | None = None
+    round_index: int, included: tuple[int, ...], missing: dict[str, str], loss: float | None = None
 ) -> RoundAdopted:
     return RoundAdopted(
         time_s=float(round_index), device=0, round=round_index, version=f"{round_index}", parent="", included=included,
-        missing=missing, n_samples=1, heads=included, stall_s=0.0, own_loss=own_loss, devices=included,
+        missing=missing, n_samples=1, heads=included, stall_s=0.0, loss=loss, devices=included,
     )  # fmt: skip
 
 
@@ -76,5 +76,5 @@ def test_a_take_over_is_one_line_until_the_head_was_back(capsys: pytest.CaptureF
     ]
 
 
-def test_a_member_prints_its_own_loss_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed([adopted(0, (0, 1), {}, own_loss=0.5)], capsys) == ["0 round 0: 2 devices inside, own loss 0.5"]
+def test_a_member_prints_the_loss_of_the_round(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed([adopted(0, (0, 1), {}, loss=0.5)], capsys) == ["0 round 0: 2 devices inside, loss 0.5"]

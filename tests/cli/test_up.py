@@ -57,6 +57,9 @@ def test_a_real_run_leaves_what_a_simulated_one_leaves(tolfl: Command, tmp_path:
         for run, of_run in zip(alone, incidents, strict=True)
     ]
     assert told_by_each == [(12, True, [(3, [1], samples_lost(incidents[0][0]))])] * 3
+    losses = [line.loss for line in records if isinstance(line, RoundClosed)]
+    assert None not in losses
+    assert [[line.loss for line in run.records if isinstance(line, RoundClosed)] for run in alone] == [losses] * 3
 
 
 @pytest.mark.slow

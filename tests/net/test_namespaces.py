@@ -258,5 +258,5 @@ def what_is_told(records: Sequence[AnyRecord], until: int) -> tuple[list[object]
     """Return rounds with who is in them and led them, and failures: all but what each notices and measures itself."""
     closed = [line for line in records if isinstance(line, RoundClosed) and (line.round or 0) < until]
     incidents = FailureHistory.of(records).incidents
-    rounds: list[object] = [(line.round, line.included, line.heads, line.n_samples) for line in closed]
+    rounds: list[object] = [(line.round, line.included, line.heads, line.n_samples, line.loss) for line in closed]
     return rounds, [(one.round, one.devices, who_took_over(one), samples_lost(one)) for one in incidents]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,16 +86,17 @@ def test_a_round_that_another_device_closed_is_written_down_too(tmp_path: Path) 
     log = RecordLog(tmp_path, 1)
     log.started(0.0, start())
     mine, theirs = a_round(0), a_round(1, {0: "failed"})
+    closed = msgspec.structs.replace(theirs.record, loss=0.25)
     log.closed(1.0, mine)
-    log.next_round(1.0, mine.record, 0.5)
-    log.next_round(2.5, theirs.record, 0.25)
-    over = theirs.record.with_roster(ROSTER, is_over=True)
-    log.next_round(3.0, over, 0.25)
+    log.next_round(1.0, mine.record)
+    log.next_round(2.5, closed)
+    over = closed.with_roster(ROSTER, is_over=True)
+    log.next_round(3.0, over)
 
     _, own, adopted, ended = lines_in(tmp_path)
     assert isinstance(own, RoundClosed)
     assert isinstance(adopted, RoundAdopted)
-    assert (adopted.round, adopted.version, adopted.heads, adopted.own_loss) == (1, "20.2.0.a1", (0,), 0.25)
+    assert (adopted.round, adopted.version, adopted.heads, adopted.loss) == (1, "20.2.0.a1", (0,), 0.25)
     assert (adopted.missing, adopted.stall_s) == ({"0": "failed"}, 0.5)
     assert isinstance(ended, RoundAdopted)
     assert (ended.included, ended.is_over) == ((), True)

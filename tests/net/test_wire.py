@@ -86,7 +86,7 @@ def mean() -> messages.Mean:
 def closed(state: dict[str, Vector] | None = None) -> messages.Closed:
     roster = Roster({0: 0, 1: 0, 2: 0})
     record = ClosedRound(VERSION, roster, {"global": VECTOR} if state is None else state, "ff", DeviceSet(7), {}, 9)
-    return messages.Closed(*HEADER, record)
+    return messages.Closed(*HEADER, msgspec.structs.replace(record, loss=0.5))
 
 
 # -- any message of any fleet -----------------------------------------------------------------------------------------
@@ -193,7 +193,8 @@ def any_message(draw: st.DrawFn, limits: Limits, kind: type[AnyMessage] | None =
         state = {key: draw(vectors(*shape)) for key, shape in draw(shapes_of(limits)).items()}
         roster, parent = Roster(draw(lives(limits))), draw(versions()).history
         rest = (parent, draw(everybody), draw(missing(limits)), draw(COUNTS), draw(st.booleans()))
-        return messages.Closed(*header, ClosedRound(version, roster, state, *rest))
+        loss = draw(st.none() | LOSSES)
+        return messages.Closed(*header, ClosedRound(version, roster, state, *rest, loss))
     if kind in (messages.Offer, messages.Want, messages.Ack):
         return kind(*header, draw(st.sampled_from(Payload)), draw(everybody))
     return kind(*header)  # type: ignore[call-arg]
@@ -462,6 +463,8 @@ SPOILT: list[tuple[str, Callable[[], AnyMessage], Spoiler, str]] = [
     ("for nobody", report, put("contribution", "included", value=b""), "provenance"),
     ("set that is none", report, put("contribution", "included", value=3), "malformed"),
     ("loss of a part", report, lambda m: part_of(m).update(loss=float("inf")), "non-finite"),
+    ("loss of a round", closed, put("record", "loss", value=float("nan")), "non-finite"),
+    ("loss of a round in words", closed, put("record", "loss", value="low"), "malformed"),
     ("no weight", report, lambda m: part_of(m).update(weight=0), "malformed"),
     ("weight beyond counting", report, lambda m: part_of(m).update(weight=2**40), "malformed"),
     ("part of no samples", report, lambda m: part_of(m).update(n_samples=0), "malformed"),
@@ -988,12 +991,12 @@ GOLDEN_MESSAGES: list[tuple[AnyMessage, dict[str, Vector] | None, list[str]]] = 
         closed(STATE),
         None,
         [
-            "fb00000082a474797065a76d657373616765a76d65737361676586a474797065a6436c6f736564a673656e64657201ab"
+            "0901000082a474797065a76d657373616765a76d65737361676586a474797065a6436c6f736564a673656e64657201ab"
             "696e6361726e6174696f6e00a776657273696f6e84a4776f726b07a5726f756e6403a87265766973696f6e00a7686973"
-            "746f7279a461626330a46465616491920300a67265636f726488a776657273696f6e84a4776f726b07a5726f756e6403"
+            "746f7279a461626330a46465616491920300a67265636f726489a776657273696f6e84a4776f726b07a5726f756e6403"
             "a87265766973696f6e00a7686973746f7279a461626330a6726f7374657283000001000200a5737461746582a17793a2"
             "66340300a16e93a269380100a6706172656e74a26666a8696e636c75646564c40107a76d697373696e6780a96e5f7361"
-            "6d706c657309a769735f6f766572c2",
+            "6d706c657309a769735f6f766572c2a46c6f7373cb3fe0000000000000",
             "2200000082a474797065a56368756e6ba7636f6e74656e74c40c0000803f0000004000004040",
             "1e00000082a474797065a56368756e6ba7636f6e74656e74c408efcdab8967452301",
         ],
@@ -1002,12 +1005,12 @@ GOLDEN_MESSAGES: list[tuple[AnyMessage, dict[str, Vector] | None, list[str]]] = 
         closed(STATE),
         {"w": VECTOR},
         [
-            "f600000082a474797065a76d657373616765a76d65737361676586a474797065a6436c6f736564a673656e64657201ab"
+            "0401000082a474797065a76d657373616765a76d65737361676586a474797065a6436c6f736564a673656e64657201ab"
             "696e6361726e6174696f6e00a776657273696f6e84a4776f726b07a5726f756e6403a87265766973696f6e00a7686973"
-            "746f7279a461626330a46465616491920300a67265636f726488a776657273696f6e84a4776f726b07a5726f756e6403"
+            "746f7279a461626330a46465616491920300a67265636f726489a776657273696f6e84a4776f726b07a5726f756e6403"
             "a87265766973696f6e00a7686973746f7279a461626330a6726f7374657283000001000200a5737461746582a177c0a1"
             "6e93a269380100a6706172656e74a26666a8696e636c75646564c40107a76d697373696e6780a96e5f73616d706c6573"
-            "09a769735f6f766572c2",
+            "09a769735f6f766572c2a46c6f7373cb3fe0000000000000",
             "1e00000082a474797065a56368756e6ba7636f6e74656e74c408efcdab8967452301",
         ],
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import pytest
 
 from tests.runs.recorded_runs import lost_head, started
 from tolfl.core.records import AnyRecord, Evaluated, RoundClosed
@@ -26,19 +25,6 @@ def test_loss_and_auroc_are_drawn_where_rounds_have_them() -> None:
     assert (upper.get_ylabel(), lower.get_ylabel()) == ("AUROC on the test set", "training loss")
     assert np.asarray(lower.lines[0].get_ydata()).tolist() == [3.0, 2.0, 1.0]
     assert has_curves([("mine", lost_head())])
-
-
-@pytest.mark.parametrize(
-    ("n_own", "label"),
-    [(0, "training loss"), (1, "training loss, in part of one device"), (3, "training loss of one device")],
-)
-def test_the_curve_of_one_devices_folder_says_whose_loss_it_is(n_own: int, label: str) -> None:
-    # Of the rounds that others closed it has its own loss only; later ones it closed itself.
-    rounds = [line for line in lost_head() if isinstance(line, RoundClosed)]
-    own = [msgspec.structs.replace(line, loss=None, own_loss=4.0) for line in rounds[:n_own]]
-    (axis,) = plot_curves([("mine", [started(), *own, *rounds[n_own:]])]).axes
-
-    assert axis.get_ylabel() == label
 
 
 def test_rounds_without_a_loss_show_their_devices_and_stages() -> None:

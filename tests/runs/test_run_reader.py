@@ -208,7 +208,7 @@ def test_a_round_that_was_adopted_stands_there_once(is_closer_there: bool, tmp_p
     found = [line for line in read_run(tmp_path).records if isinstance(line, RoundClosed)]
 
     assert [(line.round, line.device, line.included) for line in found] == [(0, 0, (0, 1, 2)), (1, 0, (0, 1, 2))]
-    assert [line.loss for line in found] == ([4.0, 2.0] if is_closer_there else [None, None])
+    assert [line.loss for line in found] == [4.0, 2.0]
 
 
 def test_a_closer_that_is_read_late_is_believed(tmp_path: Path) -> None:

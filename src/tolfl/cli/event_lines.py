@@ -98,8 +98,8 @@ class EventLines:
         if not (is_due or self._is_verbose):
             return ""
         self._printed_s = self._now_s()
-        # Only the closer knows the loss of all.
-        loss, whose = (record.loss, "") if isinstance(record, RoundClosed) else (record.own_loss, "own ")
         n_rounds = sum(rounds for _, rounds in self._stages)
         far = how_far(self._stages, 1 + (record.round or 0), n_rounds) if n_rounds else f"round {record.round}"
-        return f"{far}: {len(record.included)} devices inside" + ("" if loss is None else f", {whose}loss {loss:.4g}")
+        return f"{far}: {len(record.included)} devices inside" + (
+            "" if record.loss is None else f", loss {record.loss:.4g}"
+        )

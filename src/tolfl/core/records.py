@@ -59,7 +59,6 @@ class RoundClosed(Record, frozen=True, tag="round_closed", kw_only=True):
     groups: dict[str, tuple[int, ...]] = {}  #: who trained which model, where there are several
     stage: str = ""  #: of what the fleet learns, where that has several
     digest: str = ""  #: of the state after the round
-    own_loss: float | None = None  #: of the device that recorded the round, where only its closer knows the loss of all
     metrics: dict[str, float] = {}  #: whatever else the learner measured, by name
     present: tuple[int, ...] = ()  #: the devices that go on, where the next round depends on them
 
@@ -73,7 +72,7 @@ class RoundAdopted(Record, frozen=True, tag="round_adopted", kw_only=True):
     n_samples: int  #: as in `round_closed`
     heads: tuple[int, ...]  #: as in `round_closed`
     stall_s: float  #: as this device measured it
-    own_loss: float | None  #: of this device's training
+    loss: float | None = None  #: as in `round_closed`
     devices: tuple[int, ...]  #: that go on
     is_over: bool = False  #: whether the run is finished
     stage: str = ""  #: that the round belongs to

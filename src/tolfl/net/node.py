@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import os
 import secrets
 import signal
@@ -483,7 +484,8 @@ class Node:
 
     def _applied(self, version: Version, result: tuple[State, Account]) -> None:
         state, self._account = result
-        self._handle(Applied(version, state))
+        loss = self._account.loss
+        self._handle(Applied(version, state, loss if loss is not None and math.isfinite(loss) else None))
 
     def _announce(self, announced: Announce) -> None:
         record, every = announced.record, self.config.keep_models_every
@@ -492,7 +494,7 @@ class Node:
             self.writer.keep_as(record, kept_name(record.version))
 
     def _go_on_from(self, record: ClosedRound) -> None:
-        self.log.next_round(self.now_s, record, self.loss)
+        self.log.next_round(self.now_s, record)
         self.went_on_s = time.monotonic()
         self.writer.keep(record, self.device.is_private)
 

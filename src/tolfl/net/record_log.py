@@ -113,12 +113,12 @@ class RecordLog:
             return 0.0
         return max(0.0, now_s - self._began_s - statistics.median(self._quiet_s))
 
-    def next_round(self, now_s: float, record: ClosedRound, own_loss: float | None = None) -> None:
+    def next_round(self, now_s: float, record: ClosedRound) -> None:
         """Note that this device goes on from another record, whoever closed it, and what it sent before."""
         if self._started is not None and str(record.version) != self._closed_here:
             stall_s = self._stall(now_s, is_disturbed=self._is_disturbed or bool(record.missing))
             clusters, stages = self._started.clusters, self._started.stages
-            self.write(adopted_line(record, clusters, stages, now_s, self._device, own_loss, stall_s))
+            self.write(adopted_line(record, clusters, stages, now_s, self._device, stall_s))
         if self._began_s is not None and record.version.round and not self._is_disturbed and not record.missing:
             self._quiet_s.append(now_s - self._began_s)
         self._began_s, self._is_disturbed = now_s, False

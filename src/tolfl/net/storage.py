@@ -50,6 +50,7 @@ class StoredRound(msgspec.Struct):
     stopped: str = ""  #: why the device stopped with this round, if it did
     is_private: bool = False  #: the device trained on alone
     fleet: str = ""  #: name of the fleet, which is that of its run
+    loss: float | None = None
 
 
 class DeviceStorage:
@@ -235,6 +236,7 @@ def encode_round(record: ClosedRound, stopped: str = "", is_private: bool = Fals
         stopped,
         is_private,
         fleet,
+        record.loss,
     )
     models = cast("dict[str, Vector]", record.state)
     tensors = {key: np.ascontiguousarray(params) for key, params in models.items()}
@@ -261,6 +263,7 @@ def read_round(path: Path) -> tuple[ClosedRound, StoredRound]:
         stored.missing,
         stored.n_samples,
         stored.is_over,
+        stored.loss,
     )
     return record, stored
 

@@ -305,6 +305,7 @@ class RecordHeader(msgspec.Struct, frozen=True):
     missing: dict[int, str]  #: device and reason
     n_samples: _Count  #: of the round
     is_over: bool  #: the run is finished
+    loss: float | None  #: mean over the round's samples, for the log of whoever gets it
 
 
 class ReportHeader(messages.Message, frozen=True, gc=False, tag="Report"):
@@ -384,7 +385,7 @@ def _announced(contribution: Contribution, arrays: list[Vector | bytes]) -> Cont
 def _announced_record(record: ClosedRound, parent: Mapping[str, Vector], arrays: list[Vector | bytes]) -> RecordHeader:
     whole = cast("dict[str, Vector]", record.state)
     state = {key: None if parent.get(key) is array else _announced_array(array, arrays) for key, array in whole.items()}
-    rest = (record.parent, record.included, record.missing, record.n_samples, record.is_over)
+    rest = (record.parent, record.included, record.missing, record.n_samples, record.is_over, record.loss)
     return RecordHeader(record.version, record.roster.incarnations, state, *rest)
 
 
@@ -553,7 +554,9 @@ class Codec:
         self._check_set(record.included)
         state = {key: None if array is None else next(values) for key, array in record.state.items()}
         missing, roster = self._missing(record.missing), Roster(self._incarnations(record.roster))
-        rest = (record.parent, record.included, missing, record.n_samples, record.is_over)
+        if record.loss is not None and not math.isfinite(record.loss):
+            raise RefusedMessageError("non-finite", "a loss that is not finite")
+        rest = (record.parent, record.included, missing, record.n_samples, record.is_over, record.loss)
         return ClosedRound(version, roster, state, *rest)
 
     def _contribution(self, contribution: ContributionHeader, values: Iterator[Vector]) -> Contribution:

@@ -340,7 +340,7 @@ class Device:
         if event.version == self.version and self.round.closing is not None:
             total, missing, roster = self.round.closing
             model = "" if self._rules.digest is None else self._rules.digest(event.state)
-            self._extend(self.record.after(total, missing, roster, event.state, model), total)
+            self._extend(self.record.after(total, missing, roster, event.state, model, event.loss), total)
             for device in self.fleet.joiners:
                 # Who asked to join while the state was computed is behind now, and in the roster of the next round.
                 self._send_record(device)

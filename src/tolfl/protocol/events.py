@@ -30,6 +30,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     version: Version
     state: State
+    loss: float | None = None  #: of the round, where it is known by now
 
 
 class Received(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -79,6 +79,7 @@ class ClosedRound(msgspec.Struct, frozen=True, dict=True):
     missing: dict[int, str] = {}
     n_samples: int = 0
     is_over: bool = False  #: the run is finished: everybody holds the last model
+    loss: float | None = None  #: mean over the round's samples, for its log alone; None where the driver has it later
 
     @classmethod
     def first(cls, roster: Roster, state: State) -> ClosedRound:
@@ -86,13 +87,19 @@ class ClosedRound(msgspec.Struct, frozen=True, dict=True):
         return cls(Version(0, 0, 0, ""), roster, state)
 
     def after(
-        self, total: Pending, missing: dict[int, str], roster: Roster, state: State, model: str = ""
+        self,
+        total: Pending,
+        missing: dict[int, str],
+        roster: Roster,
+        state: State,
+        model: str = "",
+        loss: float | None = None,
     ) -> ClosedRound:
         """Return the record of the next round: `total` led to `state`, whose digest is `model`; `roster` goes on."""
         parent = self.version.history
         history = _name(parent, "update", total.included, roster)
         version = Version(self.version.work + total.n_samples, self.version.round + 1, 0, history, model)
-        return ClosedRound(version, roster, state, parent, total.included, missing, total.n_samples)
+        return ClosedRound(version, roster, state, parent, total.included, missing, total.n_samples, loss=loss)
 
     def with_roster(self, roster: Roster, is_over: bool = False) -> ClosedRound:
         """Return a record that changes the roster and not the model (rule 10)."""

@@ -78,7 +78,6 @@ def adopted_line(
     stages: Sequence[tuple[str, int]],
     time_s: float,
     device: int,
-    own_loss: float | None,
     stall_s: float,
 ) -> RoundAdopted:
     """Return the line of a device that goes on from what another one closed.
@@ -97,7 +96,7 @@ def adopted_line(
         n_samples=record.n_samples,
         heads=tuple(Topology(clusters).heads(record.included or record.roster.incarnations)),
         stall_s=stall_s,
-        own_loss=own_loss,
+        loss=record.loss,
         devices=tuple(record.roster.incarnations),
         is_over=record.is_over,
         stage=stage_of(stages, round_index)[0],

@@ -297,7 +297,7 @@ def _as_closed(line: RoundAdopted) -> RoundClosed | RosterChanged:
     """Return a round that a device adopted as its closer would have written it, as far as the device knows."""
     known = msgspec.structs.asdict(line) | {"device": line.heads[-1] if line.heads else None}
     if line.included:
-        known |= {"loss": None, "bytes": 0, "messages": {}}
+        known |= {"bytes": 0, "messages": {}}
     kind = RoundClosed if line.included else RosterChanged
     return kind(**{name: value for name, value in known.items() if name in kind.__struct_fields__})
 

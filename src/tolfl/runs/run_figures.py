@@ -64,7 +64,7 @@ def plot_curves(runs: LabelledRecords, beside: LabelledRecords = (), one_colour:
         for number, (label, _) in enumerate(runs):
             shown = "_" if one_colour and number else label
             _draw(axis, curves[number].get(name, {}), last_round, shown, one_colour or cycle_colour(number), "-")
-        axis.set_ylabel(_loss_label(everything) if name == _LOSS else name)
+        axis.set_ylabel(name)
         if name == _DEVICES:
             axis.set_ylim(bottom=0)
         _style(axis)
@@ -145,7 +145,7 @@ def _values(record: AnyRecord) -> Iterator[tuple[str, float | None]]:
         case Evaluated():
             yield _AUROC, record.auroc
         case RoundClosed():
-            yield _LOSS, record.own_loss if record.loss is None else record.loss
+            yield _LOSS, record.loss
             yield _DEVICES, len(record.included)
             yield from record.metrics.items()
 
@@ -156,13 +156,6 @@ def _drawn(curves: Sequence[Mapping[str, Points]]) -> list[str]:
     names = dict.fromkeys(name for one in curves for name in one if name not in {_AUROC, _LOSS, _DEVICES})
     metrics = [name for name in names if [one.get(name) for one in curves] != loss]
     return [name for name in (_AUROC, _LOSS) if any(name in one for one in curves)] + metrics[:_N_METRICS] or [_DEVICES]
-
-
-def _loss_label(everything: Sequence[Sequence[AnyRecord]]) -> str:
-    """Return whose loss it is: of rounds that another device closed, a device's folder has only its own."""
-    rounds = [line for one in everything for line in one if isinstance(line, RoundClosed)]
-    n_own = sum(line.loss is None and line.own_loss is not None for line in rounds)
-    return _LOSS if not n_own else f"{_LOSS}{'' if n_own == len(rounds) else ', in part'} of one device"
 
 
 def _draw(axis: Axes, points: Points, last_round: int, label: str, colour: str, style: str) -> None:

@@ -350,8 +350,6 @@ def _facts_of_records(run: RunFolder, history: FailureHistory) -> list[tuple[str
     ending = next((line for line in reversed(run.records) if isinstance(line, RunEnded)), None)
     closed = [line for line in run.records if isinstance(line, RoundClosed)]
     loss = [("training loss in the last round", _number(closed[-1].loss))] if closed else []
-    if closed and closed[-1].loss is None:
-        loss = [("training loss of this device in the last round", _number(closed[-1].own_loss))]
     left = "-" if ending is None else f"{len(ending.survivors)} of {run.spec.devices}"
     return [
         ("ended", "-" if ending is None else ending.reason),

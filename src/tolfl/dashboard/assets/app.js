@@ -4,7 +4,7 @@ import { Chart } from "./charts.js";
 import { Topology } from "./fleet.js";
 import { element } from "./format.js";
 import * as panels from "./panels.js";
-import { lossOf, metricNames, Run } from "./run_state.js";
+import { metricNames, Run } from "./run_state.js";
 import { Player } from "./timeline.js";
 
 const byId = (id) => document.getElementById(id);
@@ -128,7 +128,7 @@ class Page {
     byId("details").append(...this.views.map((view) => view.details));
     document.body.classList.toggle("many", runs.length > 1);
     this.charts = [
-      new Chart(byId("loss"), "Training loss", this.runs, { main: (s) => s.rounds, others: (s) => s.others, y: lossOf, span: 0.1 }),
+      new Chart(byId("loss"), "Training loss", this.runs, { main: (s) => s.rounds, others: (s) => s.others, y: (round) => round.loss, span: 0.1 }),
       new Chart(byId("auroc"), "AUROC", this.runs, { main: (s) => s.mainEvaluations, others: (s) => s.otherEvaluations, y: (one) => one.auroc, span: 0.04 }),
     ];
     this.player = new Player((isMoving) => this.later(isMoving));

@@ -1,7 +1,7 @@
 // Tables and texts beside the pictures: whose samples are in, what each failure cost, bytes, and the log.
 
 import { age, bytes, element, number, ranges, seconds, statusOf } from "./format.js";
-import { costOf, lossOf, metricNames } from "./run_state.js";
+import { costOf, metricNames } from "./run_state.js";
 
 const LOG_LINES = 250;
 const ACCOUNTS = { unicast: "each message", broadcast: "model sent once for all", per_cluster: "model once per cluster", hops: "heads only hop", paper: "as in the paper" };
@@ -32,7 +32,7 @@ export function facts(state) {
     fact("Scheme", started ? `${started.scheme} on ${started.data}` : "–"),
     fact("Rounds done", current?.far ?? "none"),
     fact(state.ended ? "Devices left" : "Training now", `${living} of ${state.devices.size}`),
-    ...(hasLoss(state) ? [fact(current?.loss === null ? "Loss of this device" : "Loss", number(lossOf(current)))] : []),
+    ...(hasLoss(state) ? [fact("Loss", number(current?.loss))] : []),
     ...(lastAuroc == null ? [] : [fact("AUROC", number(lastAuroc, 3))]),
     ...metricNames(state).map((name) => fact(name, number(state.rounds.findLast((one) => name in (one.metrics ?? {}))?.metrics[name]))),
     fact("Stalled by failures", seconds(state.stallS)));
@@ -41,7 +41,7 @@ export function facts(state) {
 }
 
 /** A detector from statistics has rounds without a loss, as has a run before its first: nothing is shown in its place. */
-export const hasLoss = (state) => state.all.some((one) => lossOf(one) !== null);
+export const hasLoss = (state) => state.all.some((one) => (one.loss ?? null) !== null);
 
 const N_STAGES = 8; // more of them, as those that take turns, are a fact beside the picture only
 

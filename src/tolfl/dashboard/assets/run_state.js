@@ -232,9 +232,6 @@ function settleBranches(state) {
   }
 }
 
-/** The loss of a round; of the only device with a record of it, where its closer has none. */
-export const lossOf = (round) => round?.loss ?? round?.own_loss ?? null;
-
 const N_METRICS = 6; // more than this are in the records only
 
 /** The metrics of a learner that are shown: a training loss is there already. */

@@ -70,14 +70,15 @@ test: setup ## run the tests, without the slow ones, and report the coverage of 
 	TOLFL_QUICK=1 $(TESTED) --source=$(ALGORITHM) $(PYTEST) --dist worksteal --durations 25 -m 'not slow'
 	@$(MAKE) --no-print-directory coverage
 
-tools: .arm64/.up-to-date ## install what only slow tests need, from Debian's packages: clang, a compiler and emulator for ARM, its Python
-	@for tool in clang gcc aarch64-linux-gnu-gcc qemu-aarch64; do command -v $$tool >/dev/null || exec $(MAKE) --no-print-directory install-tools; done
+tools: .arm64/.up-to-date ## install what only slow tests need, from Debian's packages: a browser, clang, a compiler and emulator for ARM, its Python
+	@for tool in chromedriver chromium clang gcc aarch64-linux-gnu-gcc qemu-aarch64; do \
+	  command -v $$tool >/dev/null || exec $(MAKE) --no-print-directory install-tools; done
 
 .PHONY: install-tools
 install-tools:
 	$(AS_ROOT) apt-get update -qq </dev/null
 	$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	  clang gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user </dev/null
+	  chromium chromium-driver clang gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user </dev/null
 
 # A Python for 64-bit ARM, which an emulator runs, and the packages of a device.
 .arm64/.up-to-date: tests/net/make_arm64.sh constraints.txt | setup

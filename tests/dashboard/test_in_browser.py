@@ -104,7 +104,7 @@ def test_a_recorded_run_is_shown_in_its_last_moment(browser: Browser, opened: Op
     details = browser.text("#details")
     assert "4 of 4 devices are in the model of round 4, with 400 samples." in details
     assert "2\t2.2 s\tdevice 0, head of cluster 0, died (train)" in details
-    assert "not told\tdevice 1 for 0 in cluster 0 after 0.25 s\t0.50 s" in details
+    assert "not recorded\tdevice 1 for 0 in cluster 0 after 0.25 s\t0.50 s" in details
     # Three rounds of four devices (6 messages each) and two of three (4 each), 1000 bytes a message.
     assert "the run 26.00 kB, 100.0 % of messages \u00d7 model size" in details
     assert "device 1 takes over cluster 0 from device 0" in browser.text(".log")
@@ -167,7 +167,7 @@ def test_the_folder_of_one_device_shows_the_whole_fleet(browser: Browser, opened
     facts = browser.text(".facts")
     assert "Rounds done\n3" in facts
     assert "Training now\n3 of 4" in facts
-    assert "Loss of this device\n0.125" in facts
+    assert "Loss\n1.333" in facts
     assert "Stalled by failures\n0.50 s" in facts
     assert "found dead" in device(browser, 0)
     assert "device 1 for 0 in cluster 0" in browser.text("#details")
@@ -192,7 +192,7 @@ def test_rounds_before_a_device_was_away_are_of_the_same_training(
     opened(Page([RunReader(write(tmp_path / "state", lines))]))
     browser.until_loaded()
 
-    assert "0.125 in round 0, 0.125 in round 9" in str(browser.find("#loss").get_attribute("aria-label"))
+    assert "4.00 in round 0, 0.400 in round 9" in str(browser.find("#loss").get_attribute("aria-label"))
     assert "device 1 stopped, and started again later" in browser.text(".log")
     assert "found dead" in device(browser, 2)
     assert "training, returned" in device(browser, 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.detectors import BUILDINGS, lines_of_buildings, readings, run, write_lines
+from tolfl import simulate
 from tolfl.detect import Detector
 
 ROLES = ("--device-column", "building", "--time-column", "time")
@@ -28,11 +29,24 @@ def test_a_table_becomes_a_detector_of_its_devices(folder: Path) -> None:
     done = run("fit", "typical.csv", *ROLES, *PCA, "--out", "new/model")
 
     assert (done.code, done.err) == (0, "")
+    assert "sent by all devices: " in done.out
     assert "detector: new/model" in done.out
     detector = Detector.load(folder / "new" / "model")
     assert tuple(device.name for device in detector.trainings[0].devices) == BUILDINGS
     assert detector.features.names == ("temp", "humidity", "co2", "fan", "power")
     assert detector.features.units == ("C", "%", "ppm", "", "kW")
+
+
+def test_what_is_sent_is_what_a_simulation_of_the_same_training_sends() -> None:
+    fit = json.loads(run("fit", "typical.csv", *ROLES, "--format", "json").out)
+    columns = {"device_column": "building", "time_column": "time", "partition": "column"}
+    simulated = simulate(data="typical.csv", learn={"what": "detector"}, dataset=columns, devices=3, clusters=1)
+    alone = json.loads(
+        run("fit", "typical.csv", *ROLES[2:], "--ignore", "building", "--out", "m", "--format", "json").out
+    )
+
+    assert fit["bytes"] == simulated.summary["bytes"] > 0
+    assert alone["bytes"] == 0
 
 
 def test_many_devices_and_losses_fit_on_a_screen() -> None:

@@ -95,10 +95,10 @@ def fit(  # noqa: PLR0913, PLR0917  (one parameter per flag)
         rows, notes = load_training_rows(data_spec, asked.given.get("devices"), fill_missing)
     for note in notes:
         notify(note)
-    detector, quality = _trained(rows, detector_spec, (track, track_to, target.stem), before)
+    detector, measured = _trained(rows, detector_spec, (track, track_to, target.stem), before)
     _keep_networks(rows.networks, target, continue_from)
     detector.save(target)
-    found = {"saved": str(target), **description_of(detector), **quality}
+    found = {"saved": str(target), **description_of(detector), **measured}
     show(found, format, _lines_of_fit(found))
 
 
@@ -164,7 +164,7 @@ def _trained(
     track: tuple[str | None, str | None, str],
     before: Detector | None = None,
 ) -> tuple[Detector, dict[str, float]]:
-    """Train, showing and tracking what happens; return the detector and how good it is, where that can be known."""
+    """Train, showing and tracking what happens; return the detector, what was sent, and how good it is where known."""
     from contextlib import nullcontext
 
     from tolfl.cli.progress import progress_bar, show_progress
@@ -177,7 +177,10 @@ def _trained(
     with tracking as tracker, progress_bar() as bar:
         task = bar.add_task("training", total=None, loss="", place="")
 
+        found: dict[str, float] = {}
+
         def on_round(simulation: Simulation) -> None:
+            found["bytes"] = simulation.timeline.ledger.total_bytes
             show_progress(bar, task, simulation.progress, "training")
             if tracker is not None:
                 tracker.add_new(simulation.records)
@@ -187,19 +190,21 @@ def _trained(
         else:
             before.features.check_same(Features.named(data.feature_names))
             detector = fit_more(before, data, spec, on_round)
-        quality: dict[str, float] = {}
+        quality = {}
         if data.test is not None and data.is_anomalous is not None:
             scores, truth = detector.scores_of(data.test).astype(float), data.is_anomalous
             quality = {"auroc": auroc(scores, truth), "average_precision": average_precision(scores, truth)}
         if tracker is not None:
             tracker.result(quality)
-    return detector, quality
+    return detector, {**quality, **found}
 
 
 def _lines_of_fit(found: dict[str, Any]) -> Iterator[Line]:
     yield from lines_of_description(found)
     if "auroc" in found:
         yield f"AUROC {found['auroc']:.3f}, average precision {found['average_precision']:.3f}, on rows set aside"
+    if found["bytes"]:
+        yield f"sent by all devices: {found['bytes'] / 1e6:.3g} MB"
     yield f"detector: {found['saved']}"
 
 

@@ -69,8 +69,9 @@ def test_the_columns_to_learn_from_can_be_chosen_as_on_the_command_line(caplog: 
 
 
 def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
-    polars = pytest.importorskip("polars")
-    rows = polars.from_arrow(frame())
+    import polars
+
+    rows = polars.DataFrame(frame())
     rows = rows.with_columns(mode=polars.col("mode").cast(polars.Categorical), on=polars.col("on").cast(polars.Int8))
     detector = FederatedDetector().fit(rows, devices="site")
 
@@ -85,7 +86,8 @@ def test_a_frame_of_polars_is_taken_as_the_same_table_of_arrow() -> None:
 
 
 def test_a_frame_of_pandas_is_taken_as_the_same_table_of_arrow(detector: FederatedDetector) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     table = frame()
     rows = table.to_pandas()
     fitted = FederatedDetector().fit(rows, devices="site")
@@ -99,7 +101,8 @@ def test_a_frame_of_pandas_is_taken_as_the_same_table_of_arrow(detector: Federat
 
 
 def test_objects_of_several_types_in_a_column_are_what_they_are_in_a_file(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     rng = np.random.default_rng(0)
     numbers = rng.normal(20, 1, N).round(3).tolist()
     holes: list[object] = [*numbers[:-2], "n/a", None]

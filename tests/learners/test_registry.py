@@ -131,7 +131,7 @@ def test_the_autoencoder_is_as_large_as_asked_for_and_takes_flat_samples() -> No
     assert model.tensors(model.initial(0))["encoder.0.weight"].shape == (5, 4)
     with pytest.raises(SpecError, match=r"samples of shape .2, 2.: the built-in autoencoder takes flat ones"):
         autoencoder_for(fleet(shape=(2, 2)))
-    with pytest.raises(SpecError, match="model 'Mean' was handed in from Python; repeat the run there"):
+    with pytest.raises(SpecError, match="model 'Mean' was given from Python; repeat the run there"):
         autoencoder_for(fleet(model=ModelSpec(module="Mean")))
 
 

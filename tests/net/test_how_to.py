@@ -202,7 +202,7 @@ def check_page(hosts: Hosts) -> None:
         with urllib.request.urlopen(f"{address[0]}api/lines", timeout=PATIENCE_S) as lines:
             assert any(b'"round_closed"' in one for one in lines)
             hosts.kill(1)
-            wanted = {f"{hosts.network.address(0)}:7000 tells".encode(), b"device 1, head of cluster 1,"}
+            wanted = {f"from the device at {hosts.network.address(0)}:7000".encode(), b"device 1, head of cluster 1,"}
             for one in lines:
                 wanted = {words for words in wanted if words not in one}
                 if not wanted:

@@ -166,7 +166,7 @@ def autoencoder_for(fleet: Fleet) -> Autoencoder:
     """Return the built-in autoencoder for samples of this size."""
     asked = fleet.spec.model
     if asked.module:
-        raise SpecError(f"model {asked.module!r} was handed in from Python; repeat the run there")
+        raise SpecError(f"model {asked.module!r} was given from Python; repeat the run there")
     if len(fleet.sample_shape) != 1:
         raise SpecError(
             f"samples of shape {fleet.sample_shape}: the built-in autoencoder takes flat ones; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Literal
 
@@ -375,3 +377,26 @@ def test_a_module_that_cannot_be_made_leaves_the_global_generator_as_it_was() ->
         seeded(0, fail)
 
     assert torch.equal(before, torch.get_rng_state())
+
+
+_FIRST_ROUND = """
+import sys
+import numpy as np
+from torch import nn
+from tolfl.core.spec import TrainSpec
+from tolfl.kernel import TrainJob
+from tolfl.learners.torch_module import ModuleModel
+
+model = ModuleModel(nn.Linear(3, 3))
+known = set(sys.modules)
+rows = np.ones((8, 3), np.float32)
+model.train([TrainJob(0, 0, 0, model.initial(0), rows, 0, 8)], TrainSpec(lr=0.1))
+print(len(set(sys.modules) - known))
+"""
+
+
+@pytest.mark.slow  # a process that imports torch
+def test_the_first_round_imports_nothing_for_which_heartbeats_would_be_missed() -> None:
+    done = subprocess.run([sys.executable, "-c", _FIRST_ROUND], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) < 10

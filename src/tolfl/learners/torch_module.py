@@ -156,6 +156,8 @@ class ModuleModel:
     def __init__(self, module: nn.Module, loss: LossFunction | None = None) -> None:
         self._loss = SampleLoss(copy.deepcopy(module).cpu(), loss)
         self._layout = FlatLayout.of(self._loss.module)
+        # The first optimiser imports 800 modules: in its first round, a device would send no heartbeat meanwhile.
+        torch.optim.SGD([torch.zeros(1)])
 
     @property
     def n_params(self) -> int:
